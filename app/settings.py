@@ -1,0 +1,138 @@
+"""Settings. The only reader of the environment: flags before environment before `.env` before defaults."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from dotenv import dotenv_values
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ragcache.errors import ConfigError
+
+PREFIX = "RAGCACHE_"
+UNITS = {"": 1, "b": 1} | {
+    unit: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for unit, base in ((f"{letter}b", 1000), (f"{letter}ib", 1024))
+}
+BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def parse_bytes(value: object) -> object:
+    """4GiB, 500 MB or 1048576 as a number of bytes; what is no text is left to the type's own check."""
+    if not isinstance(value, str):
+        return value
+    found = BYTES.fullmatch(value.strip())
+    if found is None or found[2].lower() not in UNITS:
+        raise ValueError("should be a size such as 4GiB, 500MB or 1048576")
+    return int(Fraction(found[1]) * UNITS[found[2].lower()])
+
+
+def default_cache_dir() -> Path:
+    """Where the platform keeps what can be computed again."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification tells us to ignore a relative path.
+    base = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
+    return base / "ragcache"
+
+
+Name = Annotated[str, Field(min_length=1)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+class Settings(BaseSettings):
+    """All settings. Names of strategies are checked by their registries, which know them."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        extra="forbid",
+        frozen=True,
+        # Unknown names are told by _refuse_unknown, which also suggests the right one; others' variables are not ours.
+        dotenv_filtering="only_existing",
+        hide_input_in_errors=True,
+        protected_namespaces=(),
+    )
+
+    model: Name = "bundled:smollm2"
+    embedder: Name = "bundled:minilm"
+    engine: Name = "torch"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: int | None = Field(default=None, ge=1)
+    cache_dir: Folder = Field(default_factory=default_cache_dir)
+    ram_bytes: Bytes = 4 * 1024**3
+    disk_bytes: Bytes = 32 * 1024**3
+    codec: Name = "bf16"
+    linker: Name = "auto"
+    context_chunks: int = Field(default=3, ge=0)
+    system_prompt: str = (
+        "You answer questions from the passages below. If they do not hold the answer, say that you do not know."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Settings:
+    """The settings of this process; a flag that is None was not given. Raises ConfigError."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    in_file = _read_env_file(env_file)
+    _refuse_unknown(os.environ, "the environment")
+    _refuse_unknown(in_file, str(env_file))
+    try:
+        return Settings(_env_file=env_file, **given)
+    except ValidationError as error:
+        told = [_told(detail, given, in_file, env_file) for detail in error.errors(include_url=False)]
+        raise ConfigError("; ".join(told)) from error
+
+
+def _read_env_file(path: Path | None) -> dict[str, str | None]:
+    if path is None or not path.is_file():
+        return {}
+    try:
+        return {name.upper(): value for name, value in dotenv_values(path).items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def _refuse_unknown(names: Mapping[str, str | None], where: str) -> None:
+    known = [variable(name) for name in Settings.model_fields]
+    for name in names:
+        if not name.upper().startswith(PREFIX):
+            continue
+        if name.upper() not in known:
+            closest = get_close_matches(name.upper(), known, n=1, cutoff=0)[0]
+            raise ConfigError(f"unknown setting {name} in {where}: did you mean {closest}?")
+        if names[name] is None:
+            raise ConfigError(f"{name} in {where} has no value: write {name}=value")
+
+
+def _told(
+    detail: ErrorDetails, flags: Mapping[str, object], in_file: Mapping[str, str | None], env_file: Path | None
+) -> str:
+    """One wrong value in words: its name, itself, where it was set and what is allowed."""
+    name = str(detail["loc"][0])
+    if detail["type"] == "extra_forbidden":
+        raise TypeError(f"load_settings() has no setting {name!r}")  # a caller's bug, not a user's
+    upper = variable(name)
+    if name in flags:
+        value, where = flags[name], "given as a flag"
+    else:
+        environment = {key.upper(): text for key, text in os.environ.items()}
+        value, where = environment.get(upper, in_file.get(upper)), "in the environment"
+        if upper not in environment:
+            where = f"in {env_file}"
+    allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    return f"{upper}={value!r} {where} {allowed}"

@@ -1,0 +1,130 @@
+"""The commands of `ragcache bench`. Each imports what it measures when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+
+app = typer.Typer(rich_markup_mode=None)
+
+Engine = Annotated[str | None, typer.Option(help="What runs the model: torch.")]
+Linkers = Annotated[str, typer.Option(help="With commas between them; settings as in query:first=8,ratio=0.1.")]
+Tokens = Annotated[str, typer.Option(help="Lengths to measure, with commas between them.")]
+Seed = Annotated[int, typer.Option(help="Of everything that is drawn at random.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds, each with every case once.")]
+
+
+@app.callback()
+def bench() -> None:
+    """Run a benchmark."""
+
+
+@app.command()
+def quality(
+    data: Annotated[Path, typer.Option(help="JSON lines with contexts, or a folder of corpora with questions.")],
+    linkers: Linkers = "auto",
+    context: Annotated[str, typer.Option(help="What chunks are computed behind: alone, document or both.")] = (
+        "alone,document"
+    ),
+    limit: Annotated[int | None, typer.Option(min=1, help="So many questions, at random; all when left out.")] = None,
+    seed: Seed = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 64,
+    top_k: Annotated[int, typer.Option(min=1, help="Chunks per question, where they are retrieved.")] = 5,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Longest chunk.")] = 200,
+    ttft_rounds: Rounds = 5,
+    ttft_prompts: Annotated[int, typer.Option(min=1, help="So many prompts are timed.")] = 3,
+    json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/quality.json"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
+    engine: Engine = None,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """What linking costs in answers, and what it saves until the first token."""
+    settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
+    from app.compose import load_embedder, load_parts
+    from benchmarks.choices import parse_contexts, parse_linkers
+    from benchmarks.data import read_dataset
+    from benchmarks.quality import Options, run
+
+    options = Options(
+        parse_linkers(linkers), parse_contexts(context), limit, seed, max_tokens, top_k, chunk_tokens, ttft_rounds,
+        ttft_prompts,
+    )  # fmt: skip
+    dataset = read_dataset(data)
+    run(load_parts(settings), load_embedder(settings).embed, dataset, options, json, resume)
+
+
+@app.command()
+def ttft(
+    tokens: Tokens = "1024,2048,4096",
+    linkers: Linkers = "auto,fast",
+    data: Annotated[Path | None, typer.Option(help="As for quality; the sample documents when left out.")] = None,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Longest chunk.")] = 200,
+    rounds: Rounds = 7,
+    seed: Seed = 0,
+    json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/ttft.json"),
+    engine: Engine = None,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Time to the first token: recomputed, placed only, and linked from RAM and from disk."""
+    settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
+    from app.compose import load_parts
+    from benchmarks.choices import parse_linkers, parse_numbers
+    from benchmarks.corpus import read_texts
+    from benchmarks.ttft import Options, run
+
+    options = Options(parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed)
+    texts = read_texts(data)
+    run(load_parts(settings), texts, options, json)
+
+
+@app.command()
+def kvgen(
+    tokens: Tokens = "2000,4000",
+    data: Annotated[Path | None, typer.Option(help="As for quality; the sample documents when left out.")] = None,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Longest chunk.")] = 200,
+    rounds: Rounds = 5,
+    json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/kvgen.json"),
+    engine: Engine = None,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Capturing a document's KV against a plain prefill of it."""
+    settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
+    from app.compose import load_parts
+    from benchmarks.choices import parse_numbers
+    from benchmarks.corpus import read_texts
+    from benchmarks.kvgen import Options, run
+
+    options = Options(parse_numbers(tokens, "tokens"), chunk_tokens, rounds)
+    texts = read_texts(data)
+    run(load_parts(settings), texts, options, json)
+
+
+@app.command()
+def memory(
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Size of the document.")] = 1.0,
+    chunks: Annotated[int, typer.Option(min=1, help="Chunks of the prompt that is linked.")] = 5,
+    json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/memory.json"),
+    engine: Engine = None,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Peak resident memory of ingesting a document to disk, and of linking its chunks."""
+    settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
+    from benchmarks.memory import run
+
+    run(settings, megabytes, chunks, json)

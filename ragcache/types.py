@@ -1,0 +1,143 @@
+"""The nouns that the whole package shares. ragcache knows nothing of text: callers tokenise."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def ids_hash(ids: Sequence[int]) -> str:
+    """Name of a token sequence: sha256 over the ids as little-endian 32-bit integers."""
+    return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of the prompt."""
+
+    ids: tuple[int, ...]
+
+    @cached_property
+    def hash(self) -> str:
+        return ids_hash(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class System(Segment):
+    """The prefix that every prompt of an application shares."""
+
+
+@dataclass(frozen=True)
+class Chunk(Segment):
+    """A retrieved piece of a document, tokenised alone, so its ids never depend on its neighbours."""
+
+
+@dataclass(frozen=True)
+class Text(Segment):
+    """History or question: always computed, never cached."""
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """Token positions [start, end) of a prompt."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def spans_of(positions: Sequence[int] | npt.NDArray[np.int64]) -> list[Span]:
+    """Ascending positions as maximal runs."""
+    spans: list[Span] = []
+    for position in positions:
+        if spans and spans[-1].end == position:
+            spans[-1] = Span(spans[-1].start, int(position) + 1)
+        else:
+            spans.append(Span(int(position), int(position) + 1))
+    return spans
+
+
+@dataclass(frozen=True)
+class VariantKey:
+    """What a chunk's KV was computed from: the whole address of a cache entry."""
+
+    fingerprint: str
+    system: str
+    context: tuple[str, ...]  # hashes of the chunks it attended to, in order
+    chunk: str
+    # Of what the context's own stored KV had seen before it ("" = nothing but the System segment). Only then is the
+    # variant equal to a stock prefill of System, context and chunk.
+    history: str = ""
+
+    @cached_property
+    def family(self) -> str:
+        """Shared by all variants of one chunk behind one System segment."""
+        return _digest("family", self.fingerprint, self.system, self.chunk)
+
+    @cached_property
+    def digest(self) -> str:
+        return _digest("variant", self.fingerprint, self.system, self.history, *self.context, self.chunk)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Attention of a chunk's tokens at capture, mean over heads and layers (Cache-Craft, eqs 3, 4, 10).
+
+    It serves the scoring alone: KV is right without it, only the choice of tokens to repair is worse.
+    """
+
+    inter: FloatArray  # [context + 1, n]: of token t, spent on the System (row 0) and on each context chunk
+    intra: FloatArray  # [n]: of token t, spent on earlier tokens of its own chunk (itself left out)
+    received: FloatArray  # [n]: by token t, from later tokens of its own chunk
+    lengths: tuple[int, ...]  # tokens of the System and of each context chunk, as the rows of `inter`
+
+    def __post_init__(self) -> None:
+        n = self.intra.shape[0]
+        assert self.inter.shape == (len(self.lengths), n), (self.inter.shape, len(self.lengths), n)
+        assert self.received.shape == (n,), self.received.shape
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The KV of one chunk computed in one context. Tensors are never written after construction."""
+
+    key: VariantKey
+    ids: tuple[int, ...]
+    k: torch.Tensor  # [layers, kv_heads, n, head_dim], unrotated: RoPE is applied where it is placed
+    v: torch.Tensor  # [layers, kv_heads, n, head_dim]
+    profile: Profile
+
+    @property
+    def nbytes(self) -> int:
+        return self.k.nbytes + self.v.nbytes
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class VariantInfo:
+    """What is known of a stored variant without reading its KV."""
+
+    key: VariantKey
+    tokens: int
+    nbytes: int  # as stored, in its codec
+    tier: str  # the fastest tier that holds it: "ram" or "disk"
+    profile: Profile

@@ -1,0 +1,1 @@
+"""From a question to chunks: embedding, vector and keyword indexes, fusion, reranking."""

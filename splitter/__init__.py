@@ -1,0 +1,1 @@
+"""From documents to chunks, as llama-index node parsers."""

@@ -1,0 +1,93 @@
+"""The command line from outside: each test is a process of its own, as for a user."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+MAIN = "from app.cli import main; main()"
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent  # not the root, where somebody may keep a .env
+
+
+def ragcache(*arguments: str, folder: Path = ROOT, before: str = "") -> subprocess.CompletedProcess[str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("RAGCACHE_")}
+    outside |= {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", before + MAIN, *arguments]
+    return subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, timeout=200)
+
+
+def test_version() -> None:
+    assert ragcache("--version").stdout == f"ragcache {version('ragcache-kv')}\n"
+
+
+def test_help_names_the_commands() -> None:
+    told = ragcache("--help")
+    assert told.returncode == 0
+    assert all(f"\n  {command} " in told.stdout for command in ("doctor", "demo", "bench"))
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "--nope"], ["nope"], ["bench", "nope"], []])
+def test_a_wrong_command_line_is_2(arguments: list[str]) -> None:
+    ran = ragcache(*arguments)
+    assert ran.returncode == 2
+    assert "Usage: ragcache" in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["doctor", "demo"])
+def test_an_error_for_users_is_one_line_and_1(command: str, tmp_path: Path) -> None:
+    ran = ragcache(command, "--dtype", "half", folder=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("error: RAGCACHE_DTYPE='half' given as a flag ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_the_env_file_of_the_working_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("RAGCACHE_DEVISE=cpu\n")
+    ran = ragcache("doctor", folder=tmp_path)
+    assert ran.stderr == "error: unknown setting RAGCACHE_DEVISE in .env: did you mean RAGCACHE_DEVICE?\n"
+
+
+def test_interruption_is_130() -> None:
+    interrupt = "import signal, app.doctor as d; d.examine = lambda _: signal.raise_signal(signal.SIGINT); "
+    ran = ragcache("doctor", before=interrupt)
+    assert ran.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in ran.stderr
+
+
+def test_help_does_not_wait_for_what_is_heavy() -> None:
+    heavy = {"torch", "transformers", "numpy", "pydantic_settings"}
+    loaded = f"import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules))); "
+    assert ragcache("doctor", "--help", before=loaded).stdout.endswith("\nset()\n")
+
+
+def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
+    ran = ragcache("doctor", "--model", "/nowhere", "--cache-dir", str(tmp_path))
+    assert ran.returncode == 1
+    lines = ran.stdout.splitlines()
+    assert all(line[:2] in ("✓ ", "✗ ") for line in lines)
+    assert "✓ python: " in ran.stdout
+    assert any(line.startswith("✗ model: no model '/nowhere'") for line in lines)
+
+
+def test_doctor_as_json(tmp_path: Path) -> None:
+    ran = ragcache("doctor", "--json", "--model", "/nowhere", "--cache-dir", str(tmp_path))
+    assert ran.returncode == 1
+    findings = json.loads(ran.stdout)
+    assert {"name": "cache folder", "ok": True, "detail": f"{tmp_path} is writable"} in findings
+
+
+def test_doctor_is_content_with_this_installation(smollm2: Path) -> None:
+    ran = ragcache("doctor", "--cache-dir", str(smollm2.parent.parent))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "✓ engine: " in ran.stdout
+    assert "✗" not in ran.stdout

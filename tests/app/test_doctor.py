@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from app import doctor
+from app.doctor import CHECKS, Finding, examine
+from app.settings import Settings, load_settings
+from ragcache.errors import ModelError
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(None, cache_dir=tmp_path)
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def test_versions_of_python_and_of_all_that_is_required(settings: Settings) -> None:
+    findings = {finding.name: finding for finding in doctor.check_versions(settings)}
+    assert {"python", "torch", "transformers", "safetensors"} <= set(findings)
+    assert findings["torch"].ok, findings["torch"]
+    assert findings["torch"].detail.startswith("2.13.0")
+
+
+def test_a_library_of_another_version_or_none_is_amiss() -> None:
+    other = doctor._version_finding(Requirement("torch==1.0"))
+    assert not other.ok
+    assert "is installed, torch==1.0 is needed" in other.detail
+    none = doctor._version_finding(Requirement("no-such-library>=1"))
+    assert not none.ok
+    assert none.detail == "not installed: pip install 'no-such-library>=1'"
+
+
+def test_the_cache_folder_is_written_to(settings: Settings) -> None:
+    assert only(doctor.check_cache_folder(settings)).ok
+    assert list(settings.cache_dir.iterdir()) == [], "nothing is left behind"
+
+
+def test_a_cache_folder_that_cannot_be_is_amiss(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finding = only(doctor.check_cache_folder(load_settings(None, cache_dir=tmp_path / "file" / "cache")))
+    assert not finding.ok
+    assert "RAGCACHE_CACHE_DIR" in finding.detail
+
+
+def test_free_disk_is_that_of_the_cache_folder_even_before_it_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(None, cache_dir=tmp_path / "not" / "yet")
+    monkeypatch.setattr(doctor, "FREE_BYTES", 1)
+    assert only(doctor.check_disk(settings)).ok
+    monkeypatch.setattr(doctor, "FREE_BYTES", shutil.disk_usage(tmp_path).total + 1)
+    assert not only(doctor.check_disk(settings)).ok
+
+
+def test_a_damaged_conversion_is_found_by_its_checksum(smollm2: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models" / smollm2.name
+    shutil.copytree(smollm2, folder, copy_function=os.link)
+    settings = load_settings(None, cache_dir=tmp_path)
+    assert only(doctor.check_model(settings)).ok
+    config = folder / "config.json"
+    damaged = config.read_bytes().replace(b"llama", b"lamas")
+    config.unlink()
+    config.write_bytes(damaged)
+    finding = only(doctor.check_model(settings))
+    assert not finding.ok
+    assert "config.json does not have the checksum" in finding.detail
+
+
+def test_the_bundled_embedder_is_found(settings: Settings) -> None:
+    assert only(doctor.check_embedder(settings)).ok
+
+
+def test_an_error_becomes_a_finding_and_the_rest_is_still_checked(settings: Settings) -> None:
+    def check_the_worst(settings: Settings) -> list[Finding]:
+        raise ModelError("no such thing")
+
+    findings = examine(settings, [check_the_worst, doctor.check_cache_folder])
+    assert findings[0] == Finding("the worst", False, "no such thing")
+    assert findings[1].ok
+
+
+def test_every_check_is_in_the_list() -> None:
+    written = {name for name in vars(doctor) if name.startswith("check_")}
+    assert {check.__name__ for check in CHECKS} == written

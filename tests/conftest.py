@@ -1,0 +1,65 @@
+"""What tests of several packages need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from app.models import resolve_model
+from tests.tiny import Tiny, make_tiny
+
+ROOT = Path(__file__).parent.parent
+# A deadline would make the tests fail by the clock, on a machine with other work to do.
+settings.register_profile("ragcache", deadline=None)
+settings.load_profile("ragcache")
+KINDS = [
+    ("llama", "default", "untied"),
+    ("llama", "llama3", "tied"),
+    ("llama", "yarn", "untied"),
+    ("qwen2", "default", "tied"),
+    ("qwen2", "yarn", "untied"),
+    ("qwen3", "default", "untied"),
+    ("qwen3", "llama3", "tied"),
+    ("qwen3", "yarn", "tied"),
+    ("mistral", "default", "tied"),
+    ("mistral", "llama3", "untied"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of whoever runs the tests are not part of them."""
+    for name in [name for name in os.environ if name.upper().startswith("RAGCACHE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Corpora and traces that lie beside the checkout."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the benchmark data is not in {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2(pytestconfig: pytest.Config) -> Path:
+    """The bundled model, converted once per checkout: pytest's own cache folder keeps it between runs."""
+    assert pytestconfig.cache is not None
+    return resolve_model("bundled:smollm2", pytestconfig.cache.mkdir("ragcache"))
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Tiny:
+    """A small random Llama."""
+    return make_tiny()
+
+
+@pytest.fixture(scope="session", params=KINDS, ids="-".join)
+def every_tiny(request: pytest.FixtureRequest) -> Tiny:
+    """Each family and each RoPE that the torch engine runs, with tied and untied embeddings."""
+    family, rope, embeddings = request.param
+    return make_tiny(family, rope, tie_word_embeddings=embeddings == "tied")

@@ -1,0 +1,174 @@
+"""Rules that every source file keeps: who imports whom, who reads the environment, how long things are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("app", "benchmarks", "migrations", "ragcache", "retriever", "splitter", "ui")
+# The direction: ui → app → {ragcache, retriever, splitter}. Benchmarks may use everything.
+MAY_IMPORT = {
+    "app": {"ragcache", "retriever", "splitter"},
+    "benchmarks": {"app", "ragcache", "retriever", "splitter"},
+    "migrations": {"app"},
+    "ragcache": set(),
+    "retriever": set(),
+    "splitter": set(),
+    "ui": {"app"},
+}
+# `ragcache bench` hands over to the benchmarks, inside a function.
+LAZY = {("app/cli/bench.py", "benchmarks")}
+LONGEST_FILE = 299
+LONGEST_FUNCTION = 60
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
+    """Top-level names of all imports, however deep in the code, and their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (package if node.level else (node.module or "").partition(".")[0]), node.lineno
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "import_module",
+            "__import__",
+        ):
+            # The name may be put together at run time; what it starts with is written out.
+            yield ast.unparse(node.args[0]).strip("f'\"").partition(".")[0], node.lineno
+
+
+def directions(path: Path, tree: ast.Module) -> list[str]:
+    """Imports of the project's own packages that go the wrong way."""
+    package = named(path).partition("/")[0]
+    allowed = MAY_IMPORT[package] | {package} | {target for file, target in LAZY if file == named(path)}
+    return [
+        f"{named(path)}:{line} imports {target}"
+        for target, line in imported(tree, package)
+        if target in PACKAGES and target not in allowed
+    ]
+
+
+def environment_reads(tree: ast.Module) -> list[int]:
+    """Lines that touch the environment, as os.environ or by a name imported from os."""
+    lines = []
+    for node in ast.walk(tree):
+        named_here = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        attribute = [node.attr] if isinstance(node, ast.Attribute) else []
+        if {"environ", "getenv", "putenv", "environb"} & {*named_here, *attribute}:
+            lines.append(node.lineno)
+    return lines
+
+
+def broad_excepts(tree: ast.Module) -> list[int]:
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+            names = {ast.unparse(one) if one else "BaseException" for one in caught}
+            if names & {"Exception", "BaseException"}:
+                lines.append(node.lineno)
+    return lines
+
+
+def long_functions(tree: ast.Module) -> list[str]:
+    return [
+        f"{node.name} ({length} lines)"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+
+
+def test_imports_go_one_way() -> None:
+    wrong = [line for path in SOURCES for line in directions(path, parsed(path))]
+    assert wrong == []
+
+
+def test_ragcache_knows_nothing_of_llama_index() -> None:
+    inside = [path for path in SOURCES if named(path).startswith("ragcache/")]
+    known = [
+        named(path) for path in inside if any(name == "llama_index" for name, _ in imported(parsed(path), "ragcache"))
+    ]
+    assert known == []
+
+
+def test_lazy_imports_stay_inside_functions() -> None:
+    """The exceptions to the direction are real, and importing their file does not import their target."""
+    for file, target in LAZY:
+        tree = parsed(ROOT / file)
+        top = {name for node in tree.body for name, _ in imported(node, "") if not isinstance(node, ast.ClassDef)}
+        assert target not in top
+        assert target in {name for name, _ in imported(tree, "")}
+
+
+def test_the_settings_alone_read_the_environment() -> None:
+    readers = [named(path) for path in SOURCES if environment_reads(parsed(path))]
+    assert readers == ["app/settings.py"]
+
+
+def test_no_broad_except() -> None:
+    wrong = [f"{named(path)}:{line}" for path in SOURCES for line in broad_excepts(parsed(path))]
+    assert wrong == []
+
+
+def test_files_are_short() -> None:
+    lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES + TESTS}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_functions_are_short() -> None:
+    wrong = [f"{named(path)}: {told}" for path in SOURCES + TESTS for told in long_functions(parsed(path))]
+    assert wrong == []
+
+
+def test_no_catch_all_module_names() -> None:
+    names = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+    assert [named(path) for path in SOURCES if path.stem in names or path.parent.name in names] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import app.settings", True),
+        ("from app import settings", True),
+        ("def f():\n    import retriever.index", True),
+        ("import_module('splitter.fixed')", True),
+        ("importlib.import_module(f'ui.{name}')", True),
+        ("from ragcache.types import Span", False),
+        ("from . import types", False),
+        ("import application", False),
+    ],
+)
+def test_a_wrong_direction_would_be_seen(code: str, found: bool) -> None:
+    assert bool(directions(ROOT / "ragcache" / "x.py", ast.parse(code))) is found
+
+
+@pytest.mark.parametrize(
+    "code", ["import os\nos.environ['A']", "from os import getenv", "import os as o\no.getenv('A')"]
+)
+def test_a_read_of_the_environment_would_be_seen(code: str) -> None:
+    assert environment_reads(ast.parse(code))
+
+
+@pytest.mark.parametrize("caught", ["", " Exception", " (OSError, Exception)", " BaseException as e"])
+def test_a_broad_except_would_be_seen(caught: str) -> None:
+    assert broad_excepts(ast.parse(f"try:\n    pass\nexcept{caught}:\n    pass"))
+
+
+def test_a_long_function_would_be_seen() -> None:
+    body = "    pass\n" * LONGEST_FUNCTION
+    assert long_functions(ast.parse(f"def f():\n{body}")) == ["f (61 lines)"]
