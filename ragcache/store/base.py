@@ -1,0 +1,93 @@
+"""The contract of everything that keeps variants."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragcache.types import Variant, VariantInfo, VariantKey
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A variant and what it took to bring it."""
+
+    variant: Variant
+    tier: str  # where it was found
+    nbytes: int  # read there
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TierStats:
+    tier: str
+    entries: int
+    nbytes: int
+    budget: int | None  # bytes; None is unbounded
+    hits: int
+    misses: int
+    evictions: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """An entry that `verify` found bad."""
+
+    where: str
+    reason: str
+
+
+class KVStore(ABC):
+    """Variants by key. Safe for several threads, and the disk tier for several processes.
+
+    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them.
+    All methods raise StoreError when the tier itself fails (unreadable folder).
+
+    A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
+    """
+
+    @abstractmethod
+    def variants(self, family: str) -> list[VariantInfo]:
+        """All variants of a chunk behind a System segment, in no order; headers and profiles alone are read.
+
+        Raises nothing for a bad file: it is quarantined, logged and left out.
+        """
+
+    @abstractmethod
+    def get(self, key: VariantKey) -> Fetched | None:
+        """The entry, or None when there is none.
+
+        Raises CorruptEntry or ForeignEntry when the bytes are bad; by then they are out of the way (quarantined),
+        so the next call answers None.
+        """
+
+    @abstractmethod
+    def put(self, variant: Variant) -> None:
+        """Keep a variant, replacing one of the same key; evicts unpinned entries to stay within the budget.
+
+        Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
+        """
+
+    @abstractmethod
+    def delete(self, key: VariantKey) -> bool:
+        """Whether there was one to delete."""
+
+    @abstractmethod
+    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+        """Keep an entry from being evicted, or let go of it.
+
+        A key may be pinned before its entry is put; the pin outlives a replacement and ends with `delete`.
+        """
+
+    @abstractmethod
+    def stats(self) -> Sequence[TierStats]: ...
+
+    @abstractmethod
+    def verify(self) -> list[Flaw]:
+        """Read every byte; quarantine what is bad and say what it was."""
+
+    @abstractmethod
+    def check_integrity(self) -> None:
+        """Assert the invariants of the bookkeeping (for tests)."""

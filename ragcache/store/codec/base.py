@@ -1,0 +1,53 @@
+"""The contract of codecs: how the K and V of a layer become bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+
+@dataclass(frozen=True)
+class KVShape:
+    """K and V are each [layers, kv_heads, tokens, head_dim]."""
+
+    layers: int
+    kv_heads: int
+    tokens: int
+    head_dim: int
+    dtype: torch.dtype  # of the engine: what `decode` gives back, whatever is stored
+
+    @classmethod
+    def of(cls, k: torch.Tensor) -> KVShape:
+        layers, kv_heads, tokens, head_dim = k.shape
+        return cls(layers, kv_heads, tokens, head_dim, k.dtype)
+
+    @property
+    def layer_elements(self) -> int:
+        return self.kv_heads * self.tokens * self.head_dim
+
+    def with_layers(self, layers: int) -> KVShape:
+        return replace(self, layers=layers)
+
+
+class Codec(ABC):
+    """Layers are independent: row l of the encoded tensor is layer l, and any run of rows can be decoded alone."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def layer_nbytes(self, shape: KVShape) -> int:
+        """Bytes of one encoded layer, known from the shape alone."""
+
+    @abstractmethod
+    def encode(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """uint8 [layers, layer_nbytes], on the CPU. `k` and `v` (any strides, any device) are not written."""
+
+    @abstractmethod
+    def decode(self, rows: torch.Tensor, shape: KVShape) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V in `shape.dtype`, contiguous in their last two dimensions; they may share the memory of `rows`.
+
+        rows: uint8 [shape.layers, layer_nbytes], contiguous in the last dimension, the first stride a multiple of 64.
+        """

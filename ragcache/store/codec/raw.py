@@ -1,0 +1,29 @@
+"""K and V as they are, in the engine's own dtype: exact, and decoded without a copy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from ragcache.store.codec.base import Codec, KVShape
+
+
+class RawCodec(Codec):
+    name: ClassVar[str] = "raw"
+
+    def stored_dtype(self, engine_dtype: torch.dtype) -> torch.dtype:
+        return engine_dtype
+
+    def layer_nbytes(self, shape: KVShape) -> int:
+        return 2 * shape.layer_elements * self.stored_dtype(shape.dtype).itemsize
+
+    def encode(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        stored = self.stored_dtype(k.dtype)
+        rows = torch.cat([k.cpu().to(stored).flatten(1), v.cpu().to(stored).flatten(1)], dim=1)
+        return rows.view(torch.uint8)
+
+    def decode(self, rows: torch.Tensor, shape: KVShape) -> tuple[torch.Tensor, torch.Tensor]:
+        values = rows.view(self.stored_dtype(shape.dtype))
+        kv = values.unflatten(1, (2, shape.kv_heads, shape.tokens, shape.head_dim))  # [layers, 2, heads, n, dim]
+        return kv[:, 0].to(shape.dtype), kv[:, 1].to(shape.dtype)

@@ -1,0 +1,288 @@
+"""The disk tier: one file per variant, shared by any number of processes.
+
+Readers take no lock: a file is renamed into place whole, and one that vanishes while it is looked for is a miss. What
+changes the folder does so inside `Ledger.change`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
+from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.store.codec import open_codec
+from ragcache.store.durable import sweep, sync_folder, written_beside
+from ragcache.store.entry import EntryReader, pack
+from ragcache.store.eviction import Candidate, EvictionOrder, least_recently_used, victims
+from ragcache.store.info_cache import InfoCache, Stamp
+from ragcache.store.layout import Layout
+from ragcache.store.ledger import Ledger, Usage
+from ragcache.store.quarantine import Quarantine
+from ragcache.types import Variant, VariantInfo, VariantKey
+
+_SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
+
+
+@dataclass
+class _Counters:
+    """Of this process, since it opened the store."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    quarantined: int = 0
+
+
+class DiskTier(KVStore):
+    def __init__(self, root: Path, budget: int | None, codec: str, order: EvictionOrder = least_recently_used) -> None:
+        """Opens or creates the folder. `codec` is for what is put; each file says what it is read with."""
+        root = root.resolve()  # a program may change its working directory
+        self._layout = Layout(root)
+        self._budget = budget
+        self._codec = open_codec(codec)
+        self._order = order
+        self._infos = InfoCache()
+        self._quarantine = Quarantine(self._layout.quarantine)
+        self._counters = _Counters()
+        self._counting = threading.Lock()
+        self._ledger = Ledger(self._layout.usage, self._count)
+        with self._reporting("open"):
+            root.mkdir(parents=True, exist_ok=True)
+            with self._ledger.change(recount=True) as usage:
+                sweep(self._layout.temporaries())
+                self._make_room(usage, 0)  # the budget may be smaller than last time
+
+    def variants(self, family: str) -> list[VariantInfo]:
+        with self._reporting("read"):
+            infos = [self._info(path, family) for path in self._layout.family(family)]
+        return [info for info in infos if info is not None]
+
+    def get(self, key: VariantKey) -> Fetched | None:
+        started = time.perf_counter()
+        path = self._layout.entry(key)
+        with self._reporting("read"), _opened(path) as fd:
+            if fd is None:
+                self._tally(misses=1)
+                return None
+            with self._quarantining(path, fd):
+                reader = EntryReader.whole(fd, str(path))
+                reader.expect(key)
+                variant = reader.variant()
+            self._touch(path, fd)
+        self._tally(hits=1)
+        return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
+
+    def put(self, variant: Variant) -> None:
+        target = self._layout.entry(variant.key)
+        parts = pack(variant, self._codec)
+        nbytes = sum(map(len, parts))
+        with self._reporting("write to"), written_beside(target, parts) as temporary:
+            with self._ledger.change() as usage:
+                self._replace(target, temporary, nbytes, usage)
+            sync_folder(target.parent)
+
+    def delete(self, key: VariantKey) -> bool:
+        path = self._layout.entry(key)
+        with self._reporting("delete from"), self._ledger.change() as usage:
+            self._layout.pin(path).unlink(missing_ok=True)
+            return self._remove(path, usage)
+
+    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+        entry = self._layout.entry(key)
+        # Under the lock, so that no eviction that has looked for pins already takes the entry.
+        with self._reporting("pin in"), self._ledger.change():
+            if pinned:
+                entry.parent.mkdir(parents=True, exist_ok=True)
+                self._layout.pin(entry).touch()
+            else:
+                self._layout.pin(entry).unlink(missing_ok=True)
+                _remove_if_empty(entry.parent)
+
+    def touch(self, key: VariantKey) -> bool:
+        """Count a use that another tier served; says whether the entry is here."""
+        path = self._layout.entry(key)
+        with self._reporting("read"), _opened(path) as fd:
+            if fd is not None:
+                self._touch(path, fd)
+            return fd is not None
+
+    def stats(self) -> Sequence[TierStats]:
+        with self._reporting("read"):
+            usage = self._ledger.read()
+        with self._counting:
+            seen = self._counters
+            counts = (seen.hits, seen.misses, seen.evictions, seen.quarantined)
+        return [TierStats("disk", usage.entries, usage.nbytes, self._budget, *counts)]
+
+    def verify(self) -> list[Flaw]:
+        with self._reporting("read"):
+            flaws = [self._flaw(Path(candidate.name)) for candidate in self._layout.entries()]
+        return [flaw for flaw in flaws if flaw is not None]
+
+    def check_integrity(self) -> None:
+        recorded, counted = self._ledger.audit()
+        assert recorded == counted, (recorded, counted)
+        pinned = sum(entry.nbytes for entry in self._layout.entries() if entry.pinned)
+        # Pinned entries outlive a budget that was lowered below them.
+        assert self._budget is None or counted.nbytes <= max(self._budget, pinned), (counted, self._budget)
+
+    def _info(self, path: Path, family: str) -> VariantInfo | None:
+        with _opened(path) as fd:
+            if fd is None:
+                return None
+            stamp = Stamp.of(os.fstat(fd))
+            info = self._infos.get(path, stamp)
+            if info is None:
+                try:
+                    with self._quarantining(path, fd):
+                        info = self._read_info(path, fd)
+                except (CorruptEntry, ForeignEntry):
+                    return None  # logged, and out of the way
+                self._infos.put(path, stamp, info)
+        assert info.key.family == family, (path, family)
+        return info
+
+    def _read_info(self, path: Path, fd: int) -> VariantInfo:
+        reader = EntryReader.parts(fd, str(path))
+        self._expect_place(reader, path)
+        header = reader.header
+        return VariantInfo(header.key, header.shape.tokens, reader.file_size, "disk", reader.profile())
+
+    def _flaw(self, path: Path) -> Flaw | None:
+        with _opened(path) as fd:
+            if fd is None:
+                return None
+            try:
+                with self._quarantining(path, fd):
+                    reader = EntryReader.whole(fd, str(path))
+                    self._expect_place(reader, path)
+                    reader.variant()
+            except (CorruptEntry, ForeignEntry) as error:
+                return Flaw(str(path), str(error))
+        return None
+
+    def _expect_place(self, reader: EntryReader, path: Path) -> None:
+        if self._layout.entry(reader.header.key) != path:
+            raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
+
+    def _replace(self, target: Path, temporary: Path, nbytes: int, usage: Usage) -> None:
+        old = _size(target)
+        if not self._make_room(usage, nbytes - (old or 0), spared=target):
+            raise StoreError(
+                f"a cache file of {nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
+                f"{self._layout.root} beside the pinned entries: raise the budget or unpin some"
+            )
+        temporary.replace(target)
+        if old is not None:
+            usage.remove(old)
+        usage.add(nbytes)
+
+    def _make_room(self, usage: Usage, more: int, spared: Path | None = None) -> bool:
+        """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
+        if self._budget is None or usage.nbytes + more <= self._budget:
+            return True
+        entries = list(self._layout.entries())
+        # Counted afresh, since they are at hand: somebody may have emptied the folder.
+        usage.entries, usage.nbytes = len(entries), sum(entry.nbytes for entry in entries)
+        need = usage.nbytes + more - self._budget
+        others = [entry for entry in entries if entry.name != str(spared)]
+        chosen = victims(others, self._order, need, self._budget // _SPARE) if need > 0 else []
+        for candidate in chosen or ():
+            self._evict(candidate, usage)
+        return chosen is not None
+
+    def _evict(self, candidate: Candidate, usage: Usage) -> None:
+        if self._remove(Path(candidate.name), usage):
+            self._tally(evictions=1)
+
+    def _remove(self, path: Path, usage: Usage) -> bool:
+        nbytes = _size(path)
+        if nbytes is None:
+            return False
+        path.unlink()
+        usage.remove(nbytes)
+        _remove_if_empty(path.parent)
+        return True
+
+    def _touch(self, path: Path, fd: int) -> None:
+        old, now = Stamp.of(os.fstat(fd)), time.time_ns()
+        with suppress(PermissionError):  # another user's file: only its place in the order of eviction suffers
+            os.utime(fd, ns=(now, now))
+        self._infos.restamp(path, old, Stamp.of(os.fstat(fd)))
+
+    def _count(self) -> Usage:
+        usage = Usage()
+        for candidate in self._layout.entries():
+            usage.add(candidate.nbytes)
+        return usage
+
+    def _tally(self, hits: int = 0, misses: int = 0, evictions: int = 0, quarantined: int = 0) -> None:
+        with self._counting:
+            self._counters.hits += hits
+            self._counters.misses += misses
+            self._counters.evictions += evictions
+            self._counters.quarantined += quarantined
+
+    @contextmanager
+    def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
+        """What the block finds bad is moved away, unless it has been replaced since it was opened."""
+        try:
+            yield
+        except (CorruptEntry, ForeignEntry) as error:
+            opened = os.fstat(fd)
+            with self._ledger.change(recount=True) as usage:  # a file cut short is not of its recorded size
+                if _inode(path) == opened.st_ino:
+                    self._quarantine.take(path, error)
+                    _remove_if_empty(path.parent)
+                    usage.remove(opened.st_size)
+                    self._tally(quarantined=1)
+            raise
+
+    @contextmanager
+    def _reporting(self, act: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"cannot {act} the cache folder {self._layout.root}: {error}. Free some space, make it writable, "
+                "or choose another folder"
+            ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """A descriptor to read from, or None when there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # not empty, or gone already
+        folder.rmdir()

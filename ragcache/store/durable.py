@@ -1,0 +1,82 @@
+"""Files that are there whole or not at all, also after a kill or a power cut."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ragcache.store.layout import TEMPORARY
+
+
+@contextmanager
+def written_beside(target: Path, parts: Iterable[memoryview]) -> Iterator[Path]:
+    """A file in the folder of `target` that holds `parts` and is on the disk; the block renames it or it is removed."""
+    fd, temporary = _create_locked(target)
+    try:
+        for part in parts:
+            _write_all(fd, part)
+        # The clock of LRU: the kernel's own stamps lag some milliseconds behind.
+        now = time.time_ns()
+        os.utime(fd, ns=(now, now))
+        os.fsync(fd)
+        yield temporary
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+        temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in it last. Without its parents: what a power cut takes from there is computed again."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return  # another process has deleted the entry and its empty folder
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sweep(temporaries: Iterable[Path]) -> int:
+    """Remove the temporary files whose writers are dead: a living one holds a lock on its file."""
+    removed = 0
+    for path in temporaries:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+            removed += 1
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
+    return removed
+
+
+def _create_locked(target: Path) -> tuple[int, Path]:
+    while True:
+        temporary = target.with_name(f"{target.stem}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # another process removed the empty folder just now
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return fd, temporary
+        os.close(fd)  # swept between its creation and its lock
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(fd, data[done:])

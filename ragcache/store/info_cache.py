@@ -1,0 +1,57 @@
+"""What is known of the files on disk, so that a lookup does not read their headers again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragcache.types import VariantInfo
+
+_KEPT = 8192  # some kilobytes each
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Changes whenever a file is replaced or used."""
+
+    mtime_ns: int
+    nbytes: int
+    inode: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Stamp:
+        return cls(stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+class InfoCache:
+    """Thread-safe; forgets the entries that were not asked for in the longest time."""
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._infos: OrderedDict[Path, tuple[Stamp, VariantInfo]] = OrderedDict()
+
+    def get(self, path: Path, stamp: Stamp) -> VariantInfo | None:
+        with self._lock:
+            known = self._infos.get(path)
+            if known is None or known[0] != stamp:
+                return None
+            self._infos.move_to_end(path)
+            return known[1]
+
+    def put(self, path: Path, stamp: Stamp, info: VariantInfo) -> None:
+        with self._lock:
+            self._infos[path] = (stamp, info)
+            self._infos.move_to_end(path)
+            while len(self._infos) > self._kept:
+                self._infos.popitem(last=False)
+
+    def restamp(self, path: Path, old: Stamp, new: Stamp) -> None:
+        """The same file, touched by us."""
+        with self._lock:
+            known = self._infos.get(path)
+            if known is not None and known[0] == old:
+                self._infos[path] = (new, known[1])

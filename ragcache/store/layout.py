@@ -1,0 +1,88 @@
+"""Where things lie in a cache folder.
+
+<root>/<fingerprint[:16]>/<family[:2]>/<family>/<digest>.kv    a variant
+                                                <digest>.pin   keeps it from being evicted
+                                                <digest>.*.tmp being written
+<root>/quarantine/<digest>.kv, <digest>.txt                    a bad file and why
+<root>/usage                                                   see ledger.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragcache.store.eviction import Candidate
+from ragcache.types import VariantKey
+
+ENTRY = ".kv"
+PIN = ".pin"
+TEMPORARY = ".tmp"
+_QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: Path
+
+    @property
+    def usage(self) -> Path:
+        return self.root / "usage"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / _QUARANTINE
+
+    def entry(self, key: VariantKey) -> Path:
+        engine = key.fingerprint[:16]
+        assert re.fullmatch(r"[\w-]+", engine), f"a fingerprint names a folder: {engine!r}"
+        assert engine != _QUARANTINE
+        return self.root / engine / key.family[:2] / key.family / (key.digest + ENTRY)
+
+    def pin(self, entry: Path) -> Path:
+        return entry.with_suffix(PIN)
+
+    def family(self, family: str) -> Iterator[Path]:
+        """Entries of a family. A fingerprint is part of the family's hash, so one engine's folder at most has it."""
+        for engine in self._engines():
+            for item in _listing(Path(engine, family[:2], family)):
+                if item.name.endswith(ENTRY):
+                    yield Path(item.path)
+
+    def entries(self) -> Iterator[Candidate]:
+        """All entries by path, as the eviction sees them; those that vanish meanwhile are left out."""
+        for folder in self._families():
+            items = _listing(folder)
+            pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
+            for item in items:
+                if not item.name.endswith(ENTRY):
+                    continue
+                try:
+                    stat = item.stat()
+                except FileNotFoundError:
+                    continue
+                pinned = item.name.removesuffix(ENTRY) in pins
+                yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
+
+    def temporaries(self) -> Iterator[Path]:
+        for folder in self._families():
+            yield from (Path(item.path) for item in _listing(folder) if item.name.endswith(TEMPORARY))
+
+    def _engines(self) -> Iterator[str]:
+        return (item.path for item in _listing(self.root) if item.is_dir() and item.name != _QUARANTINE)
+
+    def _families(self) -> Iterator[str]:
+        for engine in self._engines():
+            for shard in _listing(engine):
+                yield from (family.path for family in _listing(shard.path))
+
+
+def _listing(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as items:
+            return list(items)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,35 @@
+"""Where bad files go, each with its reason beside it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from ragcache.errors import StoreError
+
+_log = logging.getLogger(__name__)
+_KEPT = 32
+
+
+class Quarantine:
+    """Keeps the newest few files: enough to look into, without filling the disk that the budget was set for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, path: Path, reason: StoreError) -> None:
+        """Move `path` here. The caller holds the lock of the store."""
+        self._folder.mkdir(exist_ok=True)
+        path.replace(self._folder / path.name)
+        # A full disk has no room for the reason; the log has it.
+        with suppress(OSError):
+            (self._folder / path.name).with_suffix(".txt").write_text(f"{reason}\n")
+        _log.warning("cache entry moved to %s: %s", self._folder, reason)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        files = sorted(self._folder.glob("*.kv"), key=lambda path: path.stat().st_ctime_ns)
+        for path in files[:-_KEPT]:
+            path.unlink()
+            path.with_suffix(".txt").unlink(missing_ok=True)

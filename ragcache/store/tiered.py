@@ -1,0 +1,66 @@
+"""RAM over disk: the disk keeps, the RAM is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.store.disk import DiskTier
+from ragcache.store.ram import RamTier
+from ragcache.types import Variant, VariantInfo, VariantKey
+
+
+class TieredStore(KVStore):
+    """What is in RAM is on the disk too, save for what other processes have deleted or evicted there meanwhile.
+
+    That is harmless: a key is the address of its content, so an entry can be superfluous but not out of date.
+    """
+
+    def __init__(self, ram: RamTier, disk: DiskTier) -> None:
+        self._ram = ram
+        self._disk = disk
+
+    def variants(self, family: str) -> list[VariantInfo]:
+        infos = {info.key: info for info in self._disk.variants(family)}
+        infos.update({info.key: info for info in self._ram.variants(family)})
+        return list(infos.values())
+
+    def get(self, key: VariantKey) -> Fetched | None:
+        fetched = self._ram.get(key)
+        if fetched is not None:
+            self._disk.touch(key)  # or the disk would evict what is used most
+            return fetched
+        fetched = self._disk.get(key)
+        if fetched is not None:
+            self._promote(fetched.variant)
+        return fetched
+
+    def put(self, variant: Variant) -> None:
+        self._disk.put(variant)
+        self._promote(variant)
+
+    def delete(self, key: VariantKey) -> bool:
+        # The disk first: see _promote.
+        on_disk = self._disk.delete(key)
+        in_ram = self._ram.delete(key)
+        return on_disk or in_ram
+
+    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+        """In both tiers; the disk's pin alone survives a restart."""
+        self._disk.pin(key, pinned)
+        self._ram.pin(key, pinned)
+
+    def stats(self) -> Sequence[TierStats]:
+        return [*self._ram.stats(), *self._disk.stats()]
+
+    def verify(self) -> list[Flaw]:
+        return self._disk.verify()
+
+    def check_integrity(self) -> None:
+        self._ram.check_integrity()
+        self._disk.check_integrity()
+
+    def _promote(self, variant: Variant) -> None:
+        """Into RAM where it fits. A thread that deleted the entry since we had it from the disk must win."""
+        if self._ram.offer(variant) and not self._disk.touch(variant.key):
+            self._ram.delete(variant.key)

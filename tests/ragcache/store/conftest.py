@@ -1,0 +1,81 @@
+"""Variants to store, and stores of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ragcache.store import KVStore, open_store
+from ragcache.types import Profile, Variant, VariantKey, ids_hash
+
+MakeVariant = Callable[..., Variant]
+KINDS = ["ram", "disk-raw", "disk-bf16", "disk-int8", "tiered"]
+
+
+def build_variant(
+    ids: tuple[int, ...] = (5, 6, 7),
+    *,
+    context: tuple[str, ...] = ("c0", "c1"),
+    fingerprint: str = "engine-a",
+    layers: int = 2,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    heads: int = 2,
+    dim: int = 4,
+) -> Variant:
+    n, random = len(ids), np.random.default_rng([seed, *ids])
+    k, v = (torch.from_numpy(random.standard_normal((layers, heads, n, dim), np.float32)).to(dtype) for _ in range(2))
+    inter, intra, received = (random.random(shape, np.float32) for shape in ((len(context) + 1, n), n, n))
+    profile = Profile(inter, intra, received, lengths=tuple(range(10, 11 + len(context))))
+    return Variant(VariantKey(fingerprint, "system", context, ids_hash(ids)), ids, k, v, profile)
+
+
+@pytest.fixture
+def make_variant() -> MakeVariant:
+    return build_variant
+
+
+@dataclass
+class StoreOfKind:
+    """Opens stores of one kind; `budget` is in entries of the default variant's size."""
+
+    kind: str
+    folder: Path
+    opened: list[KVStore] = field(default_factory=list)
+
+    @property
+    def codec(self) -> str:
+        return self.kind.removeprefix("disk-") if self.kind.startswith("disk") else "raw"
+
+    @property
+    def survives_restart(self) -> bool:
+        return self.kind != "ram"
+
+    def open(self, budget: int | None = None) -> KVStore:
+        sizes = self._entry_sizes() if budget is not None else {}
+        ram = 0 if self.kind.startswith("disk") else None if budget is None else budget * sizes["ram"]
+        disk = None if budget is None or self.kind == "ram" else budget * sizes["disk"]
+        return self._open(self.folder / "store", ram, disk)
+
+    def _entry_sizes(self) -> dict[str, int]:
+        probe = self._open(self.folder / "probe", 0 if self.kind.startswith("disk") else None, None)
+        probe.put(build_variant())
+        return {stats.tier: stats.nbytes for stats in probe.stats()}
+
+    def _open(self, folder: Path, ram: int | None, disk: int | None) -> KVStore:
+        store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec)
+        self.opened.append(store)
+        return store
+
+
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreOfKind]:
+    stores = StoreOfKind(request.param, tmp_path)
+    yield stores
+    for store in stores.opened:
+        store.check_integrity()

@@ -1,0 +1,168 @@
+"""Run by test_processes.py: several processes on one cache folder, some of which are killed.
+
+A script of its own, so that it forks from a process that runs no other threads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from conftest import build_variant
+
+from ragcache.errors import CorruptEntry
+from ragcache.store import DiskTier
+from ragcache.types import Variant
+
+SEAMS = ["write", "fsync", "replace", "ftruncate", "pwrite", "utime", "unlink", "rmdir", "mkdir"]
+KEYS = [(i, i, i) for i in range(8)]
+ENTRY = 1152  # bytes of a default variant's file, about
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Start it; its exit status is 1 when it raises."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:  # a child must never return into its parent's code
+            if status:
+                traceback.print_exc()
+            os._exit(status)
+    return pid
+
+
+def die_at(count: int) -> None:
+    """Kill this process as it makes its `count`-th change to the disk, in the middle of it if it is a write."""
+    left = [count]
+
+    def deadly(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if left[0] == 0:
+                if name in ("write", "pwrite"):
+                    call(args[0], args[1][: len(args[1]) // 2], *args[2:])
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            return call(*args, **kwargs)
+
+        return wrapped
+
+    for name in SEAMS:
+        setattr(os, name, deadly(getattr(os, name), name))
+
+
+def assert_sound(store: DiskTier, folder: Path) -> None:
+    store.check_integrity()
+    assert store.verify() == []
+    for ids in KEYS:
+        fetched = store.get(build_variant(ids).key)
+        assert fetched is None or is_a_put_one(fetched.variant)
+    assert DiskTier(folder, 4 * ENTRY, "raw").stats()[0].entries == store.stats()[0].entries
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def is_a_put_one(variant: Variant) -> bool:
+    return any(torch.equal(variant.k, build_variant(variant.ids, seed=seed).k) for seed in range(2))
+
+
+def crash(folder: Path) -> None:
+    """A writer killed at each of its steps in turn."""
+
+    def write(count: int) -> None:
+        die_at(count)
+        store = DiskTier(folder, 4 * ENTRY, "raw")
+        for ids in KEYS[:5]:  # evicts
+            store.put(build_variant(ids))
+        store.put(build_variant(KEYS[4], seed=1))  # replaces
+        store.pin(build_variant(KEYS[3]).key)
+        store.delete(build_variant(KEYS[3]).key)
+
+    onlooker, count, status = DiskTier(folder, 4 * ENTRY, "raw"), 0, -1
+    while status != 0:
+        _, status = os.waitpid(in_child(partial(write, count)), 0)
+        assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL, status
+        assert onlooker.verify() == []
+        onlooker.check_integrity()
+        assert_sound(DiskTier(folder, 4 * ENTRY, "raw"), folder)
+        count += 1
+    print(f"killed at {count} steps")
+
+
+def stress(folder: Path) -> None:
+    """Four processes do everything at once on eight keys, of which four fit; a fifth flips bytes."""
+
+    def work(seed: int) -> None:
+        random, store = np.random.default_rng(seed), DiskTier(folder, 4 * ENTRY, "raw")
+        for step in range(250):
+            variant = build_variant(KEYS[random.integers(len(KEYS))], seed=int(random.integers(2)))
+            try:
+                act(store, variant, int(random.integers(8)))
+            except CorruptEntry:
+                continue
+            if step % 50 == 0:
+                store = DiskTier(folder, 4 * ENTRY, "raw")
+
+    def vandalise() -> None:
+        random = np.random.default_rng(99)
+        for _ in range(60):
+            for path in folder.glob("*/*/*/*.kv"):
+                try:
+                    with path.open("r+b") as file:
+                        file.seek(int(random.integers(ENTRY)))
+                        file.write(b"?")
+                except FileNotFoundError:
+                    continue
+                break
+
+    children = [in_child(partial(work, seed)) for seed in range(4)] + [in_child(vandalise)]
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+    store = DiskTier(folder, 4 * ENTRY, "raw")
+    store.verify()
+    assert_sound(store, folder)
+
+
+def count(folder: Path) -> None:
+    """Without a budget nothing is ever counted again, so the books show whether each change was one step."""
+    store = DiskTier(folder, None, "raw")
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for step in range(150):
+            variant = build_variant((int(random.integers(20)),), layers=1 + step % 3)
+            if random.integers(2):
+                store.put(variant)
+            else:
+                store.delete(variant.key)
+
+    children = [in_child(partial(work, seed)) for seed in range(4)]
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+    store.check_integrity()
+
+
+def act(store: DiskTier, variant: Variant, choice: int) -> None:
+    match choice:
+        case 0 | 1 | 2:
+            store.put(variant)
+        case 3:
+            store.delete(variant.key)
+        case 4:
+            assert all(info.key == variant.key for info in store.variants(variant.key.family))
+        case 5:
+            store.pin(build_variant(KEYS[0]).key, variant.ids == KEYS[0])
+        case _:
+            fetched = store.get(variant.key)
+            assert fetched is None or is_a_put_one(fetched.variant)
+
+
+if __name__ == "__main__":
+    {"crash": crash, "stress": stress, "count": count}[sys.argv[1]](Path(sys.argv[2]))

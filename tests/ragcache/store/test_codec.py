@@ -1,0 +1,116 @@
+"""The codecs against slow, obvious references."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragcache.errors import ConfigError
+from ragcache.store import CODECS, open_codec
+from ragcache.store.codec import KVShape
+
+Sizes = tuple[int, int, int, int]
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
+dtypes = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
+scales = st.sampled_from([1e-6, 1.0, 300.0])
+
+
+def random_kv(size: Sizes, dtype: torch.dtype, scale: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    k, v = (torch.randn(size, generator=generator) * scale for _ in range(2))
+    return (k + 10 * scale * torch.randn(size[1], 1, size[3], generator=generator)).to(dtype), v.to(dtype)
+
+
+def padded_rows(rows: torch.Tensor) -> torch.Tensor:
+    """As a file gives them: the stride a multiple of 64."""
+    wide = torch.zeros(rows.shape[0], -(-rows.shape[1] // 64) * 64, dtype=torch.uint8)
+    wide[:, : rows.shape[1]] = rows
+    return wide[:, : rows.shape[1]]
+
+
+def quantised_by_hand(group: list[float]) -> list[float]:
+    """What 8 bits leave of a group of values."""
+    low, step = min(group), (max(group) - min(group)) / 255
+    return [low + step * round((x - low) / step) if step else low for x in group]
+
+
+@pytest.mark.parametrize("name", CODECS)
+@given(size=sizes, dtype=dtypes, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_layers_can_be_decoded_alone(name: str, size: Sizes, dtype: torch.dtype, seed: int) -> None:
+    codec, (k, v) = open_codec(name), random_kv(size, dtype, 1.0, seed)
+    shape = KVShape.of(k)
+    rows = padded_rows(codec.encode(k, v))
+    assert rows.shape == (size[0], codec.layer_nbytes(shape))
+    all_k, all_v = codec.decode(rows, shape)
+    assert all_k.shape == all_v.shape == size
+    assert all_k.dtype == all_v.dtype == dtype
+    for layer in range(size[0]):
+        one_k, one_v = codec.decode(rows[layer : layer + 1], shape.with_layers(1))
+        assert torch.equal(one_k[0], all_k[layer])
+        assert torch.equal(one_v[0], all_v[layer])
+
+
+@given(size=sizes, dtype=dtypes, scale=scales, seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_raw_is_exact(size: Sizes, dtype: torch.dtype, scale: float, seed: int) -> None:
+    codec, (k, v) = open_codec("raw"), random_kv(size, dtype, scale, seed)
+    got_k, got_v = codec.decode(padded_rows(codec.encode(k, v)), KVShape.of(k))
+    assert torch.equal(got_k, k)
+    assert torch.equal(got_v, v)
+
+
+@given(size=sizes, dtype=dtypes, scale=scales, seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_bf16_rounds_to_bfloat16(size: Sizes, dtype: torch.dtype, scale: float, seed: int) -> None:
+    codec, (k, v) = open_codec("bf16"), random_kv(size, dtype, scale, seed)
+    got_k, got_v = codec.decode(padded_rows(codec.encode(k, v)), KVShape.of(k))
+    assert torch.equal(got_k, k.to(torch.bfloat16).to(dtype))
+    assert torch.equal(got_v, v.to(torch.bfloat16).to(dtype))
+
+
+@given(size=sizes, scale=scales, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_int8_is_the_reference(size: Sizes, scale: float, seed: int) -> None:
+    codec, (k, v) = open_codec("int8"), random_kv(size, torch.float32, scale, seed)
+    got_k, got_v = codec.decode(padded_rows(codec.encode(k, v)), KVShape.of(k))
+    for layer in range(size[0]):
+        for head in range(size[1]):
+            for channel in range(size[3]):
+                check_group(got_k[layer, head, :, channel], k[layer, head, :, channel])
+            for token in range(size[2]):
+                check_group(got_v[layer, head, token], v[layer, head, token])
+
+
+def check_group(got: torch.Tensor, put: torch.Tensor) -> None:
+    """Equal to the reference save where float32 rounds a tie the other way; and within the bound in any case."""
+    step = float(put.max() - put.min()) / 255
+    float_error = 1e-6 * float(put.abs().max()) + 1e-30
+    assert float((got - put).abs().max()) <= step / 2 * 1.001 + float_error
+    reference = torch.tensor(quantised_by_hand(put.tolist()))
+    assert float((got - reference).abs().max()) <= step * 1.001 + float_error
+    assert int(((got - reference).abs() > step / 2).sum()) <= 1
+
+
+def test_int8_keeps_constant_groups_and_halves_the_bytes() -> None:
+    k, v = torch.full((1, 2, 128, 64), 3.25), torch.full((1, 2, 128, 64), -1e4)
+    codec = open_codec("int8")
+    rows = codec.encode(k, v)
+    got_k, got_v = codec.decode(padded_rows(rows), KVShape.of(k))
+    assert torch.equal(got_k, k)
+    assert torch.equal(got_v, v)
+    assert rows.shape[1] < 1.15 * k[0].numel() * 2
+
+
+def test_an_offset_of_a_channel_costs_no_precision() -> None:
+    """Why K is asymmetric: a symmetric code of 100 ± 1 would be wrong by 0.4."""
+    k = 100 + torch.rand((1, 1, 50, 4))
+    got, _ = open_codec("int8").decode(padded_rows(open_codec("int8").encode(k, k)), KVShape.of(k))
+    assert float((got - k).abs().max()) < 0.003
+
+
+def test_an_unknown_codec_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown codec 'int3': choose from raw, bf16, int8"):
+        open_codec("int3")

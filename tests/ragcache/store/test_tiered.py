@@ -1,0 +1,107 @@
+"""RAM over disk, and the factory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragcache.errors import ConfigError, StoreError
+from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+
+
+@pytest.fixture
+def ram() -> RamTier:
+    return RamTier(2000)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> DiskTier:
+    return DiskTier(tmp_path / "store", None, "raw")
+
+
+@pytest.fixture
+def store(ram: RamTier, disk: DiskTier) -> Iterator[TieredStore]:
+    store = TieredStore(ram, disk)
+    yield store
+    store.check_integrity()
+
+
+def test_a_get_from_disk_promotes(store: TieredStore, disk: DiskTier, make_variant: Any) -> None:
+    disk.put(make_variant())
+    first, second = store.get(make_variant().key), store.get(make_variant().key)
+    assert first is not None
+    assert second is not None
+    assert (first.tier, second.tier) == ("disk", "ram")
+
+
+def test_variants_name_the_fastest_tier(store: TieredStore, disk: DiskTier, make_variant: Any) -> None:
+    quick, slow = make_variant(context=("a",)), make_variant(context=("b",))
+    store.put(quick)
+    disk.put(slow)
+    assert {info.key: info.tier for info in store.variants(quick.key.family)} == {quick.key: "ram", slow.key: "disk"}
+
+
+def test_what_is_too_large_for_ram_stays_on_disk(store: TieredStore, make_variant: Any) -> None:
+    large = make_variant(tuple(range(300)))
+    store.put(large)
+    for _ in range(2):
+        fetched = store.get(large.key)
+        assert fetched is not None
+        assert fetched.tier == "disk"
+
+
+def test_a_use_in_ram_counts_on_disk(tmp_path: Path, make_variant: Any) -> None:
+    a, b, c = (make_variant((i, i, i)) for i in range(3))
+    probe = DiskTier(tmp_path / "probe", None, "raw")
+    probe.put(a)
+    disk = DiskTier(tmp_path / "store", 2 * probe.stats()[0].nbytes, "raw")
+    store = TieredStore(RamTier(None), disk)
+    store.put(a)
+    store.put(b)
+    store.get(a.key)
+    store.put(c)
+    assert disk.get(a.key) is not None
+    assert disk.get(b.key) is None
+
+
+def test_an_entry_deleted_on_disk_meanwhile_is_not_promoted(
+    ram: RamTier, disk: DiskTier, make_variant: Any, tmp_path: Path
+) -> None:
+    class Deleting(RamTier):
+        """Another thread deletes the entry just before it would be promoted."""
+
+        def offer(self, variant: Any) -> bool:
+            disk.delete(variant.key)
+            return super().offer(variant)
+
+    disk.put(make_variant())
+    store = TieredStore(Deleting(None), disk)
+    assert store.get(make_variant().key) is not None
+    assert store.get(make_variant().key) is None
+
+
+def test_what_the_disk_refuses_is_not_kept_in_ram(tmp_path: Path, ram: RamTier, make_variant: Any) -> None:
+    store = TieredStore(ram, DiskTier(tmp_path / "store", 100, "raw"))
+    with pytest.raises(StoreError, match="disk budget of 100 bytes"):
+        store.put(make_variant())
+    assert store.get(make_variant().key) is None
+
+
+def test_the_factory_leaves_out_what_has_no_room(tmp_path: Path) -> None:
+    assert isinstance(open_store(tmp_path / "a", None, None, "raw"), TieredStore)
+    assert isinstance(open_store(tmp_path / "b", 0, None, "raw"), DiskTier)
+    assert isinstance(open_store(None, 100, None, "raw"), RamTier)
+    assert isinstance(open_store(tmp_path / "c", 100, 0, "raw"), RamTier)
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_factory_refuses_what_makes_no_store(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no tier"):
+        open_store(None, 0, None, "raw")
+    with pytest.raises(ConfigError, match="RAM budget is -1"):
+        open_store(tmp_path, -1, None, "raw")
+    with pytest.raises(ConfigError, match="unknown codec 'zip'"):
+        open_store(None, 100, None, "zip")
