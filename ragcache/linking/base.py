@@ -1,0 +1,71 @@
+"""The contract of linkers: which tokens of the placed chunks to recompute."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ragcache.scoring.reuse import Reuse
+from ragcache.types import FloatArray, Profile
+
+Positions = npt.NDArray[np.int64]  # ascending token positions of the prompt
+
+
+@dataclass(frozen=True)
+class PlacedChunk:
+    """A cached chunk at its place in the prompt."""
+
+    index: int  # which chunk of the prompt it is, from 0, counting those that are not cached too
+    start: int  # its first position
+    length: int
+    profile: Profile
+    reuse: Reuse  # how well the variant's old context fits the new one
+    exact: bool  # same context in the same place: equal to recomputing it, never repaired
+    # Per row of profile.inter: the `index` of that chunk in the new prompt, -1 where it does not stand before this one:
+    # (-1, *matches(context, prefix)). Row 0, the System, is in every prompt, and nobody reads its entry.
+    sources: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+class LinkedPrompt(ABC):
+    """A prompt whose cached chunks are placed. What costs compute is a method, and the report charges it."""
+
+    ids: tuple[int, ...]  # the whole prompt, question included
+    question: int  # first position of the text after the last chunk
+    chunks: list[PlacedChunk]  # the cached ones, in prompt order
+
+    @abstractmethod
+    def question_attention(self) -> FloatArray:
+        """Attention that each position before the question gets from it, mean over heads and layers. [question]
+
+        One pass of the question over the placed caches.
+        """
+
+    @abstractmethod
+    def deviation(self, layers: int) -> FloatArray:
+        """KV deviation of each position before the question after recomputing `layers` layers of all. [question]
+
+        CacheBlend's measure, at the last of these layers: squared difference of placed and fresh K and V.
+        """
+
+
+class Linker(ABC):
+    """A strategy is its dataclass: the fields are its settings, with a default each.
+
+    `select` is pure: the same prompt gives the same positions, and nothing is written. It asks the prompt for what
+    costs compute at most once, and not at all when there is nothing to choose.
+    """
+
+    name: ClassVar[str]
+    recompute_all: ClassVar[bool] = False  # `full`: caches are not even loaded
+
+    @abstractmethod
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        """The positions to recompute, ascending, all inside cached chunks that are not exact."""

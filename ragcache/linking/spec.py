@@ -1,0 +1,67 @@
+"""Reads `name:key=value,key=value` into the typed fields of a linker's dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from types import NoneType
+from typing import get_args, get_type_hints
+
+from ragcache.errors import ConfigError
+from ragcache.linking.base import Linker
+
+Value = bool | int | float | str | None
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings as written."""
+    name, colon, rest = spec.partition(":")
+    settings: dict[str, str] = {}
+    for item in rest.split(",") if colon else []:
+        key, equals, text = (part.strip() for part in item.partition("="))
+        if not (key and equals and text):
+            raise ConfigError(f"linker {spec!r}: {item!r} is no setting; write name:key=value,key=value")
+        if key in settings:
+            raise ConfigError(f"linker {spec!r}: setting {key!r} is given twice; give it once")
+        settings[key] = text
+    return name.strip(), settings
+
+
+def typed_settings(name: str, linker: type[Linker], settings: dict[str, str]) -> dict[str, Value]:
+    """The settings, typed as the fields. Raises ConfigError for an unknown field or a value it cannot hold."""
+    assert is_dataclass(linker), linker
+    hints = get_type_hints(linker)
+    known = [field.name for field in fields(linker) if field.init]
+    values: dict[str, Value] = {}
+    for key, text in settings.items():
+        if key not in known:
+            choice = f"choose from {', '.join(known)}" if known else "it takes none"
+            raise ConfigError(f"linker {name!r} has no setting {key!r} (={text!r}): {choice}")
+        kinds: tuple[type, ...] = get_args(hints[key]) or (hints[key],)
+        try:
+            values[key] = _value(text, kinds)
+        except ValueError:
+            wanted = " or ".join("none" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise ConfigError(f"linker {name!r}: {key}={text!r} is not of type {wanted}") from None
+    return values
+
+
+def _value(text: str, kinds: tuple[type, ...]) -> Value:
+    """`text` as the first of `kinds` that can hold it; ValueError when none can."""
+    for kind in kinds:
+        if kind is NoneType and text == "none":
+            return None
+        if kind is bool and text in ("true", "false"):
+            return text == "true"
+        if kind is str:
+            return text
+        if kind in (int, float) and _is_number(text, kind):
+            return int(text) if kind is int else float(text)
+    raise ValueError(text)
+
+
+def _is_number(text: str, kind: type) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True

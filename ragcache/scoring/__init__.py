@@ -1,0 +1,1 @@
+"""How well a variant's KV fits a new prompt (Cache-Craft, section 3)."""

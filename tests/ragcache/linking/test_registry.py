@@ -1,0 +1,81 @@
+"""make_linker: names, settings, and what it says to a typo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from ragcache.errors import ConfigError
+from ragcache.linking import LINKERS, make_linker
+from ragcache.linking.base import LinkedPrompt, Linker, Positions
+from ragcache.linking.boundary import Boundary
+from ragcache.linking.cacheblend import CacheBlend
+from ragcache.linking.cci import ContextImpact
+from ragcache.linking.query import Query
+from ragcache.linking.selection import tokens_of
+from ragcache.linking.spec import typed_settings
+
+
+@pytest.mark.parametrize(
+    ("spec", "linker"),
+    [
+        ("boundary", Boundary(k=16)),
+        ("boundary:k=8", Boundary(k=8)),
+        (" query : first = 4 , ratio = 0.1 ", Query(first=4, ratio=0.1)),
+        ("cacheblend:ratio=1,full_layers=3", CacheBlend(ratio=1.0, full_layers=3)),
+        ("cci:alpha=2,ratio=none", ContextImpact(alpha=2.0, ratio=None)),
+        ("cci:ratio=0.15", ContextImpact(ratio=0.15)),
+    ],
+)
+def test_a_spec_is_its_dataclass(spec: str, linker: Linker) -> None:
+    assert make_linker(spec) == linker
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as error:
+        make_linker("cii:ratio=1")
+    assert "'cii'" in str(error.value)
+    assert all(name in str(error.value) for name in LINKERS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("cci:alfa=2", r"linker 'cci' has no setting 'alfa' \(='2'\): choose from alpha, ratio"),
+        ("naive:k=2", r"linker 'naive' has no setting 'k' \(='2'\): it takes none"),
+        ("boundary:name=x", r"no setting 'name'"),
+        ("boundary:k=1.5", r"linker 'boundary': k='1\.5' is not of type int"),
+        ("boundary:k=none", r"k='none' is not of type int"),
+        ("cci:ratio=most", r"ratio='most' is not of type float or none"),
+        ("cci:ratio=2", r"linker 'cci': ratio=2\.0 is out of range"),
+        ("boundary:", r"'' is no setting"),
+        ("boundary:k", r"'k' is no setting"),
+        ("boundary:k=", r"'k=' is no setting"),
+        ("boundary:k=1,", r"'' is no setting"),
+        ("boundary:k=1,k=2", r"'k' is given twice"),
+        ("", r"unknown linker ''"),
+    ],
+)
+def test_a_bad_spec_says_what_is_wrong(spec: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_linker(spec)
+
+
+@dataclass(frozen=True)
+class Switched(Linker):
+    """Has the kinds of fields that no linker here has yet."""
+
+    name: ClassVar[str] = "switched"
+    on: bool = False
+    base: str = "naive"
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return tokens_of(prompt.chunks if self.on else [])
+
+
+def test_switches_and_words() -> None:
+    assert typed_settings("switched", Switched, {"on": "true", "base": "1"}) == {"on": True, "base": "1"}
+    with pytest.raises(ConfigError, match=r"on='1' is not of type bool"):
+        typed_settings("switched", Switched, {"on": "1"})
