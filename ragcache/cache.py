@@ -1,0 +1,248 @@
+"""ChunkCache: prompts made of cached chunks, answered. The hot path is `prefill`: plan, load, link, store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.errors import PromptError, StoreError
+from ragcache.generation import Generation
+from ragcache.kvgen import KVGen
+from ragcache.linking import make_linker
+from ragcache.linking.base import Linker, PlacedChunk, Positions
+from ragcache.loader.sequential import Loaded, SequentialLoader, fetch
+from ragcache.planning import Plan, plan_prompt
+from ragcache.report import COMPUTED, Report
+from ragcache.sampling import Sampling
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk, Segment, System, Variant
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A prompt's KV and the logits that its first answer token is drawn from."""
+
+    plan: Plan
+    buffer: KVBuffer
+    logits: torch.Tensor  # [vocabulary] float32
+    loaded: list[Loaded]
+    report: Report
+
+
+class ChunkCache:
+    """One engine, one store, a default linker. Threads may share it; each prompt has its own buffer."""
+
+    def __init__(
+        self,
+        engine: TorchEngine,
+        store: KVStore,
+        linker: Linker | str = "auto",
+        *,
+        context_chunks: int = 3,
+        loader: SequentialLoader | None = None,
+        keep_missed: bool = True,
+    ):
+        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
+        self.engine = engine
+        self.store = store
+        self.kvgen = KVGen(engine, context_chunks)
+        self.linker = make_linker(linker) if isinstance(linker, str) else linker
+        self.loader = loader or SequentialLoader()
+        self.keep_missed = keep_missed
+        self._system_lock = threading.Lock()
+
+    # -- ingest -----------------------------------------------------------------------------------------------------
+
+    def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+        """Capture a document's chunks in order and store each; yields what was stored, one at a time.
+
+        Raises StoreError when the store is full or not writable; chunks yielded before are kept.
+        """
+        behind = self.system_variant(system)
+        for variant in self.kvgen.document(behind, chunks):
+            self.store.put(variant)
+            yield variant
+
+    def system_variant(self, system: System, report: Report | None = None) -> Variant:
+        """The System segment's KV, from the store or computed (and stored) now."""
+        key = self.kvgen.system_key(system)
+        with self._system_lock:  # several threads that start with a cold store compute it once
+            incidents = report.incidents if report else []
+            try:
+                fetched = self.store.get(key)
+            except StoreError as error:
+                logger.warning("cached System segment not used: %s", error)
+                incidents.append(f"cached System segment not used: {error}")
+                fetched = None
+            if fetched is not None:
+                if report:
+                    report.system_tier = fetched.tier
+                return fetched.variant
+            if report:
+                report.other_computed += len(system)
+            variant = self.kvgen.system(system)
+            self._keep(variant, incidents)
+            return variant
+
+    # -- answer -----------------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        segments: Sequence[Segment],
+        *,
+        max_tokens: int = 256,
+        sampling: Sampling | None = None,
+        linker: Linker | str | None = None,
+        stop: frozenset[int] = frozenset(),
+    ) -> Generation:
+        """Stream the answer's tokens; `report` of the returned object is complete when the stream ends."""
+        if max_tokens < 1:
+            raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
+        start = perf_counter()
+        chosen = self._chosen(linker)
+        prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
+        # A linker that recomputes all looked nothing up: what it computed may well be stored.
+        finish = (lambda: self.keep(prefilled)) if self.keep_missed and not chosen.recompute_all else None
+        return Generation(
+            self.engine,
+            prefilled.buffer,
+            len(prefilled.plan.ids),
+            prefilled.logits,
+            prefilled.report,
+            start,
+            max_tokens,
+            sampling or Sampling(),
+            self.engine.spec.eos | stop,
+            finish,
+        )
+
+    def prefill(self, segments: Sequence[Segment], *, linker: Linker | str | None = None, room: int = 1) -> Prefilled:
+        """KV of the whole prompt, with `room` tokens left for the answer."""
+        chosen = self._chosen(linker)
+        started = perf_counter()
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=not chosen.recompute_all)
+        self.engine.check_tokens(plan.ids)
+        report = Report(chosen.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+        report.seconds["plan"] = perf_counter() - started
+        report.incidents += plan.incidents
+        buffer = self.engine.buffer(len(plan.ids) + room)
+        with report.stage("load"):
+            loaded = self._load(plan, chosen, buffer, report)
+        with report.stage("link"):
+            logits = self._link(plan, chosen, buffer, loaded, report)
+        return Prefilled(plan, buffer, logits, loaded, report)
+
+    def _chosen(self, linker: Linker | str | None) -> Linker:
+        if linker is None:
+            return self.linker
+        return make_linker(linker) if isinstance(linker, str) else linker
+
+    def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[Loaded]:
+        if linker.recompute_all:
+            report.other_computed += len(plan.system)
+        else:
+            self.engine.place(buffer, self.system_variant(plan.system, report), 0)
+        return self.loader.load(
+            plan, self.store, lambda variant, start: self.engine.place(buffer, variant, start), report
+        )
+
+    def _link(self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[Loaded], report: Report) -> torch.Tensor:
+        """Select, repair, answer the question -> logits [vocabulary]."""
+        missing = _missing(plan, loaded, linker.recompute_all)
+        prompt = TorchLinkedPrompt(self.engine, buffer, plan.ids, plan.question, _placed(loaded), missing)
+        selected = linker.select(prompt) if prompt.chunks else np.empty(0, dtype=np.int64)
+        hidden = prompt.finish(selected)
+        for entry in loaded:
+            span, chunk = entry.planned.span, entry.report
+            chunk.repaired = int(np.count_nonzero((selected >= span.start) & (selected < span.end)))
+            chunk.reused -= chunk.repaired
+            report.chunks.append(chunk)
+        report.other_computed += sum(len(text) for text in plan.texts)
+        report.charged = prompt.charged
+        return self.engine.logits(hidden)[0]
+
+    # -- store ------------------------------------------------------------------------------------------------------
+
+    def keep(self, prefilled: Prefilled) -> None:
+        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
+        chunks before it, and the lead variant of the first chunk.
+        """
+        report, loaded = prefilled.report, prefilled.loaded
+        leads = _lacks_lead(prefilled)
+        if not leads and all(entry.report.tier != COMPUTED for entry in loaded):
+            return
+        with report.stage("keep"):
+            system = self.system_variant(prefilled.plan.system)
+            if leads:
+                self._keep(self.kvgen.capture(system, [], loaded[0].planned.segment), report.incidents)
+            context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
+            for entry in loaded:
+                context.append(self._context(system, list(context), entry, report))
+
+    def _context(self, system: Variant, before: list[Variant], entry: Loaded, report: Report) -> Variant:
+        """The variant that served a chunk, or a new one, stored."""
+        if entry.candidate is not None and (found := fetch(entry.candidate, self.store, report)) is not None:
+            return found.variant
+        variant = self.kvgen.capture(system, before, entry.planned.segment)
+        self._keep(variant, report.incidents)
+        return variant
+
+    def _keep(self, variant: Variant, incidents: list[str]) -> None:
+        """An answer does not fail because its KV cannot be kept."""
+        try:
+            self.store.put(variant)
+        except StoreError as error:
+            logger.warning("KV not stored: %s", error)
+            incidents.append(f"KV not stored: {error}")
+
+
+def _lacks_lead(prefilled: Prefilled) -> bool:
+    """Whether the first chunk stands right behind System, and was served by a variant that had chunks before it."""
+    if not prefilled.loaded:
+        return False
+    first = prefilled.loaded[0]
+    behind_system = first.planned.span.start == len(prefilled.plan.system)
+    return behind_system and first.candidate is not None and not first.candidate.exact
+
+
+def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
+    """Positions before the question that nothing was placed at."""
+    gone = np.zeros(plan.question, dtype=bool)
+    gone[: len(plan.system)] = everything
+    for text in plan.texts:
+        gone[text.start : text.end] = True
+    for entry in loaded:
+        if entry.candidate is None:
+            gone[entry.planned.span.start : entry.planned.span.end] = True
+    return np.flatnonzero(gone)
+
+
+def _placed(loaded: list[Loaded]) -> list[PlacedChunk]:
+    placed = []
+    for entry in loaded:
+        if entry.candidate is not None:
+            found, planned = entry.candidate, entry.planned
+            placed.append(
+                PlacedChunk(
+                    planned.index,
+                    planned.span.start,
+                    len(planned.segment),
+                    found.info.profile,
+                    found.reuse,
+                    found.exact,
+                    found.sources,
+                )
+            )
+    return placed

@@ -1,0 +1,1 @@
+"""Engines: what computes and holds KV."""

@@ -1,0 +1,1 @@
+"""The torch engine: our own forward over a KV buffer, on CPU and CUDA."""

@@ -1,0 +1,32 @@
+"""The KV of one prompt, written in place."""
+
+from __future__ import annotations
+
+import torch
+
+from ragcache.rope import Rope
+from ragcache.types import Variant
+
+
+class KVBuffer:
+    """K (rotated) and V for positions [0, capacity): one allocation, no copy per layer or per token."""
+
+    def __init__(self, layers: int, heads: int, capacity: int, dim: int, dtype: torch.dtype, device: torch.device):
+        shape = (layers, heads, capacity, dim)
+        # Not zeroed: a position is written (placed or computed) before any row attends to it.
+        self.k = torch.empty(shape, dtype=dtype, device=device)  # [layers, kv_heads, capacity, head_dim]
+        self.v = torch.empty(shape, dtype=dtype, device=device)
+
+    @property
+    def capacity(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.k.nbytes + self.v.nbytes
+
+    def place(self, variant: Variant, start: int, rope: Rope) -> None:
+        """A variant's tokens at [start, start + n); the variant may lie in another memory than the buffer."""
+        span = slice(start, start + len(variant))
+        rope.rotate_into(self.k[:, :, span], variant.k.to(self.k.device), span)
+        self.v[:, :, span] = variant.v

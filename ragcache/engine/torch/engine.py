@@ -1,0 +1,150 @@
+"""The torch engine: ids and positions in, KV and logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+
+from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
+from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import Decoder, Tap
+from ragcache.engine.torch.loading import build_decoder, load_pretrained
+from ragcache.errors import PromptError
+from ragcache.types import Variant
+
+PREFILL_ROWS = 512  # rows per forward: bounds activations and masks, large enough for full matmul speed
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What others need to know of an engine."""
+
+    fingerprint: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    max_tokens: int
+    vocabulary: int
+    eos: frozenset[int]
+
+    @property
+    def token_bytes(self) -> int:
+        """KV of one token."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class TorchEngine:
+    """Stateless but for its weights: safe to share between threads, each with its own buffer."""
+
+    name = "torch"
+
+    def __init__(self, model: transformers.PreTrainedModel, weights: str, tokenizer: str = ""):
+        self.decoder: Decoder = build_decoder(model)
+        self.stock = model  # what the self-check compares with; it shares every weight
+        config = model.config
+        self.spec = EngineSpec(
+            fingerprint=fingerprint(config.to_dict(), model.dtype, weights, tokenizer),
+            layers=len(self.decoder.layers),
+            kv_heads=self.decoder.kv_heads,
+            head_dim=self.decoder.dim,
+            dtype=model.dtype,
+            device=next(model.parameters()).device,
+            max_tokens=int(config.max_position_embeddings),
+            vocabulary=int(config.vocab_size),
+            eos=_eos(model),
+        )
+
+    @classmethod
+    def from_folder(cls, folder: Path, dtype: torch.dtype, device: torch.device) -> TorchEngine:
+        weights, tokenizer = digest_folder(folder)
+        return cls(load_pretrained(folder, dtype, device), weights, tokenizer)
+
+    @classmethod
+    def from_model(cls, model: transformers.PreTrainedModel) -> TorchEngine:
+        """A model in memory, such as a small random one."""
+        return cls(model.eval(), digest_tensors(model.state_dict().items()))
+
+    def check_tokens(self, ids: Sequence[int]) -> None:
+        """Raises PromptError for what is no token of this model."""
+        for token in (min(ids), max(ids)):
+            if not 0 <= token < self.spec.vocabulary:
+                raise PromptError(
+                    f"token {token} is not in the model's vocabulary of {self.spec.vocabulary}: use the model's own "
+                    "tokenizer"
+                )
+
+    def buffer(self, capacity: int) -> KVBuffer:
+        """Raises PromptError when the model's context is shorter."""
+        spec = self.spec
+        if capacity > spec.max_tokens:
+            raise PromptError(
+                f"prompt and answer need {capacity} tokens, the model's context has {spec.max_tokens}: "
+                "retrieve fewer or smaller chunks, or ask for a shorter answer"
+            )
+        return KVBuffer(spec.layers, spec.kv_heads, capacity, spec.head_dim, spec.dtype, spec.device)
+
+    def place(self, buffer: KVBuffer, variant: Variant, start: int) -> None:
+        buffer.place(variant, start, self.decoder.rope)
+
+    @torch.inference_mode()
+    def compute(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        buffer: KVBuffer,
+        *,
+        keep: int = 1,
+        tap: Tap | None = None,
+    ) -> torch.Tensor:
+        """Run the tokens at ascending positions through all layers -> hidden of the last `keep` [keep, hidden].
+
+        Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it. With a tap
+        they go at once.
+        """
+        device = self.spec.device
+        all_ids, all_positions = torch.tensor(ids, device=device), torch.tensor(positions, device=device)
+        kept: list[torch.Tensor] = []
+        turn = PREFILL_ROWS if tap is None else len(ids)
+        for start in range(0, len(ids), turn):
+            rows = slice(start, start + turn)
+            hidden = self.forward(self.decoder.embed(all_ids[rows]), all_positions[rows], buffer, tap=tap)
+            wanted = hidden[max(0, len(ids) - keep - start) :]
+            if len(wanted):
+                kept.append(wanted)
+        return torch.cat(kept)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        buffer: KVBuffer,
+        *,
+        layers: range | None = None,
+        tap: Tap | None = None,
+    ) -> torch.Tensor:
+        """One turn, through some of the layers (all, by default)."""
+        layers = range(self.spec.layers) if layers is None else layers
+        return self.decoder.forward(hidden, positions, buffer, layers, tap)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [n, hidden] -> float32 [n, vocabulary]."""
+        return self.decoder.logits(hidden)
+
+
+def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:
+    """All ids that end an answer, from the generation config where there is one."""
+    generation = getattr(model, "generation_config", None)
+    found = getattr(generation, "eos_token_id", None)
+    if found is None:
+        found = model.config.eos_token_id
+    if found is None:
+        return frozenset()
+    return frozenset([found] if isinstance(found, int) else found)

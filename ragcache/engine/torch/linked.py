@@ -1,0 +1,130 @@
+"""A prompt in the torch engine's buffer: chunks placed, some rows still to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ragcache.engine.torch.attention import attention_weights
+from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import Tap
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ConfigError
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions
+from ragcache.types import FloatArray
+
+
+class TorchLinkedPrompt(LinkedPrompt):
+    """What linkers measure on, and the repair itself. Used once, by one thread."""
+
+    def __init__(
+        self,
+        engine: TorchEngine,
+        buffer: KVBuffer,
+        ids: tuple[int, ...],
+        question: int,
+        chunks: list[PlacedChunk],
+        missing: Positions,
+    ):
+        """`missing`: ascending positions before the question that nothing was placed at."""
+        self.ids, self.question, self.chunks = ids, question, chunks
+        self.charged = 0.0  # token passes of the measurements, in tokens through all layers
+        self._engine, self._buffer = engine, buffer
+        self._missing = missing
+        self._early = np.empty(0, dtype=np.int64)  # what was missing, computed over caches that are not repaired yet
+        self._stopped: tuple[torch.Tensor, int] | None = None  # hidden [question, hidden] after so many layers
+
+    def question_attention(self) -> FloatArray:
+        self._compute_missing()
+        rows = range(self.question, len(self.ids))
+        tap = QuestionTap(rows, self.question, self._engine)
+        self._engine.compute(self.ids[self.question :], rows, self._buffer, tap=tap)
+        self.charged += len(rows)
+        return tap.mean()
+
+    def deviation(self, layers: int) -> FloatArray:
+        if layers > self._engine.spec.layers:
+            raise ConfigError(f"{layers} layers are to be recomputed in full, the model has {self._engine.spec.layers}")
+        self._compute_missing()
+        tap = DeviationTap(self._buffer, layers - 1)
+        hidden = self._forward(range(self.question), range(layers), tap)
+        self.charged += self.question * layers / self._engine.spec.layers
+        self._stopped = (hidden, layers)
+        return tap.squared
+
+    def finish(self, selected: Positions) -> torch.Tensor:
+        """Recompute the selected positions and what is missing, and compute the question, in one pass.
+
+        What a measurement has computed early is computed again where it stands behind a selected position.
+
+        -> hidden of the prompt's last token [1, hidden].
+        """
+        again = self._early[self._early > selected[0]] if len(selected) else self._early[:0]
+        self.charged += len(again)
+        repaired = np.union1d(np.union1d(selected, self._missing), again)
+        if self._stopped is not None:
+            return self._resume(repaired)
+        rows = [*repaired.tolist(), *range(self.question, len(self.ids))]
+        return self._engine.compute([self.ids[row] for row in rows], rows, self._buffer)
+
+    def _resume(self, repaired: Positions) -> torch.Tensor:
+        """CacheBlend's pass: the first layers are done for all tokens, the repaired ones go on with the question."""
+        assert self._stopped is not None
+        hidden, done = self._stopped
+        question = range(self.question, len(self.ids))
+        through = self._forward(question, range(done))
+        self.charged -= len(repaired) * done / self._engine.spec.layers  # those layers are charged already
+        rows = torch.cat((hidden[torch.from_numpy(repaired)], through))
+        positions = torch.tensor([*repaired.tolist(), *question], device=self._engine.spec.device)
+        rest = range(done, self._engine.spec.layers)
+        return self._engine.forward(rows, positions, self._buffer, layers=rest)[-1:]
+
+    def _compute_missing(self) -> None:
+        """A measurement needs KV everywhere, so missing rows are computed before the repair instead of with it."""
+        if len(self._missing):
+            rows = self._missing.tolist()
+            self._engine.compute([self.ids[row] for row in rows], rows, self._buffer)
+            self._early, self._missing = self._missing, self._missing[:0]
+
+    def _forward(self, rows: Sequence[int], layers: range, tap: Tap | None = None) -> torch.Tensor:
+        device = self._engine.spec.device
+        ids = torch.tensor([self.ids[row] for row in rows], device=device)
+        hidden = self._engine.decoder.embed(ids)
+        positions = torch.tensor(rows, device=device)
+        return self._engine.forward(hidden, positions, self._buffer, layers=layers, tap=tap)
+
+
+class QuestionTap(Tap):
+    """Sums the attention of the question's rows to the positions before it."""
+
+    def __init__(self, rows: range, question: int, engine: TorchEngine):
+        self._positions = torch.tensor(rows, device=engine.spec.device)
+        self._scale = engine.decoder.scale
+        self._sum = torch.zeros(question, device=engine.spec.device)
+        self._maps = 0
+
+    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        weights = attention_weights(q, keys, self._positions, self._scale)
+        self._sum += weights[:, :, : len(self._sum)].sum((0, 1))
+        self._maps += weights.shape[0] * weights.shape[1]
+
+    def mean(self) -> FloatArray:
+        return np.asarray((self._sum / self._maps).cpu().numpy(), dtype=np.float32)
+
+
+class DeviationTap(Tap):
+    """Squared difference of placed and fresh KV at one layer, per row."""
+
+    def __init__(self, buffer: KVBuffer, layer: int):
+        self._buffer, self._layer = buffer, layer
+        self.squared: FloatArray = np.empty(0, dtype=np.float32)
+
+    def kv(self, layer: int, k: torch.Tensor, rotated: torch.Tensor, v: torch.Tensor) -> None:
+        if layer != self._layer:
+            return
+        rows = slice(0, v.shape[1])
+        change = (rotated.float() - self._buffer.k[layer, :, rows].float()).pow(2).sum((0, 2))
+        change += (v.float() - self._buffer.v[layer, :, rows].float()).pow(2).sum((0, 2))
+        self.squared = np.asarray(change.cpu().numpy(), dtype=np.float32)

@@ -1,0 +1,1 @@
+"""Loaders: from tiers into the prompt's KV buffer."""

@@ -1,0 +1,74 @@
+"""What happened to a prompt. Every answer carries one report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+COMPUTED = "computed"  # the tier of a chunk that no tier had
+
+
+@dataclass
+class ChunkReport:
+    """One chunk of the prompt. tokens = reused + repaired + computed."""
+
+    chunk: str  # hash of its ids
+    tokens: int
+    tier: str  # "ram", "disk" or "computed"
+    reused: int = 0
+    repaired: int = 0
+    computed: int = 0
+    exact: bool = False  # same context in the same place: reused with no repair, and no error
+    overlap: float = 0.0  # β', how much of the variant's context the prompt holds
+    nbytes: int = 0  # read from the tier
+
+
+@dataclass
+class Report:
+    """Filled in as the prompt goes through plan, load, link and decode."""
+
+    linker: str
+    prompt_tokens: int
+    before_question: int  # tokens up to the end of the last chunk
+    question_tokens: int
+    system_tier: str = COMPUTED
+    chunks: list[ChunkReport] = field(default_factory=list)
+    other_computed: int = 0  # System when it was not cached, and texts between chunks
+    charged: float = 0.0  # token passes beside the repair itself: probes and full layers, in tokens through all layers
+    seconds: dict[str, float] = field(default_factory=dict)  # per stage
+    ttft_s: float = 0.0
+    answer_tokens: int = 0
+    decode_s: float = 0.0
+    incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
+
+    @property
+    def reused(self) -> int:
+        return sum(chunk.reused for chunk in self.chunks)
+
+    @property
+    def repaired(self) -> int:
+        return sum(chunk.repaired for chunk in self.chunks)
+
+    @property
+    def computed(self) -> int:
+        return sum(chunk.computed for chunk in self.chunks) + self.other_computed
+
+    @property
+    def part(self) -> float:
+        """Share of the tokens before the question that were computed, with every probe charged."""
+        return (self.repaired + self.computed + self.charged) / self.before_question if self.before_question else 1.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+    def to_dict(self) -> dict[str, Any]:
+        totals = {"reused": self.reused, "repaired": self.repaired, "computed": self.computed, "part": self.part}
+        return asdict(self) | totals
