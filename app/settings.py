@@ -75,7 +75,12 @@ class Settings(BaseSettings):
     linker: Name = "auto"
     context_chunks: int = Field(default=3, ge=0)
     system_prompt: str = (
-        "You answer questions from the passages below. If they do not hold the answer, say that you do not know."
+        "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "
+        "from the documents, followed by a question. Read all excerpts with care; they may come from different "
+        "documents, and some of them may have nothing to do with the question. Answer the question from the excerpts "
+        "alone. Be brief and exact: give names, numbers and dates as they stand in the excerpts. If the excerpts do "
+        "not hold the answer, say that you do not know. Do not repeat the question, and do not mention the excerpts "
+        "in your answer."
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

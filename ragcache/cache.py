@@ -66,12 +66,12 @@ class ChunkCache:
     # -- ingest -----------------------------------------------------------------------------------------------------
 
     def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
-        """Capture a document's chunks in order and store each; yields what was stored, one at a time.
+        """Capture a document's chunks in order and store each variant; yields what was stored, one at a time.
 
         Raises StoreError when the store is full or not writable; chunks yielded before are kept.
         """
         behind = self.system_variant(system)
-        for variant in self.kvgen.document(behind, chunks):
+        for variant in self.kvgen.ingest(behind, chunks):
             self.store.put(variant)
             yield variant
 

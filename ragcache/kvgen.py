@@ -15,9 +15,10 @@ from ragcache.errors import ConfigError, PromptError
 from ragcache.scoring.profile import ProfileBuilder
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
-# Lead variants cost a second pass with little attention. Behind this many tokens a plain prefill of the document has
-# spent more on attention than both passes together; in a shorter document the share of chunks without one is small.
-LEAD_TOKENS = 3000
+# Lead variants cost a second pass with little attention. A document of so many tokens can afford it: its plain prefill,
+# whose attention grows with each token, takes about as long as both passes together (docs/benchmarks.md). In a shorter
+# one the first use of a chunk at the head of a prompt captures it, after the answer.
+LEAD_TOKENS = 5000
 ROWS = 256  # query rows whose attention weights exist at once
 
 
@@ -38,25 +39,29 @@ class KVGen:
         """No System stands before it: a chunk of the same ids, which has one, is another entry."""
         return VariantKey(self.engine.spec.fingerprint, "", (), system.hash)
 
-    def document(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
-        """The chunks' variants in document order, each computed once over the *stored* KV of those before it.
-
-        From LEAD_TOKENS on, each chunk's lead variant comes as well: the chunk right behind System, for prompts that
-        it leads. There nothing else fits: a chunk's error is largest where all of its context is gone.
+    def ingest(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+        """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
+        variant: the chunk right behind System, for prompts that it leads. All of its context is gone there, so any
+        other variant has its largest error.
         """
-        context: deque[Variant] = deque(maxlen=self.context_chunks)
         waiting: list[Chunk] = []  # chunks whose lead variant is still to come
         tokens = 0
+        for variant in self.document(system, chunks):
+            yield variant
+            tokens += len(variant)
+            if variant.key.context:
+                waiting.append(Chunk(variant.ids))
+            if tokens >= LEAD_TOKENS:
+                yield from (self.capture(system, [], lead) for lead in waiting)
+                waiting = []
+
+    def document(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+        """The chunks' variants in document order, each computed once over the *stored* KV of those before it."""
+        context: deque[Variant] = deque(maxlen=self.context_chunks)
         for chunk in chunks:
             variant = self.capture(system, list(context), chunk)
             yield variant
             context.append(variant)
-            tokens += len(chunk)
-            if variant.key.context:
-                waiting.append(chunk)
-            if tokens >= LEAD_TOKENS:
-                yield from (self.capture(system, [], lead) for lead in waiting)
-                waiting = []
 
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""

@@ -19,6 +19,8 @@ def _linker(module: str, linker: str) -> type[Linker]:
 
 
 LINKERS: Mapping[str, Callable[[], type[Linker]]] = {
+    "auto": partial(_linker, "auto", "Auto"),
+    "fast": partial(_linker, "fast", "Fast"),
     "full": partial(_linker, "full", "Full"),
     "naive": partial(_linker, "naive", "Naive"),
     "first_tokens": partial(_linker, "first_tokens", "FirstTokens"),

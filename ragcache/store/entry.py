@@ -54,7 +54,7 @@ class EntryReader:
     def expect(self, key: VariantKey) -> None:
         """Raises ForeignEntry unless the file holds that variant."""
         found = self.header.key
-        for name in ("fingerprint", "system", "chunk", "context"):
+        for name in ("fingerprint", "system", "chunk", "context", "history"):
             here, asked = getattr(found, name), getattr(key, name)
             if here != asked:
                 raise ForeignEntry(f"{self._where} holds the KV of another {name}: {here!r} instead of {asked!r}")

@@ -119,6 +119,7 @@ def _to_json(header: Header) -> dict[str, Any]:
         "fingerprint": key.fingerprint,
         "system": key.system,
         "context": key.context,
+        "history": key.history,
         "chunk": key.chunk,
         "ids_hash": header.ids_hash,
         "tokens": shape.tokens,
@@ -139,7 +140,13 @@ def _from_json(text: bytes, where: str) -> Header:
             int(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim")
         )
         return Header(
-            key=VariantKey(fields["fingerprint"], fields["system"], tuple(fields["context"]), fields["chunk"]),
+            key=VariantKey(
+                fields["fingerprint"],
+                fields["system"],
+                tuple(fields["context"]),
+                fields["chunk"],
+                fields["history"],
+            ),
             ids_hash=fields["ids_hash"],
             shape=KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]]),
             codec=fields["codec"],

@@ -72,6 +72,8 @@ def tokens(chunks: list[PlacedChunk]) -> int:
 
 # At most so many tokens with the default settings, of the chunks that are cached and not exact.
 BUDGETS: dict[str, Budget] = {
+    "auto": lambda chunks: math.ceil(0.1 * tokens(chunks)),
+    "fast": lambda chunks: math.ceil(0.025 * tokens(chunks)),
     "full": tokens,
     "naive": lambda chunks: 0,
     "first_tokens": lambda chunks: 16 * len(chunks),

@@ -83,8 +83,7 @@ def attention_weights(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor,
 
 
 def weighted_values(weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """weights [heads, n, end] over v [kv_heads, capacity, dim] -> [n, heads * dim] in v's dtype."""
+    """weights [heads, n, end] over v [kv_heads, capacity, dim] -> [n, heads * dim]."""
     heads, n, end = weights.shape
-    folded = weights.view(v.shape[0], heads // v.shape[0] * n, end)
-    values = torch.matmul(folded, v[:, :end].float()).view(heads, n, v.shape[2])
-    return values.transpose(0, 1).reshape(n, -1).to(v.dtype)
+    folded = weights.to(v.dtype).view(v.shape[0], heads // v.shape[0] * n, end)
+    return torch.matmul(folded, v[:, :end]).view(heads, n, v.shape[2]).transpose(0, 1).reshape(n, -1)

@@ -1,0 +1,89 @@
+"""The composition root: from settings to the parts that work together. Nothing else builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from app.devices import resolve_device, resolve_dtype
+from app.models import resolve_embedder, resolve_model
+from app.prompt import PromptTemplate, load_tokenizer
+from app.settings import Settings, variable
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ConfigError
+from ragcache.linking.base import Linker
+from ragcache.store import KVStore, open_store
+from retriever.embedder import Embedder
+
+KV_FOLDER = "kv"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model with its tokenizer, ready to be given stores."""
+
+    settings: Settings
+    engine: TorchEngine
+    template: PromptTemplate
+
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
+        """A cache over `store`, with the linker of the settings unless another is given."""
+        return ChunkCache(
+            self.engine,
+            store,
+            linker or self.settings.linker,
+            context_chunks=self.settings.context_chunks,
+            keep_missed=keep_missed,
+        )
+
+
+def _torch_engine(settings: Settings, folder: Path) -> TorchEngine:
+    device = resolve_device(settings)
+    with _no_loading_bar():
+        return TorchEngine.from_folder(folder, resolve_dtype(settings, device), device)
+
+
+@contextmanager
+def _no_loading_bar() -> Iterator[None]:
+    """transformers draws one even for a model that loads in an instant."""
+    from transformers.utils import logging as talk
+
+    bars = talk.is_progress_bar_enabled()
+    talk.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            talk.enable_progress_bar()
+
+
+ENGINES: Mapping[str, Callable[[Settings, Path], TorchEngine]] = {"torch": _torch_engine}
+
+
+def load_parts(settings: Settings) -> Parts:
+    """The model of the settings, converted first where that is needed. Raises ConfigError and ModelError."""
+    if settings.engine not in ENGINES:
+        raise ConfigError(f"{variable('engine')}={settings.engine!r}: choose from {', '.join(ENGINES)}")
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    folder = resolve_model(settings.model, settings.cache_dir)
+    template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
+    return Parts(settings, ENGINES[settings.engine](settings, folder), template)
+
+
+def kv_folder(settings: Settings) -> Path:
+    return settings.cache_dir / KV_FOLDER
+
+
+def load_store(settings: Settings) -> KVStore:
+    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
+    return open_store(kv_folder(settings), settings.ram_bytes, settings.disk_bytes, settings.codec)
+
+
+def load_embedder(settings: Settings) -> Embedder:
+    return Embedder(resolve_embedder(settings.embedder), str(resolve_device(settings)))

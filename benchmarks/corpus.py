@@ -1,0 +1,48 @@
+"""Texts and chunks for benchmarks of time, where the words do not matter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from app.prompt import PromptTemplate
+from app.samples import read_samples
+from benchmarks.data import read_dataset
+from ragcache.errors import ConfigError
+from ragcache.types import Chunk
+from splitter.passages import split_passages
+
+
+def read_texts(data: Path | None) -> list[str]:
+    """The documents of a data set, or the samples."""
+    if data is None:
+        return list(read_samples().values())
+    dataset = read_dataset(data)
+    return [*dataset.corpora.values(), *(text for question in dataset.questions for text in question.contexts)]
+
+
+def split_documents(template: PromptTemplate, texts: Sequence[str], chunk_tokens: int) -> list[list[Chunk]]:
+    return [
+        [template.chunk(text[start:end]) for start, end in split_passages(text, template.count, chunk_tokens)]
+        for text in texts
+    ]
+
+
+def shuffled(chunks: Sequence[Chunk], seed: int) -> Iterator[Chunk]:
+    """Without end: when all are used up they come again in another order."""
+    source = random.Random(seed)
+    while True:
+        yield from source.sample(chunks, len(chunks))
+
+
+def fill(chunks: Iterator[Chunk], tokens: int) -> list[Chunk]:
+    """Chunks of exactly so many tokens together: the last one is cut."""
+    if tokens < 1:
+        raise ConfigError("the System segment and the question alone are longer than that: ask for more --tokens")
+    filled: list[Chunk] = []
+    while tokens:
+        chunk = next(chunks)
+        filled.append(chunk if len(chunk) <= tokens else Chunk(chunk.ids[:tokens]))
+        tokens -= len(filled[-1])
+    return filled

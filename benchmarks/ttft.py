@@ -1,0 +1,124 @@
+"""`ragcache bench ttft`: time to the first token of prompts of given lengths.
+
+From disk means from files that this process has just written, so the system's page cache holds them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from app.compose import Parts
+from benchmarks.caches import CONTEXTS, capture, memory_cache
+from benchmarks.choices import known_settings
+from benchmarks.corpus import fill, shuffled, split_documents
+from benchmarks.output import common_settings, publish
+from benchmarks.table import Row
+from benchmarks.timing import Case, interleaved, median_ttft
+from ragcache.cache import ChunkCache
+from ragcache.errors import ConfigError, StoreError
+from ragcache.linking.base import Linker
+from ragcache.linking.full import Full
+from ragcache.linking.naive import Naive
+from ragcache.report import COMPUTED, Report
+from ragcache.store import open_store
+from ragcache.types import Chunk, Segment
+
+COLUMNS = ("case", "tokens", "linker", "part", "ttft_s", "efficiency", "speedup")
+QUESTION = "What do these passages have in common?"
+CONTEXT = "document"
+STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
+
+
+@dataclass(frozen=True)
+class Options:
+    tokens: tuple[int, ...]
+    linkers: Mapping[str, Linker]  # by what was written on the command line
+    chunk_tokens: int
+    rounds: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return vars(self) | {"linkers": known_settings(self.linkers)}
+
+
+def run(parts: Parts, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+    longest = max(options.tokens)
+    if longest >= parts.engine.spec.max_tokens:
+        raise ConfigError(f"--tokens {longest}: the model's context has {parts.engine.spec.max_tokens}")
+    documents = split_documents(parts.template, texts, options.chunk_tokens)
+    prompts = [_chunks(parts, documents, tokens, options.seed) for tokens in options.tokens]
+    rows: list[Row] = []
+    parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
+        ram, disk = _caches(parts, documents, prompts, Path(folder))
+        for chunks in tqdm(prompts, desc="ttft", unit="length"):
+            segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
+            rows += _measure(segments, ram, disk, options)
+    publish(common_settings(parts) | options.to_dict() | {"context": CONTEXT}, rows, COLUMNS, out)
+    return rows
+
+
+def _chunks(parts: Parts, documents: Sequence[Sequence[Chunk]], tokens: int, seed: int) -> list[Chunk]:
+    others = len(parts.template.system()) + len(parts.template.question(QUESTION))
+    return fill(shuffled([chunk for document in documents for chunk in document], seed), tokens - others)
+
+
+def _caches(
+    parts: Parts, documents: list[list[Chunk]], prompts: Sequence[Sequence[Chunk]], folder: Path
+) -> tuple[ChunkCache, ChunkCache]:
+    """The same KV in RAM alone and on disk alone."""
+    needed = {chunk.hash: chunk for chunks in prompts for chunk in chunks}
+    whole = {chunk.hash for document in documents for chunk in document}
+    cut = [[chunk] for name, chunk in needed.items() if name not in whole]  # the last of a prompt
+    ram = memory_cache(parts, CONTEXT)
+    store = open_store(folder, 0, None, parts.settings.codec)
+    disk = ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[CONTEXT], keep_missed=False)
+    system = parts.template.system()
+    store.put(ram.system_variant(system))
+    variants = capture(ram, system, [*documents, *cut], needed.values())
+    for variant in tqdm(variants, desc="KV", unit="chunk", leave=False):
+        if variant.key.chunk in needed:
+            store.put(variant)
+    return ram, disk
+
+
+def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, options: Options) -> list[Row]:
+    cases: dict[tuple[str, str], Case] = {STOCK: (ram, segments, Full()), FLOOR: (ram, segments, Naive())}
+    for name, cache in (("ram", ram), ("disk", disk)):
+        for spec, linker in options.linkers.items():
+            cases[name, spec] = (cache, segments, linker)
+    reports = interleaved(cases, options.rounds)
+    for case, measured in reports.items():
+        _check_tiers(case, cases[case][2], measured)
+    stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
+    return [_row(case, measured, stock, floor) for case, measured in reports.items()]
+
+
+def _check_tiers(case: tuple[str, str], linker: Linker, reports: Sequence[Report]) -> None:
+    """A chunk that had to be computed would make a figure of something else."""
+    expected = COMPUTED if linker.recompute_all else {"floor": "ram"}.get(case[0], case[0])
+    for report in reports:
+        strange = {chunk.tier for chunk in report.chunks} - {expected}
+        if strange:
+            told = "; ".join(report.incidents) or "no incident is known"
+            raise StoreError(f"{case[1]} from {expected}: some chunks were {', '.join(strange)} instead ({told})")
+
+
+def _row(case: tuple[str, str], reports: Sequence[Report], stock: float, floor: float) -> Row:
+    """The efficiency says how close a link comes to its bound: placing everything, and its part of a prefill."""
+    linked, part = median_ttft(reports), reports[0].part
+    return {
+        "case": case[0],
+        "tokens": reports[0].prompt_tokens,
+        "linker": case[1],
+        "part": part,
+        "ttft_s": linked,
+        "efficiency": None if case == STOCK else (floor + part * stock) / linked,
+        "speedup": stock / linked,
+    }

@@ -1,0 +1,48 @@
+"""The default: the most accuracy found for a tenth of the tokens, without a pass to look first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
+from ragcache.linking.limits import require_ratio
+from ragcache.linking.query import lost_attention
+from ragcache.linking.selection import repairable, share, top
+from ragcache.types import FloatArray
+
+
+@dataclass(frozen=True)
+class Auto(Linker):
+    """Of all cached tokens together, those that leaned most on context that is gone.
+
+    The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, or
+    never leaned on it, leaves its share to one that lost much.
+    """
+
+    name: ClassVar[str] = "auto"
+    ratio: float = 0.1  # of the tokens of all cached chunks that are not exact
+
+    def __post_init__(self) -> None:
+        require_ratio(self.name, "ratio", self.ratio)
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        chunks = repairable(prompt)
+        return top(leaning(chunks, prompt.question), share(self.ratio, sum(chunk.length for chunk in chunks)))
+
+
+def leaning(chunks: Sequence[PlacedChunk], question: int) -> FloatArray:
+    """Worth of repairing each position; negative where there is nothing to repair. [question]"""
+    scores = np.full(question, -1.0, dtype=np.float32)
+    for chunk in chunks:
+        alone = len(chunk.profile.lengths) == 1
+        scores[chunk.start : chunk.end] = _from_the_head(chunk.length) if alone else lost_attention(chunk)
+    return scores
+
+
+def _from_the_head(length: int) -> FloatArray:
+    """A chunk captured alone leaned on nothing: what breaks is its first tokens, which had to stand for a context."""
+    return np.asarray(1.0 / np.arange(1, length + 1), dtype=np.float32)

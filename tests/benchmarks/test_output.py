@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.output import publish
+from benchmarks.table import render, shown
+from ragcache.errors import ConfigError
+
+ROWS = [{"case": "a", "n": 12, "s": 0.123456, "extra": 1}, {"case": "bcd", "n": 3, "s": None, "extra": 2}]
+
+
+def test_a_table_lines_up() -> None:
+    assert render(ROWS, ("case", "n", "s")).splitlines() == [
+        "case   n      s",
+        "----  --  -----",
+        "a     12  0.123",
+        "bcd    3      -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.00012345, "0.000123"),
+        (12345.6, "12346"),
+        (12.34, "12.3"),
+        (1024, "1024"),
+        (None, "-"),
+        ("x", "x"),
+    ],
+)
+def test_three_digits_are_shown(value: float | None, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_figures_go_to_the_file_and_the_table_to_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/some/where/ragcache", "bench", "ttft"])
+    publish({"seed": 0}, ROWS, ("case", "s"), tmp_path / "new" / "out.json")
+    document = json.loads((tmp_path / "new" / "out.json").read_text())
+    assert set(document) == {"command", "versions", "settings", "rows"}
+    assert document["command"] == "ragcache bench ttft"
+    assert document["rows"] == ROWS
+    assert {"python", "torch", "ragcache-kv"} <= set(document["versions"])
+    assert capsys.readouterr().out.startswith("case")
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot write"):
+        publish({}, ROWS, ("case",), tmp_path / "file" / "out.json")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.compose import Parts
+from benchmarks.caches import capture, memory_cache
+from benchmarks.data import Dataset, read_dataset
+from benchmarks.prompts import Prompt, PromptBuilder
+from ragcache.errors import ConfigError
+from ragcache.types import System, Text
+from tests.benchmarks.conftest import letters
+
+
+def builder(parts: Parts, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900) -> PromptBuilder:
+    return PromptBuilder(parts.template, letters, top_k, chunk_tokens, room)
+
+
+def texts(parts: Parts, prompt: Prompt) -> list[str]:
+    return [parts.template.decode(chunk.ids).strip() for chunk in prompt.chunks]
+
+
+def test_given_passages_stand_in_their_order(parts: Parts, given_file: Path) -> None:
+    groups = list(builder(parts).groups(read_dataset(given_file)))
+    assert len(groups) == 4
+    (prompt,) = groups[0].prompts
+    assert isinstance(prompt.segments[0], System)
+    assert isinstance(prompt.segments[-1], Text)
+    assert prompt.segments[1:-1] == prompt.chunks
+    sentences = [
+        f"{text}" for n in range(3) for text in ("Apples grow in the orchard.", f"They are ripe in month {n}.")
+    ]
+    assert texts(parts, prompt) == sentences
+    assert [len(document) for document in groups[0].documents] == [2, 2, 2], "each passage is a document of its own"
+
+
+def test_passages_that_do_not_fit_are_dropped_from_the_end_and_counted(parts: Parts, given_file: Path) -> None:
+    data = read_dataset(given_file)
+    (whole,) = next(builder(parts).groups(data)).prompts
+    room = sum(len(segment) for segment in whole.segments)
+    assert builder(parts, room=room).dropped(data.questions[0]) == 0
+    tight = builder(parts, room=room - 1)
+    (prompt,) = next(tight.groups(data)).prompts
+    assert prompt.chunks == whole.chunks[:4]
+    assert tight.dropped(data.questions[0]) == 1
+    with pytest.raises(ConfigError, match="not one of its passages fits"):
+        next(builder(parts, room=10).groups(data))
+
+
+def test_corpora_are_searched_best_first(parts: Parts, corpora_folder: Path) -> None:
+    groups = list(builder(parts, chunk_tokens=30).groups(read_dataset(corpora_folder)))
+    assert len(groups) == 2, "one per corpus, so that its KV is computed once"
+    for group in groups:
+        (document,) = group.documents
+        for prompt, fruit in zip(group.prompts, ("apples", "pears"), strict=True):
+            assert len(prompt.chunks) == 3
+            assert set(prompt.chunks) <= set(document)
+            question = letters([f"How many kinds of {fruit}?"])[0]
+            scores = letters(texts(parts, prompt)) @ question
+            assert list(scores) == sorted(scores, reverse=True)
+            rest = [parts.template.decode(chunk.ids).strip() for chunk in document if chunk not in prompt.chunks]
+            assert scores.min() >= (letters(rest) @ question).max() - 1e-6
+
+
+def test_corpora_without_a_chosen_question_are_left_alone(parts: Parts, corpora_folder: Path) -> None:
+    data = read_dataset(corpora_folder)
+    only = Dataset(data.questions[:1], data.digest, data.corpora)
+    assert len(list(builder(parts).groups(only))) == 1
+
+
+@pytest.mark.parametrize(("context", "computed"), [("alone", [1, 4]), ("document", [0, 1, 2, 3, 4])])
+def test_only_what_is_needed_is_computed_and_only_what_is_asked_for_is_kept(
+    parts: Parts, context: str, computed: list[int]
+) -> None:
+    document = [parts.template.chunk(f"Chunk number {n}.") for n in range(7)]
+    needed = [document[4], document[1]]
+    cache = memory_cache(parts, context)
+    variants = list(capture(cache, parts.template.system(), [document], needed))
+    assert [variant.key.chunk for variant in variants] == [document[n].hash for n in computed]
+    segments = (parts.template.system(), *document, parts.template.question("Which?"))
+    report = cache.prefill(segments, linker="naive").report
+    assert [n for n, chunk in enumerate(report.chunks) if chunk.tier == "ram"] == [1, 4]
+
+
+def test_the_context_of_a_capture_is_that_of_an_ingest(parts: Parts) -> None:
+    document = [parts.template.chunk(f"Chunk number {n}.") for n in range(6)]
+    captured = capture(memory_cache(parts, "document"), parts.template.system(), [document], document)
+    ingested = memory_cache(parts, "document").ingest(parts.template.system(), document)
+    assert [variant.key for variant in captured] == [variant.key for variant in ingested]

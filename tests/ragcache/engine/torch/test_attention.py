@@ -1,0 +1,62 @@
+"""Attention of scattered rows against one softmax per row and head."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragcache.engine.torch.attention import attend, attention_weights, row_blocks, weighted_values
+from tests.tiny import assert_close
+
+HEADS, KV_HEADS, DIM, CAPACITY, SCALE = 6, 2, 8, 50, 0.3
+
+rows_of_a_prompt = st.sets(st.integers(0, CAPACITY - 1), min_size=1).map(sorted)
+
+
+def slow_weights(q: torch.Tensor, k: torch.Tensor, positions: list[int]) -> torch.Tensor:
+    """[heads, n, capacity]"""
+    weights = torch.zeros(HEADS, len(positions), CAPACITY)
+    for head in range(HEADS):
+        for row, position in enumerate(positions):
+            seen = k[head // (HEADS // KV_HEADS), : position + 1]
+            weights[head, row, : position + 1] = (seen @ q[head, row] * SCALE).softmax(0)
+    return weights
+
+
+def draw(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((HEADS, n, DIM), (KV_HEADS, CAPACITY, DIM), (KV_HEADS, CAPACITY, DIM))
+    q, k, v = (torch.randn(shape, generator=generator) * 2 for shape in shapes)
+    return q, k, v
+
+
+@given(positions=rows_of_a_prompt, size=st.integers(1, 60))
+def test_blocks_equal_the_loops(positions: list[int], size: int) -> None:
+    q, k, v = draw(len(positions))
+    weights = slow_weights(q, k, positions)
+    expected = torch.einsum("hnc,hcd->nhd", weights, v.repeat_interleave(HEADS // KV_HEADS, 0)).flatten(1)
+    blocks = row_blocks(torch.tensor(positions), torch.float32, size)
+    k[:, positions[-1] + 1 :] = float("nan")  # what nobody sees is not read
+    v[:, positions[-1] + 1 :] = float("nan")
+    assert_close(attend(q, k, v, blocks, SCALE), expected, 1e-5)
+
+
+@given(positions=rows_of_a_prompt)
+def test_explicit_weights_equal_the_loops(positions: list[int]) -> None:
+    q, k, v = draw(len(positions))
+    expected, end = slow_weights(q, k, positions), positions[-1] + 1
+    weights = attention_weights(q, k, torch.tensor(positions), SCALE)
+    assert_close(weights, expected[:, :, :end], 1e-5)
+    blocks = row_blocks(torch.tensor(positions), torch.float32)
+    assert_close(weighted_values(weights, v), attend(q, k, v, blocks, SCALE), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("positions", "masked", "causal"),
+    [([0, 1, 2], False, True), ([7], False, False), ([0], False, False), ([3, 4], True, False), ([0, 2], True, False)],
+)
+def test_a_mask_is_made_only_where_it_is_needed(positions: list[int], masked: bool, causal: bool) -> None:
+    (block,) = row_blocks(torch.tensor(positions), torch.float32)
+    assert (block.mask is not None, block.causal) == (masked, causal)

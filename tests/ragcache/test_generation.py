@@ -1,0 +1,90 @@
+"""Decoding: against transformers' own, one token at a time, to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.decoder import Decoder
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.sampling import Sampling
+from ragcache.store import open_store
+from ragcache.types import Segment
+from tests.tiny import Tiny, make_chunks, make_config, make_model, make_question, make_system
+
+SEGMENTS: Sequence[Segment] = [make_system(), *make_chunks(20, 15), make_question()]
+IDS = [token for segment in SEGMENTS for token in segment.ids]
+
+
+def make_cache(engine: TorchEngine) -> ChunkCache:
+    return ChunkCache(engine, open_store(None, None, None, "raw"), "naive", keep_missed=False)
+
+
+@pytest.fixture
+def cache(tiny: Tiny) -> ChunkCache:
+    return make_cache(tiny.engine)
+
+
+def expected_answer(tiny: Tiny, count: int) -> list[int]:
+    out = tiny.model.generate(torch.tensor([IDS]), max_new_tokens=count, do_sample=False)
+    return [int(token) for token in out[0, len(IDS) :]]
+
+
+def test_greedy_answers_are_those_of_transformers(every_tiny: Tiny) -> None:
+    answer = make_cache(every_tiny.engine).generate(SEGMENTS, max_tokens=20)
+    assert list(answer) == expected_answer(every_tiny, 20)
+
+
+def test_it_stops_after_as_many_tokens_as_were_asked_for(cache: ChunkCache) -> None:
+    for count in (1, 2, 7):
+        answer = cache.generate(SEGMENTS, max_tokens=count)
+        assert len(list(answer)) == count
+        assert answer.report.answer_tokens == count
+    assert list(answer) == [], "a stream is read once"
+
+
+def test_it_stops_before_a_token_that_ends_an_answer(tiny: Tiny) -> None:
+    tokens = expected_answer(tiny, 12)
+    last = next(token for place, token in enumerate(tokens) if place > 2 and token not in tokens[:place])
+    expected = tokens[: tokens.index(last)]
+    model = make_model(make_config(eos_token_id=[198, last]))
+    answer = make_cache(TorchEngine.from_model(model)).generate(SEGMENTS, max_tokens=12)
+    assert list(answer) == answer.tokens == expected
+    assert answer.report.answer_tokens == len(expected)
+
+    stopped = make_cache(tiny.engine).generate(SEGMENTS, max_tokens=12, stop=frozenset([last]))
+    assert list(stopped) == expected
+
+
+def test_an_answer_may_be_empty(tiny: Tiny, cache: ChunkCache) -> None:
+    (first,) = expected_answer(tiny, 1)
+    answer = cache.generate(SEGMENTS, stop=frozenset([first]))
+    assert list(answer) == []
+    assert answer.report.answer_tokens == 0
+
+
+def test_tokens_come_as_they_are_computed(cache: ChunkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[int] = []
+    original = Decoder.forward
+
+    def counting(self: Decoder, hidden: torch.Tensor, *args: object) -> torch.Tensor:
+        passes.append(len(hidden))
+        return original(self, hidden, *args)  # type: ignore[arg-type]
+
+    answer = cache.generate(SEGMENTS, max_tokens=5)
+    monkeypatch.setattr(Decoder, "forward", counting)
+    for count, token in enumerate(answer, start=1):
+        assert passes == [1] * (count - 1)
+        assert answer.tokens[-1] == token
+        assert len(answer.tokens) == count
+
+
+def test_a_seeded_answer_is_reproducible(cache: ChunkCache) -> None:
+    def answer(sampling: Sampling) -> list[int]:
+        return list(cache.generate(SEGMENTS, max_tokens=25, sampling=sampling))
+
+    assert answer(Sampling(3.0, seed=5)) == answer(Sampling(3.0, seed=5)) != answer(Sampling(3.0, seed=6))
+    assert answer(Sampling(3.0, top_k=1, seed=5)) == answer(Sampling())

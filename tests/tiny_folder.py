@@ -1,0 +1,28 @@
+"""A model folder as a user has it, but small and random: with the real tokenizer, for what reads folders and texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from app.prompt import load_tokenizer
+
+
+def write_tiny_folder(folder: Path, tokenizer_from: Path) -> Path:
+    tokenizer = load_tokenizer(tokenizer_from)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, max_position_embeddings=1024, eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=tokenizer.bos_token_id, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            # Large enough that contexts matter, so that linked and full answers differ.
+            weight.normal_(1.0 if "norm" in name else 0.0, 0.3, generator=generator)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
