@@ -73,10 +73,10 @@ def ingest(cache: ChunkCache, parts: Parts, passages: Sequence[Passage]) -> None
 
 
 def search(embedder: Embedder, passages: Sequence[Passage], question: str) -> list[Passage]:
-    """The passages nearest to the question, best first."""
+    """The passages nearest to the question, in reading order: neighbours then keep each other as context."""
     vectors = embedder.embed([question, *(passage.text for passage in passages)])
     scores = vectors[1:] @ vectors[0]
-    return [passages[place] for place in (-scores).argsort(kind="stable")[:CHUNKS]]
+    return [passages[place] for place in sorted((-scores).argsort(kind="stable")[:CHUNKS])]
 
 
 def warm_up(cache: ChunkCache, segments: Sequence[Segment]) -> None:

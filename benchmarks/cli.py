@@ -34,6 +34,7 @@ def quality(
     seed: Seed = 0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer.")] = 64,
     top_k: Annotated[int, typer.Option(min=1, help="Chunks per question, where they are retrieved.")] = 5,
+    order: Annotated[str, typer.Option(help="Of retrieved chunks: document, or best first (best).")] = "document",
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Longest chunk.")] = 200,
     ttft_rounds: Rounds = 5,
     ttft_prompts: Annotated[int, typer.Option(min=1, help="So many prompts are timed.")] = 3,
@@ -50,12 +51,21 @@ def quality(
     from app.compose import load_embedder, load_parts
     from benchmarks.choices import parse_contexts, parse_linkers
     from benchmarks.data import read_dataset
+    from benchmarks.prompts import check_order
     from benchmarks.quality import Options, run
 
     options = Options(
-        parse_linkers(linkers), parse_contexts(context), limit, seed, max_tokens, top_k, chunk_tokens, ttft_rounds,
-        ttft_prompts,
-    )  # fmt: skip
+        linkers=parse_linkers(linkers),
+        contexts=parse_contexts(context),
+        limit=limit,
+        seed=seed,
+        max_tokens=max_tokens,
+        top_k=top_k,
+        order=check_order(order),
+        chunk_tokens=chunk_tokens,
+        ttft_rounds=ttft_rounds,
+        ttft_prompts=ttft_prompts,
+    )
     dataset = read_dataset(data)
     run(load_parts(settings), load_embedder(settings).embed, dataset, options, json, resume)
 

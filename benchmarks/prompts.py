@@ -16,6 +16,7 @@ from retriever.embedder import Vectors
 from splitter.passages import split_passages
 
 logger = logging.getLogger(__name__)
+ORDERS = ("document", "best")
 Embed = Callable[[Sequence[str]], Vectors]
 
 
@@ -37,6 +38,12 @@ class Group:
     prompts: tuple[Prompt, ...]
 
 
+def check_order(name: str) -> str:
+    if name not in ORDERS:
+        raise ConfigError(f"unknown order {name!r}: choose from {', '.join(ORDERS)}")
+    return name
+
+
 @dataclass(frozen=True)
 class PromptBuilder:
     template: PromptTemplate
@@ -44,6 +51,7 @@ class PromptBuilder:
     top_k: int
     chunk_tokens: int
     room: int  # tokens that a prompt may have
+    order: str  # of retrieved chunks: one of ORDERS
 
     def groups(self, dataset: Dataset) -> Iterator[Group]:
         """One by one, each made when it is asked for."""
@@ -82,10 +90,12 @@ class PromptBuilder:
         return kept
 
     def _retrieved(self, text: str, questions: Sequence[Question]) -> Group:
-        """The passages of the corpus that are nearest to each question, best first."""
+        """The passages of the corpus that are nearest to each question, best first or as they stand in it."""
         passages, chunks = self._split(text)
         scores = self.embed([question.text for question in questions]) @ self.embed(passages).T
         best = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # [questions, top_k]
+        if self.order == "document":
+            best = np.sort(best, axis=1)
         prompts = (
             self._prompt(question, tuple(chunks[place] for place in row))
             for question, row in zip(questions, best, strict=True)

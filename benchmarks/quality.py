@@ -38,6 +38,7 @@ class Options:
     seed: int
     max_tokens: int
     top_k: int
+    order: str
     chunk_tokens: int
     ttft_rounds: int
     ttft_prompts: int
@@ -52,7 +53,7 @@ def run(parts: Parts, embed: Embed, dataset: Dataset, options: Options, out: Pat
     settings = common_settings(parts) | options.to_dict() | {"data": dataset.digest}
     partial = Partial(out, settings_key(settings), resume)
     room = parts.engine.spec.max_tokens - options.max_tokens
-    builder = PromptBuilder(parts.template, embed, options.top_k, options.chunk_tokens, room)
+    builder = PromptBuilder(parts.template, embed, options.top_k, options.chunk_tokens, room, options.order)
     measurement = Measurement(parts, options)
     with tqdm(total=len(chosen.questions), unit="question", desc="quality") as bar:
         for group in builder.groups(chosen):

@@ -1,4 +1,4 @@
-"""The default: the most accuracy found for a tenth of the tokens, without a pass to look first."""
+"""The default: the most accuracy found for a tenth of the tokens."""
 
 from __future__ import annotations
 
@@ -17,26 +17,33 @@ from ragcache.types import FloatArray
 
 @dataclass(frozen=True)
 class Auto(Linker):
-    """Of all cached tokens together, those that leaned most on context that is gone.
+    """Of all cached tokens together, those that leaned most on context that is gone and that the question reads.
 
     The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, or
-    never leaned on it, leaves its share to one that lost much.
+    never leaned on it, leaves its share to one that lost much. What the question reads shows in the first half of the
+    layers, so the probe stops there.
     """
 
     name: ClassVar[str] = "auto"
     ratio: float = 0.1  # of the tokens of all cached chunks that are not exact
+    depth: float = 0.5  # share of the layers that the probe runs through; 0 is no probe
 
     def __post_init__(self) -> None:
         require_ratio(self.name, "ratio", self.ratio)
+        require_ratio(self.name, "depth", self.depth)
 
     def select(self, prompt: LinkedPrompt) -> Positions:
         chunks = repairable(prompt)
-        return top(leaning(chunks, prompt.question), share(self.ratio, sum(chunk.length for chunk in chunks)))
+        count = share(self.ratio, sum(chunk.length for chunk in chunks))
+        scores = leaning(chunks, prompt.question)
+        if self.depth and count:
+            scores *= np.sqrt(prompt.question_attention(self.depth).max(axis=0))
+        return top(scores, count)
 
 
 def leaning(chunks: Sequence[PlacedChunk], question: int) -> FloatArray:
-    """Worth of repairing each position; negative where there is nothing to repair. [question]"""
-    scores = np.full(question, -1.0, dtype=np.float32)
+    """Per position, the attention that its token lost; minus infinity where there is nothing to repair. [question]"""
+    scores = np.full(question, -np.inf, dtype=np.float32)
     for chunk in chunks:
         alone = len(chunk.profile.lengths) == 1
         scores[chunk.start : chunk.end] = _from_the_head(chunk.length) if alone else lost_attention(chunk)

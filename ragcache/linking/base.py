@@ -42,10 +42,11 @@ class LinkedPrompt(ABC):
     chunks: list[PlacedChunk]  # the cached ones, in prompt order
 
     @abstractmethod
-    def question_attention(self) -> FloatArray:
-        """Attention that each position before the question gets from it, mean over heads and layers. [question]
+    def question_attention(self, depth: float = 1.0) -> FloatArray:
+        """Attention of each token of the question to each position before it, mean over heads and layers.
 
-        One pass of the question over the placed caches.
+        One pass of the question over the placed caches, through the first `depth` (a share) of the layers.
+        [question tokens, question]
         """
 
     @abstractmethod

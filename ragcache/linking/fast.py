@@ -1,4 +1,4 @@
-"""`auto` on a fourth of its budget, for when the first token matters more than the last digit."""
+"""`auto` on a fourth of its budget and without its probe: the soonest first token that repairs at all."""
 
 from __future__ import annotations
 
@@ -12,3 +12,4 @@ from ragcache.linking.auto import Auto
 class Fast(Auto):
     name: ClassVar[str] = "fast"
     ratio: float = 0.025
+    depth: float = 0.0

@@ -13,8 +13,10 @@ from ragcache.types import System, Text
 from tests.benchmarks.conftest import letters
 
 
-def builder(parts: Parts, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900) -> PromptBuilder:
-    return PromptBuilder(parts.template, letters, top_k, chunk_tokens, room)
+def builder(
+    parts: Parts, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900, order: str = "best"
+) -> PromptBuilder:
+    return PromptBuilder(parts.template, letters, top_k, chunk_tokens, room, order)
 
 
 def texts(parts: Parts, prompt: Prompt) -> list[str]:
@@ -61,6 +63,17 @@ def test_corpora_are_searched_best_first(parts: Parts, corpora_folder: Path) -> 
             assert list(scores) == sorted(scores, reverse=True)
             rest = [parts.template.decode(chunk.ids).strip() for chunk in document if chunk not in prompt.chunks]
             assert scores.min() >= (letters(rest) @ question).max() - 1e-6
+
+
+def test_document_order_keeps_the_same_chunks_as_they_stand(parts: Parts, corpora_folder: Path) -> None:
+    data = read_dataset(corpora_folder)
+    best = next(builder(parts, chunk_tokens=30).groups(data))
+    sorted_ = next(builder(parts, chunk_tokens=30, order="document").groups(data))
+    (document,) = best.documents
+    for one, other in zip(best.prompts, sorted_.prompts, strict=True):
+        assert set(one.chunks) == set(other.chunks)
+        assert list(other.chunks) == sorted(other.chunks, key=document.index)
+    assert [one.chunks for one in best.prompts] != [other.chunks for other in sorted_.prompts]
 
 
 def test_corpora_without_a_chosen_question_are_left_alone(parts: Parts, corpora_folder: Path) -> None:

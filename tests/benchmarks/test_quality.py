@@ -23,8 +23,8 @@ TIMES = {"ttft_s", "ttft_speedup"}
 
 def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any) -> Options:
     chosen: dict[str, Any] = {
-        "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "chunk_tokens": 20,
-        "ttft_rounds": 1, "ttft_prompts": 2,
+        "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "order": "best",
+        "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2,
     }  # fmt: skip
     return Options(parse_linkers(linkers), **{**chosen, **changed})
 

@@ -54,9 +54,9 @@ class RandomPrompt(LinkedPrompt):
         sources = range(index) if shape.exact else [ABSENT] * (rows - 1)
         return PlacedChunk(index, start, n, profile, reuse, shape.exact, (ABSENT, *sources))
 
-    def question_attention(self) -> FloatArray:
+    def question_attention(self, depth: float = 1.0) -> FloatArray:
         self.asked += 1
-        return self._attention
+        return np.stack([self._attention, self._attention[::-1]])  # of a question of two tokens
 
     def deviation(self, layers: int) -> FloatArray:
         self.asked += 1

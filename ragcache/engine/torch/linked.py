@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ragcache.engine.torch.attention import attention_weights
+from ragcache.engine.torch.attention import attention_weights, weighted_values
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
 from ragcache.engine.torch.engine import TorchEngine
@@ -36,12 +36,13 @@ class TorchLinkedPrompt(LinkedPrompt):
         self._early = np.empty(0, dtype=np.int64)  # what was missing, computed over caches that are not repaired yet
         self._stopped: tuple[torch.Tensor, int] | None = None  # hidden [question, hidden] after so many layers
 
-    def question_attention(self) -> FloatArray:
+    def question_attention(self, depth: float = 1.0) -> FloatArray:
         self._compute_missing()
         rows = range(self.question, len(self.ids))
+        layers = max(1, round(depth * self._engine.spec.layers))
         tap = QuestionTap(rows, self.question, self._engine)
-        self._engine.compute(self.ids[self.question :], rows, self._buffer, tap=tap)
-        self.charged += len(rows)
+        self._forward(rows, range(layers), tap)
+        self.charged += len(rows) * layers / self._engine.spec.layers
         return tap.mean()
 
     def deviation(self, layers: int) -> FloatArray:
@@ -97,21 +98,22 @@ class TorchLinkedPrompt(LinkedPrompt):
 
 
 class QuestionTap(Tap):
-    """Sums the attention of the question's rows to the positions before it."""
+    """Sums the attention of each of the question's rows to the positions before it."""
 
     def __init__(self, rows: range, question: int, engine: TorchEngine):
         self._positions = torch.tensor(rows, device=engine.spec.device)
         self._scale = engine.decoder.scale
-        self._sum = torch.zeros(question, device=engine.spec.device)
-        self._maps = 0
+        self._sum = torch.zeros((len(rows), question), device=engine.spec.device)
+        self._layers = 0
 
-    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         weights = attention_weights(q, keys, self._positions, self._scale)
-        self._sum += weights[:, :, : len(self._sum)].sum((0, 1))
-        self._maps += weights.shape[0] * weights.shape[1]
+        self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
+        self._layers += 1
+        return weighted_values(weights, values)
 
     def mean(self) -> FloatArray:
-        return np.asarray((self._sum / self._maps).cpu().numpy(), dtype=np.float32)
+        return np.asarray((self._sum / self._layers).cpu().numpy(), dtype=np.float32)
 
 
 class DeviationTap(Tap):

@@ -25,8 +25,8 @@ class TablePrompt(LinkedPrompt):
         self._attention = np.asarray(attention, dtype=np.float32)
         self._deviations = deviations
 
-    def question_attention(self) -> FloatArray:
-        return self._attention
+    def question_attention(self, depth: float = 1.0) -> FloatArray:
+        return self._attention[None]  # of a question of one token
 
     def deviation(self, layers: int) -> FloatArray:
         return np.asarray(self._deviations[layers], dtype=np.float32)

@@ -35,14 +35,17 @@ def linked(cache: ChunkCache, prefilled: Prefilled, missing: Positions = NONE) -
     return TorchLinkedPrompt(cache.engine, prefilled.buffer, plan.ids, plan.question, [], missing)
 
 
-def test_the_questions_attention_is_that_of_transformers(cache: ChunkCache, tiny: Tiny) -> None:
+@pytest.mark.parametrize(("depth", "layers"), [(1.0, 3), (0.67, 2), (0.01, 1)])
+def test_the_questions_attention_is_that_of_transformers(
+    cache: ChunkCache, tiny: Tiny, depth: float, layers: int
+) -> None:
     """Over exact KV, where transformers computes it too."""
     prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
     prompt = linked(cache, prefilled)
     attention = torch.stack(stock(tiny.model, prompt.ids).attentions)
-    expected = attention[:, :, prompt.question :, : prompt.question].mean((0, 1, 2))
-    np.testing.assert_allclose(prompt.question_attention(), expected.numpy(), atol=1e-6)
-    assert prompt.charged == len(QUESTION)
+    expected = attention[:layers, :, prompt.question :, : prompt.question].mean((0, 1))
+    np.testing.assert_allclose(prompt.question_attention(depth), expected.numpy(), atol=1e-6)
+    assert prompt.charged == pytest.approx(len(QUESTION) * layers / tiny.engine.spec.layers)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
