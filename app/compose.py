@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,22 +43,7 @@ class Parts:
 
 def _torch_engine(settings: Settings, folder: Path) -> TorchEngine:
     device = resolve_device(settings)
-    with _no_loading_bar():
-        return TorchEngine.from_folder(folder, resolve_dtype(settings, device), device)
-
-
-@contextmanager
-def _no_loading_bar() -> Iterator[None]:
-    """transformers draws one even for a model that loads in an instant."""
-    from transformers.utils import logging as talk
-
-    bars = talk.is_progress_bar_enabled()
-    talk.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if bars:
-            talk.enable_progress_bar()
+    return TorchEngine.from_folder(folder, resolve_dtype(settings, device), device)
 
 
 ENGINES: Mapping[str, Callable[[Settings, Path], TorchEngine]] = {"torch": _torch_engine}

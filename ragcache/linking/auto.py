@@ -20,13 +20,13 @@ class Auto(Linker):
     """Of all cached tokens together, those that leaned most on context that is gone and that the question reads.
 
     The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, or
-    never leaned on it, leaves its share to one that lost much. What the question reads shows in the first half of the
-    layers, so the probe stops there.
+    never leaned on it, leaves its share to one that lost much. What the question reads shows early: the probe
+    stops well before the last layer.
     """
 
     name: ClassVar[str] = "auto"
-    ratio: float = 0.1  # of the tokens of all cached chunks that are not exact
-    depth: float = 0.5  # share of the layers that the probe runs through; 0 is no probe
+    ratio: float = 0.07  # of the tokens of all cached chunks that are not exact
+    depth: float = 0.4  # share of the layers that the probe runs through; 0 is no probe
 
     def __post_init__(self) -> None:
         require_ratio(self.name, "ratio", self.ratio)

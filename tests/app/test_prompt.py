@@ -33,7 +33,7 @@ def whole(template: PromptTemplate, *texts: str, question: str) -> list[int]:
 
 def test_the_segments_are_the_chat_template_s_own_text(tokenizer: PreTrainedTokenizerBase) -> None:
     template = PromptTemplate(tokenizer, SYSTEM)
-    content = "First passage.\n\nSecond one.\n\nQuestion: Who?"
+    content = "Documents:\n\nFirst passage.\n\nSecond one.\n\nQuestion: Who?"
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
     expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     ids = whole(template, "First passage.", " Second one.\n", question=" Who? ")
@@ -82,7 +82,7 @@ def test_a_model_without_system_role_is_told_in_the_user_s_turn(tokenizer: PreTr
     ids = whole(PromptTemplate(tokenizer, SYSTEM), "Passage.", question="Who?")
     bos = tokenizer.bos_token
     assert tokenizer.decode(ids) == (
-        f"{bos}<|im_start|>user\n{SYSTEM}\n\nPassage.\n\nQuestion: Who?<|im_end|><|im_start|>model\n"
+        f"{bos}<|im_start|>user\n{SYSTEM}\n\nDocuments:\n\nPassage.\n\nQuestion: Who?<|im_end|><|im_start|>model\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_without_a_chat_template_the_prompt_is_plain_text(tokenizer: PreTrainedT
     tokenizer.chat_template = None
     template = PromptTemplate(tokenizer, SYSTEM)
     text = tokenizer.decode(whole(template, "Passage.", question="Who?"))
-    assert text == f"{SYSTEM}\n\nPassage.\n\nQuestion: Who?\nAnswer:"
+    assert text == f"{SYSTEM}\n\nDocuments:\n\nPassage.\n\nQuestion: Who?\nAnswer:"
     assert template.stop == {tokenizer.eos_token_id}
 
 

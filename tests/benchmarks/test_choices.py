@@ -32,7 +32,7 @@ def test_an_empty_item_is_refused(text: str) -> None:
 
 
 def test_an_unknown_linker_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="unknown linker 'nope': choose from full, naive"):
+    with pytest.raises(ConfigError, match="unknown linker 'nope': choose from auto, fast, full, naive"):
         parse_linkers("full,nope")
 
 

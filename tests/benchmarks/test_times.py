@@ -52,10 +52,10 @@ def test_ttft_from_disk_is_from_disk(parts: Parts, tmp_path: Path, monkeypatch: 
 
 
 def test_a_prompt_longer_than_the_context_is_refused(parts: Parts) -> None:
-    with pytest.raises(ConfigError, match="--tokens 2000: the model's context has 1024"):
-        ttft.run(parts, TEXTS, ttft.Options((300, 2000), parse_linkers("naive"), 60, 1, 0), None)
+    with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
+        ttft.run(parts, TEXTS, ttft.Options((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
     with pytest.raises(ConfigError, match="the model's context has"):
-        kvgen.run(parts, TEXTS, kvgen.Options((1024,), 60, 1), None)
+        kvgen.run(parts, TEXTS, kvgen.Options((2048,), 60, 1), None)
 
 
 def test_kvgen(parts: Parts, tmp_path: Path) -> None:

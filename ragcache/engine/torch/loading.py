@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import nn
+from transformers.utils import logging as talk
 
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Decoder, Layer
@@ -26,15 +29,28 @@ DEFAULT_TOLERANCE = 6e-2
 def load_pretrained(path: Path | str, dtype: torch.dtype, device: torch.device) -> transformers.PreTrainedModel:
     """Read a local model folder; nothing is fetched."""
     try:
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path), dtype=dtype, local_files_only=True, attn_implementation="sdpa", output_loading_info=True
-        )
+        with _no_loading_bar():
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                str(path), dtype=dtype, local_files_only=True, attn_implementation="sdpa", output_loading_info=True
+            )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {path}: {_first_line(error)}") from error
     model, found = loaded
     if found["missing_keys"]:  # transformers would leave them at random
         raise ModelError(f"the model in {path} lacks weights, {min(found['missing_keys'])} among them: get it again")
     return model.to(device).eval()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _no_loading_bar() -> Iterator[None]:
+    """transformers draws one even for a model that loads in an instant."""
+    shown = talk.is_progress_bar_enabled()
+    talk.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            talk.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:
