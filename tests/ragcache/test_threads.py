@@ -99,17 +99,17 @@ def spoil_one(cache: ChunkCache, root: Path, key: VariantKey, delete: bool) -> N
     if delete:
         cache.store.delete(key)
         return
-    for path in root.rglob(f"{key.digest}.kv"):
-        if path.parent.name == "quarantine":
-            continue
-        try:
+    try:
+        for path in root.rglob(f"{key.digest}.kv"):
+            if path.parent.name == "quarantine":
+                continue
             content = bytearray(path.read_bytes())
             content[-100] ^= 1
             beside = root / "spoilt"
             beside.write_bytes(content)
             beside.replace(path)  # as a whole: a reader has the old file or the bad one
-        except FileNotFoundError:
-            continue  # quarantined in this very moment
+    except FileNotFoundError:
+        return  # it, or the folder being searched, was quarantined or deleted in this very moment
 
 
 def test_a_failing_prompt_disturbs_no_other(tiny: Tiny) -> None:
