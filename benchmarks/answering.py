@@ -48,21 +48,21 @@ class Answering:
     def linked(self, cache: ChunkCache, segments: Sequence[Segment], linker: Linker, full: Reference) -> Linked:
         prefilled = cache.prefill(segments, linker=linker, room=self.max_tokens)
         forced = _forced(cache, prefilled, full.ids, len(full.logits))
-        text = self.template.decode(self._own(cache, prefilled, forced, full.ids))
+        text = self.template.decode(self._own(cache, prefilled, forced, full))
         return Linked(divergence(full.logits, forced), text, prefilled.report.part)
 
-    def _own(
-        self, cache: ChunkCache, prefilled: Prefilled, forced: torch.Tensor, full: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Its own greedy answer: the full one's tokens as long as it would choose them itself, then its own.
+    def _own(self, cache: ChunkCache, prefilled: Prefilled, forced: torch.Tensor, full: Reference) -> tuple[int, ...]:
+        """Its own greedy answer: the full one's tokens as long as it chooses as the full recompute does, then its own.
 
-        These are written over the forced ones in the buffer: no token attends to what is behind it.
+        Both choices are taken from logits of the same shape: in bfloat16, a token that was decoded by itself may differ
+        from the most probable one of a longer pass by rounding alone. Its own tokens are written over the forced ones
+        in the buffer: no token attends to what is behind it.
         """
-        chosen = forced.argmax(-1).tolist()
-        agreed = next((step for step, token in enumerate(full) if chosen[step] != token), len(full))
-        if agreed == len(chosen):
-            return tuple(full)
-        return (*full[:agreed], *self._free(cache, prefilled, forced[agreed], agreed))
+        same = (forced.argmax(-1) == full.logits.argmax(-1)).tolist()
+        if all(same):
+            return full.ids
+        agreed = same.index(False)
+        return (*full.ids[:agreed], *self._free(cache, prefilled, forced[agreed], agreed))
 
     def _free(self, cache: ChunkCache, prefilled: Prefilled, logits: torch.Tensor, start: int = 0) -> tuple[int, ...]:
         """Greedy tokens from the answer's token `start` on, the first of them by `logits`."""
