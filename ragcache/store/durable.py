@@ -65,11 +65,15 @@ def sweep(temporaries: Iterable[Path]) -> int:
 def _create_locked(target: Path) -> tuple[int, Path]:
     while True:
         temporary = target.with_name(f"{target.stem}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
             continue  # another process removed the empty folder just now
+        except FileExistsError:
+            if target.parent.exists() and not target.parent.is_dir():
+                raise  # a file stands where the folder should
+            continue  # mkdir met the folder, and it was gone when mkdir looked again
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
             return fd, temporary
