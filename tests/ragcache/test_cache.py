@@ -21,18 +21,6 @@ DOCUMENT = make_chunks(40, 31, 38, 25)
 MakeCache = Callable[..., ChunkCache]
 
 
-@pytest.fixture
-def make_cache(tiny: Tiny) -> MakeCache:
-    def make(*chunks: Chunk, linker: str = "naive", keep_missed: bool = False) -> ChunkCache:
-        store = open_store(None, None, None, "raw")
-        cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed)
-        if chunks:
-            list(cache.ingest(SYSTEM, chunks))
-        return cache
-
-    return make
-
-
 def prompt(*middle: Segment) -> list[Segment]:
     return [SYSTEM, *middle, QUESTION]
 

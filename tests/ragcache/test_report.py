@@ -13,7 +13,6 @@ from torch import nn
 from ragcache.cache import ChunkCache
 from ragcache.linking import LINKERS
 from ragcache.report import COMPUTED, Report
-from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Text
 from tests.tiny import Tiny, draw, make_chunks, make_question, make_system
 
@@ -25,18 +24,6 @@ MIDDLE = [DOCUMENT[3], TEXT, STRANGER, DOCUMENT[1], DOCUMENT[0]]  # of these, 96
 BEFORE = sum(map(len, MIDDLE)) + len(SYSTEM)
 
 MakeCache = Callable[..., ChunkCache]
-
-
-@pytest.fixture
-def make_cache(tiny: Tiny) -> MakeCache:
-    def make(*chunks: Chunk, linker: str = "naive", keep_missed: bool = False) -> ChunkCache:
-        store = open_store(None, None, None, "raw")
-        cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed)
-        if chunks:
-            list(cache.ingest(SYSTEM, chunks))
-        return cache
-
-    return make
 
 
 def prompt(*middle: Segment) -> list[Segment]:

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ragcache.cache import ChunkCache
+from ragcache.store import open_store
+from ragcache.types import Chunk
+from tests.tiny import Tiny, make_system
+
+SYSTEM = make_system()
+MakeCache = Callable[..., ChunkCache]
+
+
+@pytest.fixture
+def make_cache(tiny: Tiny) -> MakeCache:
+    def make(*chunks: Chunk, linker: str = "naive", keep_missed: bool = False) -> ChunkCache:
+        store = open_store(None, None, None, "raw")
+        cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed)
+        if chunks:
+            list(cache.ingest(SYSTEM, chunks))
+        return cache
+
+    return make
