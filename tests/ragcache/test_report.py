@@ -115,12 +115,18 @@ def test_probes_and_full_layers_are_charged(make_cache: MakeCache, linker: str, 
     assert report.charged == pytest.approx(charged)
 
 
-def test_missing_chunks_that_a_probe_needs_are_charged_twice(make_cache: MakeCache) -> None:
+def test_missing_chunks_behind_a_repair_are_charged_twice(make_cache: MakeCache) -> None:
     cache = make_cache(*DOCUMENT)
     before = cache.prefill(prompt(STRANGER, DOCUMENT[2], DOCUMENT[1]), linker="query:ratio=0.1").report
     behind = cache.prefill(prompt(DOCUMENT[2], DOCUMENT[1], STRANGER), linker="query:ratio=0.1").report
     assert before.charged == len(QUESTION)
     assert behind.charged == len(QUESTION) + len(STRANGER), "it saw caches that were repaired later"
+
+
+def test_a_probe_that_stops_early_takes_what_is_missing_no_further(make_cache: MakeCache) -> None:
+    report = make_cache(*DOCUMENT).prefill(prompt(STRANGER, DOCUMENT[2]), linker="auto:depth=0.34").report
+    assert report.charged == pytest.approx((len(QUESTION) + len(STRANGER)) / 3)
+    assert report.computed == len(STRANGER)
 
 
 def test_the_system_segment_is_computed_once_and_charged_then(make_cache: MakeCache) -> None:

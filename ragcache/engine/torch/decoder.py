@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from ragcache.engine.torch.attention import RowBlock, attend, row_blocks
@@ -31,8 +30,7 @@ class Tap:
 @dataclass(frozen=True)
 class Layer:
     input_norm: Module
-    qkv_weight: torch.Tensor  # [(heads + 2 kv_heads) * dim, hidden]: one matmul instead of three
-    qkv_bias: torch.Tensor | None
+    qkv: Module  # [n, hidden] -> [n, (heads + 2 kv_heads) * dim]
     q_norm: Module | None
     k_norm: Module | None
     output: Module
@@ -95,7 +93,7 @@ class Decoder:
         self, layer: Layer, x: torch.Tensor, rows: Rows, see: Callable[..., None] | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [n, hidden] -> rotated q [heads, n, dim], rotated k and v [kv_heads, n, dim]."""
-        fused = F.linear(x, layer.qkv_weight, layer.qkv_bias).view(len(x), self.heads + 2 * self.kv_heads, self.dim)
+        fused = layer.qkv(x).view(len(x), self.heads + 2 * self.kv_heads, self.dim)
         qk, v = fused.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = qk.split((self.heads, self.kv_heads), dim=1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ragcache.engine.torch.attention import attention_weights, weighted_values
+from ragcache.engine.torch.attention import attend, attention_weights, row_blocks, weighted_values
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
 from ragcache.engine.torch.engine import TorchEngine
@@ -37,18 +37,24 @@ class TorchLinkedPrompt(LinkedPrompt):
         self._stopped: tuple[torch.Tensor, int] | None = None  # hidden [question, hidden] after so many layers
 
     def question_attention(self, depth: float = 1.0) -> FloatArray:
-        self._compute_missing()
-        rows = range(self.question, len(self.ids))
-        layers = max(1, round(depth * self._engine.spec.layers))
-        tap = QuestionTap(rows, self.question, self._engine)
+        """What is missing goes along, since the question reads it too: through the same layers alone, so a pass that
+        stops early leaves it missing.
+        """
+        missing, question = self._missing, range(self.question, len(self.ids))
+        total = self._engine.spec.layers
+        layers = max(1, round(depth * total))
+        rows = [*missing.tolist(), *question]
+        tap = QuestionTap(rows, len(missing), self.question, self._engine)
         self._forward(rows, range(layers), tap)
-        self.charged += len(rows) * layers / self._engine.spec.layers
+        self.charged += len(rows) * layers / total
+        if layers == total:
+            self.charged -= len(missing)  # computed for good, so the report counts them
+            self._early, self._missing = missing, missing[:0]
         return tap.mean()
 
     def deviation(self, layers: int) -> FloatArray:
         if layers > self._engine.spec.layers:
             raise ConfigError(f"{layers} layers are to be recomputed in full, the model has {self._engine.spec.layers}")
-        self._compute_missing()
         tap = DeviationTap(self._buffer, layers - 1)
         hidden = self._forward(range(self.question), range(layers), tap)
         self.charged += self.question * layers / self._engine.spec.layers
@@ -82,13 +88,6 @@ class TorchLinkedPrompt(LinkedPrompt):
         rest = range(done, self._engine.spec.layers)
         return self._engine.forward(rows, positions, self._buffer, layers=rest)[-1:]
 
-    def _compute_missing(self) -> None:
-        """A measurement needs KV everywhere, so missing rows are computed before the repair instead of with it."""
-        if len(self._missing):
-            rows = self._missing.tolist()
-            self._engine.compute([self.ids[row] for row in rows], rows, self._buffer)
-            self._early, self._missing = self._missing, self._missing[:0]
-
     def _forward(self, rows: Sequence[int], layers: range, tap: Tap | None = None) -> torch.Tensor:
         device = self._engine.spec.device
         ids = torch.tensor([self.ids[row] for row in rows], device=device)
@@ -98,19 +97,25 @@ class TorchLinkedPrompt(LinkedPrompt):
 
 
 class QuestionTap(Tap):
-    """Sums the attention of each of the question's rows to the positions before it."""
+    """Sums the attention of each of the question's rows, the last of a pass, to the positions before it."""
 
-    def __init__(self, rows: range, question: int, engine: TorchEngine):
-        self._positions = torch.tensor(rows, device=engine.spec.device)
+    def __init__(self, rows: Sequence[int], others: int, question: int, engine: TorchEngine):
+        """`others`: so many rows before the question's go through the pass as well; nobody reads their attention."""
+        positions = torch.tensor(rows, device=engine.spec.device)
+        self._others, self._positions = others, positions[others:]
+        self._blocks = row_blocks(positions[:others], engine.spec.dtype)
         self._scale = engine.decoder.scale
-        self._sum = torch.zeros((len(rows), question), device=engine.spec.device)
+        self._sum = torch.zeros((len(self._positions), question), device=engine.spec.device)
         self._layers = 0
 
     def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        weights = attention_weights(q, keys, self._positions, self._scale)
+        weights = attention_weights(q[:, self._others :], keys, self._positions, self._scale)
         self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
         self._layers += 1
-        return weighted_values(weights, values)
+        attended = weighted_values(weights, values)
+        if not self._others:
+            return attended
+        return torch.cat((attend(q[:, : self._others], keys, values, self._blocks, self._scale), attended))
 
     def mean(self) -> FloatArray:
         return np.asarray((self._sum / self._layers).cpu().numpy(), dtype=np.float32)

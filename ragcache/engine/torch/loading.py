@@ -15,6 +15,7 @@ from transformers.utils import logging as talk
 
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Decoder, Layer
+from ragcache.engine.torch.packing import PackedLinear, pack_linears, packs
 from ragcache.errors import ModelError
 from ragcache.rope import Rope, head_dim
 
@@ -103,16 +104,18 @@ def _layer(module: nn.Module, index: int) -> Layer:
     _refuse_strange(module, LAYER_PARTS, index)
     _refuse_strange(attention, ATTENTION_PARTS, index)
     _refuse_strange(_part(module, "mlp"), MLP_PARTS, index)
-    weight, bias = _fuse([_part(attention, name) for name in ("q_proj", "k_proj", "v_proj")])
+    qkv = _fuse([_part(attention, name) for name in ("q_proj", "k_proj", "v_proj")])
+    pack_linears(attention, "o_proj")
+    mlp = _part(module, "mlp")
+    pack_linears(mlp, *MLP_PARTS)
     return Layer(
         input_norm=_part(module, "input_layernorm"),
-        qkv_weight=weight,
-        qkv_bias=bias,
+        qkv=qkv,
         q_norm=getattr(attention, "q_norm", None),
         k_norm=getattr(attention, "k_norm", None),
         output=_part(attention, "o_proj"),
         post_norm=_part(module, "post_attention_layernorm"),
-        mlp=_part(module, "mlp"),
+        mlp=mlp,
     )
 
 
@@ -122,8 +125,10 @@ def _refuse_strange(module: nn.Module, known: set[str], index: int) -> None:
         raise ModelError(f"layer {index} of {type(module).__name__} has unknown parts {sorted(strange)}: not supported")
 
 
-def _fuse(projections: list[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Stack the projections, and make the model's own parameters views of the stack: no weight is held twice."""
+def _fuse(projections: list[nn.Linear]) -> nn.Module:
+    """One matmul instead of three. The model's own parameters become views of the stack, so that no weight is held
+    twice, unless packed: then the model, which the self-check runs, keeps the plain ones.
+    """
     weight = torch.cat([projection.weight.detach() for projection in projections])
     bias = None
     if projections[0].bias is not None:
@@ -135,7 +140,13 @@ def _fuse(projections: list[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | No
         if bias is not None:
             projection.bias = nn.Parameter(bias[start:stop], requires_grad=False)
         start = stop
-    return weight, bias
+    if packs(weight):
+        return PackedLinear(weight, bias)
+    fused = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    fused.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        fused.bias = nn.Parameter(bias, requires_grad=False)
+    return fused
 
 
 @torch.inference_mode()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedConfig
 
 from ragcache.engine.torch.engine import TorchEngine
@@ -112,7 +113,7 @@ def test_all_tokens_that_end_an_answer(config: Any, generation: Any, expected: s
 def test_no_weight_is_held_twice() -> None:
     tiny = make_tiny()
     for layer, ours in zip(tiny.model.model.layers, tiny.engine.decoder.layers, strict=True):
-        stack = ours.qkv_weight.untyped_storage().data_ptr()
+        stack = cast(nn.Linear, ours.qkv).weight.untyped_storage().data_ptr()
         for name in ("q_proj", "k_proj", "v_proj"):
             assert getattr(layer.self_attn, name).weight.untyped_storage().data_ptr() == stack
 
