@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from jinja2 import TemplateError
 
 from ragcache.errors import ModelError, PromptError
 from ragcache.types import Chunk, System, Text
+from splitter.tokens import FastTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -94,6 +96,11 @@ class PromptTemplate:
     def count(self, text: str) -> int:
         """Tokens of a bare text."""
         return len(self._plain(text))
+
+    @cached_property
+    def tokens(self) -> FastTokens:
+        """For the splitters."""
+        return FastTokens(self._tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         decoded = self._tokenizer.decode(list(ids), skip_special_tokens=True)

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -38,15 +46,32 @@ def parse_bytes(value: object) -> object:
 
 def default_cache_dir() -> Path:
     """Where the platform keeps what can be computed again."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
+    return _xdg("XDG_CACHE_HOME", "~/.cache")
+
+
+def default_data_dir() -> Path:
+    """Where the platform keeps what cannot."""
+    return _xdg("XDG_DATA_HOME", "~/.local/share")
+
+
+def _xdg(name: str, otherwise: str) -> Path:
+    named = os.environ.get(name, "")
     # The XDG specification tells us to ignore a relative path.
-    base = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
+    base = Path(named) if Path(named).is_absolute() else Path(otherwise).expanduser()
     return base / "ragcache"
+
+
+def check_url(value: SecretStr) -> SecretStr:
+    """Whether it can be a URL at all: the catalog, which knows the databases, has the last word."""
+    if "://" not in value.get_secret_value():
+        raise ValueError("should be a URL: sqlite:////absolute/path or postgresql://user:password@host/database")
+    return value
 
 
 Name = Annotated[str, Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(check_url)]
 
 
 class Settings(BaseSettings):
@@ -69,6 +94,18 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1)
     cache_dir: Folder = Field(default_factory=default_cache_dir)
+    data_dir: Folder = Field(default_factory=default_data_dir)
+    database_url: DatabaseUrl | None = None
+    backups: int = Field(default=3, ge=0)
+    collection: Name = "default"
+    splitter: Name = "auto"
+    min_chunk_tokens: int = Field(default=20, ge=1)
+    # Checked also where only the minimum was set.
+    chunk_tokens: int = Field(default=200, ge=1, validate_default=True)
+    top_k: int = Field(default=5, ge=1)
+    retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
+    reranker: Name | None = None
+    max_tokens: int = Field(default=256, ge=1)
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3
     codec: Name = "bf16"
@@ -83,6 +120,14 @@ class Settings(BaseSettings):
         "in your answer."
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("chunk_tokens")
+    @classmethod
+    def _room_for_the_minimum(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_chunk_tokens", 1)
+        if value < least:
+            raise ValueError(f"should be at least {variable('min_chunk_tokens')}, which is {least}")
+        return value
 
 
 def variable(name: str) -> str:
@@ -136,8 +181,13 @@ def _told(
         value, where = flags[name], "given as a flag"
     else:
         environment = {key.upper(): text for key, text in os.environ.items()}
-        value, where = environment.get(upper, in_file.get(upper)), "in the environment"
-        if upper not in environment:
-            where = f"in {env_file}"
+        if upper in environment:
+            value, where = environment[upper], "in the environment"
+        elif upper in in_file:
+            value, where = in_file[upper], f"in {env_file}"
+        else:
+            value, where = Settings.model_fields[name].default, "by default"
     allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    if name == "database_url":  # it holds a password
+        return f"{upper} {where} {allowed}"
     return f"{upper}={value!r} {where} {allowed}"

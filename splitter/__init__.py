@@ -1,1 +1,40 @@
-"""From documents to chunks, as llama-index node parsers."""
+"""From documents to chunks: splitters by name, plain or as llama-index node parsers (splitter/nodes.py).
+
+A new splitter is a file here, a line in SPLITTERS and a row in tests/splitter/test_contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from splitter.base import Embed, Limits, Splitter, Tokens
+from splitter.errors import SplitterError
+
+Factory = Callable[[Tokens, Embed | None, Limits], Splitter]
+
+
+def _from(module: str, splitter: str) -> Factory:
+    """Imports the module when a splitter is made."""
+
+    def make(tokens: Tokens, embed: Embed | None, limits: Limits) -> Splitter:
+        made: object = getattr(import_module(f"splitter.{module}"), splitter)(tokens, embed, limits)
+        assert isinstance(made, Splitter), made
+        return made
+
+    return make
+
+
+SPLITTERS: Mapping[str, Factory] = {
+    "auto": _from("auto", "AutoSplitter"),
+    "fixed": _from("fixed", "FixedSplitter"),
+    "semantic": _from("semantic", "SemanticSplitter"),
+    "structure": _from("structure", "StructureSplitter"),
+}
+
+
+def make_splitter(name: str, tokens: Tokens, embed: Embed | None = None, limits: Limits | None = None) -> Splitter:
+    """Raises SplitterError for a name that is not in SPLITTERS, and for `semantic` without an embedding."""
+    if name not in SPLITTERS:
+        raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
+    return SPLITTERS[name](tokens, embed, limits or Limits())

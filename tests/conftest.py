@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from app.models import resolve_model
+from tests import postgres
 from tests.tiny import Tiny, make_tiny
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +52,13 @@ def smollm2(pytestconfig: pytest.Config) -> Path:
     """The bundled model, converted once per checkout: pytest's own cache folder keeps it between runs."""
     assert pytestconfig.cache is not None
     return resolve_model("bundled:smollm2", pytestconfig.cache.mkdir("ragcache"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server of our own."""
+    with postgres.running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.bench import bench
+from app.cli.db import db
 from app.cli.demo import demo
 from app.cli.doctor import doctor
 from ragcache.errors import RagcacheError
@@ -20,6 +21,7 @@ cli = typer.Typer(
 cli.command()(doctor)
 cli.command()(demo)
 cli.add_typer(bench, name="bench")
+cli.add_typer(db, name="db")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.settings import Settings, default_cache_dir, load_settings, parse_bytes
+from app.settings import Settings, default_cache_dir, default_data_dir, load_settings, parse_bytes
 from ragcache.errors import ConfigError
 
 
@@ -60,6 +60,13 @@ def test_a_name_without_a_value_is_refused(env_file: Path) -> None:
         ("DISK_BYTES", "-1", "4GiB"),
         ("MODEL", "", "at least 1 character"),
         ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("RETRIEVAL", "magic", "'hybrid', 'vector' or 'keyword'"),
+        ("TOP_K", "0", "greater than or equal to 1"),
+        ("MAX_TOKENS", "0", "greater than or equal to 1"),
+        ("CHUNK_TOKENS", "19", "at least RAGCACHE_MIN_CHUNK_TOKENS, which is 20"),
+        ("MIN_CHUNK_TOKENS", "0", "greater than or equal to 1"),
+        ("BACKUPS", "-1", "greater than or equal to 0"),
+        ("RERANKER", "", "at least 1 character"),
     ],
 )
 def test_a_bad_value_is_told_in_one_line(
@@ -86,6 +93,25 @@ def test_all_bad_values_are_told_at_once(env_file: Path) -> None:
     env_file.write_text("RAGCACHE_DTYPE=half\nRAGCACHE_THREADS=0\n")
     with pytest.raises(ConfigError, match=r"RAGCACHE_DTYPE.*; RAGCACHE_THREADS"):
         load_settings(env_file)
+
+
+def test_a_default_that_a_setting_made_wrong_is_told_so(env_file: Path) -> None:
+    env_file.write_text("RAGCACHE_MIN_CHUNK_TOKENS=300\n")
+    with pytest.raises(ConfigError, match=r"^RAGCACHE_CHUNK_TOKENS=200 by default should be at least .* 300$"):
+        load_settings(env_file)
+    assert load_settings(env_file, chunk_tokens=300).chunk_tokens == 300
+
+
+def test_the_password_of_the_database_is_never_shown(env_file: Path) -> None:
+    env_file.write_text("RAGCACHE_DATABASE_URL=postgresql://user:s3cret@host/books\n")
+    settings = load_settings(env_file)
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == "postgresql://user:s3cret@host/books"
+    assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump_json()}"
+    env_file.write_text("RAGCACHE_DATABASE_URL=user:s3cret@host/books\n")
+    with pytest.raises(ConfigError, match=rf"^RAGCACHE_DATABASE_URL in {env_file} should be a URL: sqlite:") as told:
+        load_settings(env_file)
+    assert "s3cret" not in str(told.value)
 
 
 def test_a_flag_that_is_no_setting_is_a_bug() -> None:
@@ -134,6 +160,16 @@ def test_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> N
     assert default_cache_dir() == Path("/home/somebody/.cache/ragcache")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert Settings().cache_dir == Path("/home/somebody/.cache/ragcache")
+
+
+def test_data_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_DATA_HOME", "/var/data")
+    assert default_data_dir() == Path("/var/data/ragcache")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert default_data_dir() == Path("/home/somebody/.local/share/ragcache")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert Settings().data_dir == Path("/home/somebody/.local/share/ragcache")
 
 
 def test_home_is_understood_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,87 @@
+"""The catalog: everything that SQL holds, behind one object."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import func, select
+
+from app.catalog.chunks import Chunks
+from app.catalog.collections import Collections
+from app.catalog.conversations import Conversations
+from app.catalog.documents import Documents
+from app.catalog.engine import Database, database_url
+from app.catalog.kv import KvVariants
+from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
+from app.catalog.records import Collection
+from app.catalog.runs import IngestRuns
+from app.catalog.schema import upgrade
+from app.catalog.source import CatalogSource
+from app.settings import Settings
+from retriever.source import Source
+
+log = logging.getLogger(__name__)
+
+
+class Catalog:
+    """Safe to share between threads, and with other processes over the same database; not to be carried over a fork.
+
+    Every method is one transaction: it is done and lasts when the method returns, or nothing has happened. Methods
+    raise CatalogError when the database cannot be used or what they are asked for is not there.
+    """
+
+    def __init__(self, database: Database):
+        self.database = database
+        self.collections = Collections(database)
+        self.documents = Documents(database)
+        self.chunks = Chunks(database)
+        self.kv = KvVariants(database)
+        self.conversations = Conversations(database)
+        self.runs = IngestRuns(database)
+
+    def source(self, collection: Collection) -> Source:
+        """The collection as the indexes of `retriever` follow it."""
+        return CatalogSource(self.database, collection)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def check_integrity(self) -> None:
+        """What every transaction must leave behind. For tests: it reads all chunks."""
+        with self.database.reading() as connection:
+            for row in connection.execute(select(CollectionRow.__table__)):
+                own = ChunkRow.collection_id == row.id
+                count, high = connection.execute(select(func.count(), func.max(ChunkRow.id)).where(own)).one()
+                assert row.live == count, f"{row.name}: {row.live} live chunks are counted, there are {count}"
+                assert row.high >= (high or 0), f"{row.name}: chunk {high} is above {row.high}"
+                last = select(func.max(RetirementRow.number)).where(RetirementRow.collection_id == row.id)
+                assert row.retired == (connection.scalar(last) or 0), f"{row.name}: retired {row.retired}"
+            undead = select(ChunkRow.id).join(RetirementRow, RetirementRow.chunk_id == ChunkRow.id)
+            assert connection.scalars(undead).all() == [], "chunks that are retired and still there"
+            of_failed = select(ChunkRow.id).join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+            of_failed = of_failed.where(
+                (DocumentRow.state != "ready") | (DocumentRow.collection_id != ChunkRow.collection_id)
+            )
+            assert connection.scalars(of_failed).all() == [], "chunks of documents that are not ready, or elsewhere"
+
+
+def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
+    """The catalog of the settings; made where there is none, and brought to the newest schema.
+
+    `busy_seconds` is how long a change waits for those of others.
+    """
+    database = Database(database_url(settings), busy_seconds)
+    backup = upgrade(database, settings.backups)
+    if backup is not None:
+        log.info("the schema of %s is new; the old file is kept as %s", database.where, backup)
+    return Catalog(database)

@@ -1,0 +1,123 @@
+"""The steps of a change to a collection's chunks. Each runs inside a transaction that its caller holds.
+
+A change starts with `lock`: ids and retirement numbers of one collection are then given out in the order in which they
+become visible, which the indexes rely on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from app.catalog.columns import escape
+from app.catalog.errors import CatalogError
+from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow, RetirementRow
+from app.catalog.records import ChunkRecord, Removed
+
+Item = TypeVar("Item")
+# How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.
+BATCH = 5000
+
+
+def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def source_key(source: str) -> str:
+    return hashlib.sha256(escape(source).encode()).hexdigest()
+
+
+def lock(connection: Connection, collection_id: int) -> int:
+    """Take the collection for this transaction; returns its dimension."""
+    wanted = select(CollectionRow.dimension).where(CollectionRow.id == collection_id).with_for_update()
+    dimension = connection.scalar(wanted)
+    if dimension is None:
+        raise CatalogError(f"collection {collection_id} is gone: somebody has deleted it meanwhile")
+    return dimension
+
+
+def retire(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> tuple[int, set[str]]:
+    """Delete the chunks of documents and write it down; returns how many, and their token hashes."""
+    hashes: set[str] = set()
+    count = 0
+    for batch in batches(document_ids):
+        of_these = ChunkRow.document_id.in_(batch), ChunkRow.collection_id == collection_id
+        hashes.update(connection.scalars(select(ChunkRow.token_hash).where(*of_these)))
+        gone = select(ChunkRow.collection_id, ChunkRow.id).where(*of_these).order_by(ChunkRow.id)
+        connection.execute(insert(RetirementRow).from_select(["collection_id", "chunk_id"], gone))
+        count += connection.execute(delete(ChunkRow).where(*of_these)).rowcount
+    if count:
+        last = select(func.max(RetirementRow.number)).where(RetirementRow.collection_id == collection_id)
+        changed = {"live": CollectionRow.live - count, "retired": last.scalar_subquery()}
+        connection.execute(update(CollectionRow).where(CollectionRow.id == collection_id).values(changed))
+    return count, hashes
+
+
+def add(
+    connection: Connection, collection_id: int, document_id: int, chunks: Sequence[ChunkRecord], dimension: int
+) -> tuple[int, ...]:
+    """Insert a document's chunks, in order; returns their ids, ascending."""
+    if not chunks:
+        return ()
+    rows = []
+    for ordinal, chunk in enumerate(chunks):
+        assert chunk.embedding.shape == (dimension,), f"chunk {ordinal}: {chunk.embedding.shape}, not ({dimension},)"
+        rows.append(
+            {
+                "document_id": document_id,
+                "collection_id": collection_id,
+                "ordinal": ordinal,
+                "start": chunk.start,
+                "end": chunk.end,
+                "text": chunk.text,
+                "tokens": chunk.tokens,
+                "token_hash": chunk.token_hash,
+                "heading": chunk.heading,
+                "pages": chunk.pages,
+                "boxes": chunk.boxes,
+                "embedding": pack(chunk.embedding),
+            }
+        )
+    ids = tuple(connection.scalars(insert(ChunkRow).returning(ChunkRow.id, sort_by_parameter_order=True), rows))
+    assert list(ids) == sorted(ids)
+    changed = {"live": CollectionRow.live + len(ids), "high": ids[-1]}
+    connection.execute(update(CollectionRow).where(CollectionRow.id == collection_id).values(changed))
+    return ids
+
+
+def remove_documents(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> Removed:
+    """Documents with all that hangs on them. Those that are gone already are not counted."""
+    chunks, hashes = retire(connection, collection_id, document_ids)
+    documents = 0
+    for batch in batches(document_ids):
+        these = DocumentRow.id.in_(batch), DocumentRow.collection_id == collection_id
+        documents += connection.execute(delete(DocumentRow).where(*these)).rowcount
+    return Removed(documents, chunks, drop_kv(connection, collection_id, hashes))
+
+
+def drop_kv(connection: Connection, collection_id: int, hashes: Iterable[str]) -> tuple[str, ...]:
+    """Forget the KV variants of token hashes that the collection no longer has; returns those that nobody has."""
+    orphans: list[str] = []
+    for batch in batches(sorted(hashes)):
+        rows = connection.execute(
+            select(ChunkRow.token_hash, ChunkRow.collection_id).where(ChunkRow.token_hash.in_(batch)).distinct()
+        )
+        users = {(row.token_hash, row.collection_id) for row in rows}
+        somewhere = {token_hash for token_hash, _ in users}
+        unused = [token_hash for token_hash in batch if (token_hash, collection_id) not in users]
+        connection.execute(
+            delete(KvVariantRow).where(KvVariantRow.token_hash.in_(unused), KvVariantRow.collection_id == collection_id)
+        )
+        orphans += [token_hash for token_hash in unused if token_hash not in somewhere]
+    return tuple(orphans)
+
+
+def pack(vector: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
+    return np.asarray(vector, dtype="<f4").tobytes()

@@ -1,0 +1,88 @@
+"""Conversations and their messages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from app.catalog.columns import now
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.models import ConversationRow, MessageRow
+from app.catalog.records import Collection, Conversation, Message, NewMessage
+
+_COLUMNS = [getattr(ConversationRow, name) for name in Conversation.__dataclass_fields__]
+_MESSAGE = [getattr(MessageRow, name) for name in Message.__dataclass_fields__]
+
+
+class Conversations:
+    """Each belongs to a collection, and goes with it."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def create(self, collection: Collection, title: str = "") -> Conversation:
+        started = now()
+        conversation = Conversation(uuid.uuid4().hex, collection.id, title, started, started)
+        with self._database.writing() as connection:
+            connection.execute(insert(ConversationRow), vars(conversation))
+        return conversation
+
+    def get(self, conversation_id: str) -> Conversation:
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(ConversationRow.id == conversation_id)).one_or_none()
+        if row is None:
+            raise _missing(conversation_id)
+        return Conversation(**row._mapping)
+
+    def all(self, collection: Collection | None = None) -> list[Conversation]:
+        """The one that was last used comes first."""
+        query = select(*_COLUMNS).order_by(ConversationRow.updated.desc(), ConversationRow.id)
+        if collection is not None:
+            query = query.where(ConversationRow.collection_id == collection.id)
+        with self._database.reading() as connection:
+            return [Conversation(**row._mapping) for row in connection.execute(query)]
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        with self._database.writing() as connection:
+            _change(connection, conversation_id, {"title": title})
+
+    def delete(self, conversation_id: str) -> None:
+        with self._database.writing() as connection:
+            if not connection.execute(delete(ConversationRow).where(ConversationRow.id == conversation_id)).rowcount:
+                raise _missing(conversation_id)
+
+    def add(self, conversation_id: str, messages: Sequence[NewMessage]) -> list[Message]:
+        """Append messages, all or none: a question is not kept without its answer unless it is given alone."""
+        moment = now()
+        with self._database.writing() as connection:
+            _change(connection, conversation_id, {"updated": moment})
+            written = []
+            for message in messages:
+                values = {**vars(message), "conversation_id": conversation_id, "created": moment}
+                new = connection.execute(insert(MessageRow).values(**values).returning(MessageRow.id))
+                written.append(Message(id=new.scalar_one(), **values))
+        return written
+
+    def messages(self, conversation_id: str) -> list[Message]:
+        """In their order."""
+        query = select(*_MESSAGE).where(MessageRow.conversation_id == conversation_id).order_by(MessageRow.id)
+        with self._database.reading() as connection:
+            known = select(ConversationRow.id).where(ConversationRow.id == conversation_id)
+            if connection.scalar(known) is None:
+                raise _missing(conversation_id)
+            rows = connection.execute(query).mappings()
+            return [Message(**(dict(row) | {"citations": tuple(row["citations"])})) for row in rows]
+
+
+def _change(connection: Connection, conversation_id: str, values: Mapping[str, Any]) -> None:
+    change = update(ConversationRow).where(ConversationRow.id == conversation_id).values(**values)
+    if not connection.execute(change).rowcount:
+        raise _missing(conversation_id)
+
+
+def _missing(conversation_id: str) -> CatalogError:
+    return CatalogError(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")

@@ -1,0 +1,177 @@
+"""Documents: what an ingest writes, and what it asks before it reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Many
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, case, insert, select, update
+
+from app.catalog.changes import add, drop_kv, lock, remove_documents, retire, source_key
+from app.catalog.columns import now
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.kv import write_kv
+from app.catalog.models import DocumentRow
+from app.catalog.records import (
+    ChunkRecord,
+    Collection,
+    Document,
+    DocumentRecord,
+    FileState,
+    KvRecord,
+    Layout,
+    Removed,
+    Replaced,
+    State,
+)
+from app.loaders.base import Line, Page
+
+_COLUMNS = [getattr(DocumentRow, name) for name in Document.__dataclass_fields__]
+_STATE = [getattr(DocumentRow, name) for name in FileState.__dataclass_fields__]
+
+
+class Documents:
+    def __init__(self, database: Database):
+        self._database = database
+
+    def states(self, collection: Collection) -> dict[str, FileState]:
+        """All documents by source, in one query."""
+        query = select(DocumentRow.source, *_STATE).where(DocumentRow.collection_id == collection.id)
+        with self._database.reading() as connection:
+            return {source: FileState(*rest) for source, *rest in connection.execute(query)}
+
+    def replace(
+        self,
+        collection: Collection,
+        document: DocumentRecord,
+        chunks: Sequence[ChunkRecord],
+        kv: Sequence[KvRecord] = (),
+    ) -> Replaced:
+        """Make a document visible with its chunks, instead of its older version if there is one: one transaction."""
+        assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+        with self._database.writing() as connection:
+            dimension = lock(connection, collection.id)
+            document_id = _id_of(connection, collection.id, document.source)
+            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
+            ids = add(connection, collection.id, document_id, chunks, dimension)
+            orphans = drop_kv(connection, collection.id, hashes)
+            write_kv(connection, collection.id, kv)
+        return Replaced(document_id, ids, Removed(0, gone, orphans))
+
+    def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:
+        """Write down that a file cannot be read; an older version goes, since the file no longer says that.
+
+        Of `document` the text, pages and lines are not kept. `attempts` counts the failures of the same content.
+        """
+        empty = DocumentRecord(
+            document.source, document.content_hash, document.size, document.mtime_ns, document.kind, document.title, ""
+        )
+        with self._database.writing() as connection:
+            lock(connection, collection.id)
+            document_id = _id_of(connection, collection.id, document.source)
+            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
+            return Removed(0, gone, drop_kv(connection, collection.id, hashes))
+
+    def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
+        """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""
+        change = (
+            update(DocumentRow)
+            .where(DocumentRow.id == bindparam("document"))
+            .values(size=bindparam("new_size"), mtime_ns=bindparam("new_mtime"))
+        )
+        rows = [{"document": one, "new_size": size, "new_mtime": mtime_ns} for one, size, mtime_ns in stamps]
+        if rows:
+            with self._database.writing() as connection:
+                connection.execute(change, rows)
+
+    def delete(self, collection: Collection, document_ids: Sequence[int]) -> Removed:
+        """Delete documents with their chunks: one transaction. Ids that are not there are passed over."""
+        with self._database.writing() as connection:
+            lock(connection, collection.id)
+            return remove_documents(connection, collection.id, document_ids)
+
+    def prune(self, collection: Collection, roots: Iterable[str], present: Many[str]) -> Removed:
+        """Delete the documents at or below the folders `roots` whose source is not among `present`."""
+        folders = {PurePath(root) for root in roots}
+        gone = [
+            state.id
+            for source, state in self.states(collection).items()
+            if source not in present and not folders.isdisjoint((PurePath(source), *PurePath(source).parents))
+        ]
+        return self.delete(collection, gone) if gone else Removed()
+
+    def all(self, collection: Collection, state: State | None = None) -> list[Document]:
+        """All, by source."""
+        query = select(*_COLUMNS).where(DocumentRow.collection_id == collection.id).order_by(DocumentRow.source)
+        if state is not None:
+            query = query.where(DocumentRow.state == state)
+        with self._database.reading() as connection:
+            return [Document(**row._mapping) for row in connection.execute(query)]
+
+    def get(self, document_id: int) -> Document:
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(DocumentRow.id == document_id)).one_or_none()
+        if row is None:
+            raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
+        return Document(**row._mapping)
+
+    def find(self, collection: Collection, source: str) -> Document | None:
+        query = select(*_COLUMNS).where(
+            DocumentRow.collection_id == collection.id, DocumentRow.source_key == source_key(source)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else Document(**row._mapping)
+
+    def layout(self, document_id: int) -> Layout:
+        """Its whole text, its pages and lines."""
+        query = select(DocumentRow.text, DocumentRow.pages, DocumentRow.lines).where(DocumentRow.id == document_id)
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
+        text, pages, lines = row
+        return Layout(
+            text,
+            tuple(Page(*page) for page in pages),
+            tuple(Line(start, end, page, (x0, y0, x1, y1)) for start, end, page, (x0, y0, x1, y1) in lines),
+        )
+
+
+def _id_of(connection: Connection, collection_id: int, source: str) -> int | None:
+    return connection.scalar(
+        select(DocumentRow.id).where(
+            DocumentRow.collection_id == collection_id, DocumentRow.source_key == source_key(source)
+        )
+    )
+
+
+def _write(
+    connection: Connection, collection_id: int, document_id: int | None, document: DocumentRecord, state: dict[str, Any]
+) -> int:
+    """Insert the row, or give it its new values; its id stays."""
+    values = {
+        "content_hash": document.content_hash,
+        "size": document.size,
+        "mtime_ns": document.mtime_ns,
+        "kind": document.kind,
+        "title": document.title,
+        "text": document.text,
+        "pages": [(page.number, page.label, page.start, page.end) for page in document.pages],
+        "lines": [(line.start, line.end, line.page, line.box) for line in document.lines],
+        "updated": now(),
+        **state,
+    }
+    if document_id is not None:
+        again = case((DocumentRow.content_hash == document.content_hash, DocumentRow.attempts + 1), else_=1)
+        values["attempts"] = again if state["state"] == "failed" else 0
+        connection.execute(update(DocumentRow).where(DocumentRow.id == document_id).values(**values))
+        return document_id
+    new = {"collection_id": collection_id, "source": document.source, "source_key": source_key(document.source)}
+    values |= new | {"attempts": int(state["state"] == "failed")}
+    return connection.execute(insert(DocumentRow).values(**values).returning(DocumentRow.id)).scalar_one()

@@ -1,0 +1,116 @@
+"""A connection to the database of the catalog: which one, how it is set up, and its transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.catalog.errors import CatalogError
+from app.catalog.failures import told
+from app.settings import Settings
+
+FILE = "catalog.sqlite"
+DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+DRIVERS |= {driver: driver for driver in DRIVERS.values()}
+_ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
+_WRITING = "ragcache_writing"
+
+
+def database_url(settings: Settings) -> URL:
+    """Where the catalog is. Raises CatalogError for a URL that no driver here understands."""
+    if settings.database_url is None:
+        return URL.create("sqlite", database=str(settings.data_dir.absolute() / FILE))
+    try:
+        url = make_url(settings.database_url.get_secret_value())
+    except (ArgumentError, ValueError):
+        # Neither the URL nor the error is shown: what cannot be parsed may have its password anywhere.
+        raise CatalogError(f"RAGCACHE_DATABASE_URL cannot be parsed: {_ASIDE}") from None
+    if url.drivername not in DRIVERS:
+        raise CatalogError(f"RAGCACHE_DATABASE_URL has the driver {url.drivername!r}: choose sqlite or postgresql")
+    url = url.set(drivername=DRIVERS[url.drivername])
+    if not url.database or url.database == ":memory:":
+        raise CatalogError(f"RAGCACHE_DATABASE_URL names no database: {_ASIDE}")
+    if url.drivername == "sqlite":
+        return url.set(database=str(Path(url.database).expanduser().absolute()))
+    return url
+
+
+class Database:
+    """An engine and its transactions. Safe to share between threads; not to be carried over a fork.
+
+    Reading sees one moment of committed data, and never waits for writers. Writing takes its lock at once:
+    a transaction that reads first and then writes could otherwise fail in the middle, when somebody else wrote then.
+    """
+
+    def __init__(self, url: URL, busy_seconds: float = 30.0):
+        self.url = url
+        self.busy_seconds = busy_seconds
+        self._engine = _create(url, busy_seconds)
+        self._writer = self._engine.execution_options(**{_WRITING: True})
+        snapshot = {} if self.path else {"isolation_level": "REPEATABLE READ"}
+        self._reader = self._engine.execution_options(**snapshot)
+
+    @property
+    def where(self) -> str:
+        """The database in words, without user, password and options."""
+        if self.path is not None:
+            return str(self.path)
+        port = f":{self.url.port}" if self.url.port else ""
+        return f"postgresql://{self.url.host or ''}{port}/{self.url.database}"
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an SQLite database."""
+        assert self.url.database is not None
+        return Path(self.url.database) if self.url.drivername == "sqlite" else None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with told(self.where), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all of it is there after the block, or nothing."""
+        with told(self.where), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _create(url: URL, busy_seconds: float) -> Engine:
+    # The texts of users do not belong into error messages and logs.
+    if url.drivername == "sqlite":
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": busy_seconds})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    timeout = f"-c lock_timeout={int(busy_seconds * 1000)}"
+    given = url.query.get("options", "")
+    url = url.update_query_dict({"options": f"{given} {timeout}".strip()})
+    return create_engine(
+        url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
+        hide_parameters=True,
+        pool_pre_ping=True,  # a server that was started again has forgotten the pooled connections
+    )
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, record: Any) -> None:
+    # The driver would open transactions by itself, and only before the first change.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    # In WAL mode NORMAL survives a killed process but may lose the last commits in a power cut. An ingest deletes KV
+    # and tells its user "done" after a commit, so a commit must last: FULL, one fsync each.
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

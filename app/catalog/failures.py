@@ -1,0 +1,104 @@
+"""What databases say when they fail, in words that tell what to do. No message shows a password."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from app.catalog.errors import CatalogError
+
+FULL = "its disk is full. Free some space and try again: nothing is lost"
+READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"
+LOCKED = "another process keeps it locked. Try again when that one is done"
+DAMAGED = "its file is damaged. Put the newest copy of the folder `backups` beside it in its place"
+GONE = "what this belongs to is not there. Somebody has deleted it meanwhile"
+# By the primary name of the result code; the extended ones start with it.
+SQLITE: Mapping[str, str] = {
+    "SQLITE_NOTADB": "this file is no SQLite database. Move it away, or choose another with RAGCACHE_DATABASE_URL",
+    "SQLITE_FULL": FULL,
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_READONLY": READ_ONLY,
+    "SQLITE_CANTOPEN": "it cannot be opened. Check that its folder is there, and readable and writable for you",
+    "SQLITE_CORRUPT": DAMAGED,
+    "SQLITE_CONSTRAINT_FOREIGNKEY": GONE,
+    "SQLITE_IOERR": "reading or writing its file failed. Check the disk that it is on",
+}
+PASSWORD = "user or password are wrong. Check RAGCACHE_DATABASE_URL"
+MISSING = "the server has no such database. Create it with `createdb NAME`, or check RAGCACHE_DATABASE_URL"
+AWAY = "the server does not answer. Check that it runs, and host and port in RAGCACHE_DATABASE_URL"
+RIGHTS = "the user of RAGCACHE_DATABASE_URL may not do this. Grant it the rights, or name another user"
+# By SQLSTATE, or the class of it.
+POSTGRESQL: Mapping[str, str] = {
+    "28": PASSWORD,
+    "3D000": MISSING,
+    "42501": RIGHTS,
+    "25006": "it is read-only. Name the primary server in RAGCACHE_DATABASE_URL",
+    "23503": GONE,
+    "53100": FULL,
+    "53300": "the server has no connection left. Close some, or raise its max_connections",
+    "40P01": LOCKED,
+    "55P03": LOCKED,
+    "57P": AWAY,
+    "08": AWAY,
+}
+# Before a session there is no SQLSTATE, only what the server and the network said.
+CONNECTING: Mapping[str, str] = {
+    "password authentication failed": PASSWORD,
+    "no password supplied": PASSWORD,
+    'role "': PASSWORD,
+    "no pg_hba.conf entry": "the server does not let this user in from here. Change its pg_hba.conf",
+    "too many clients": POSTGRESQL["53300"],
+    "does not exist": MISSING,
+    "refused": AWAY,
+    "timeout": AWAY,
+    "resolve host": AWAY,
+    "translate host": AWAY,
+    "no such file or directory": AWAY,
+}
+
+
+@contextmanager
+def told(where: str, *more: type[Exception]) -> Iterator[None]:
+    """Failures of the database inside the block become a CatalogError about `where`, a name without a password."""
+    failures: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, sqlite3.Error, psycopg.Error, *more)
+    try:
+        yield
+    except failures as error:
+        raise CatalogError(f"cannot use the catalog {where}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, DBAPIError) and isinstance(error.orig, Exception):
+        error = error.orig
+    if isinstance(error, sqlite3.Error):
+        name = getattr(error, "sqlite_errorname", "")
+        known = [reason for code, reason in SQLITE.items() if name.startswith(code)]
+    elif isinstance(error, psycopg.Error):
+        known = _of_postgresql(error)
+    elif isinstance(error, OSError):
+        known = _of_system(error)
+    else:
+        known = [LOCKED] if isinstance(error, PoolTimeout) else []
+    return known[0] if known else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _of_postgresql(error: psycopg.Error) -> list[str]:
+    if error.sqlstate:
+        return [reason for code, reason in POSTGRESQL.items() if error.sqlstate.startswith(code)]
+    said = str(error).lower()
+    return [reason for words, reason in CONNECTING.items() if words in said]
+
+
+def _of_system(error: OSError) -> list[str]:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return [FULL]
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return [READ_ONLY]
+    return []

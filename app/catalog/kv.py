@@ -1,0 +1,56 @@
+"""Which KV variants the store holds for the chunks of a collection. The store is the truth of that; this is for totals,
+and to know what can be pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, delete, insert, select
+
+from app.catalog.changes import batches
+from app.catalog.engine import Database
+from app.catalog.models import ChunkRow, KvVariantRow
+from app.catalog.records import Collection, KvRecord
+
+
+class KvVariants:
+    def __init__(self, database: Database):
+        self._database = database
+
+    def record(self, collection: Collection, variants: Sequence[KvRecord]) -> None:
+        """Write down variants; one whose address is known gets its new values."""
+        with self._database.writing() as connection:
+            write_kv(connection, collection.id, variants)
+
+    def forget(self, collection: Collection, addresses: Iterable[str]) -> None:
+        """Variants that the store no longer holds."""
+        with self._database.writing() as connection:
+            _forget(connection, collection.id, addresses)
+
+    def all(self, collection: Collection) -> list[KvRecord]:
+        columns = [getattr(KvVariantRow, name) for name in KvRecord.__dataclass_fields__]
+        query = select(*columns).where(KvVariantRow.collection_id == collection.id).order_by(KvVariantRow.id)
+        with self._database.reading() as connection:
+            return [KvRecord(**row._mapping) for row in connection.execute(query)]
+
+    def live_hashes(self) -> set[str]:
+        """Token hashes of all chunks of all collections: KV of any other can be pruned."""
+        with self._database.reading() as connection:
+            return set(connection.scalars(select(ChunkRow.token_hash).distinct()))
+
+
+def write_kv(connection: Connection, collection_id: int, variants: Sequence[KvRecord]) -> None:
+    """Part of a transaction that its caller holds."""
+    # Of an address that comes twice the last counts.
+    newest = {variant.address: variant for variant in variants}
+    _forget(connection, collection_id, newest)
+    rows = [{"collection_id": collection_id, **vars(variant)} for variant in newest.values()]
+    if rows:
+        connection.execute(insert(KvVariantRow), rows)
+
+
+def _forget(connection: Connection, collection_id: int, addresses: Iterable[str]) -> None:
+    for batch in batches(addresses):
+        connection.execute(
+            delete(KvVariantRow).where(KvVariantRow.collection_id == collection_id, KvVariantRow.address.in_(batch))
+        )

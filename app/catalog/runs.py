@@ -1,0 +1,41 @@
+"""What was ingested when, and how it ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sqlalchemy import insert, select, update
+
+from app.catalog.columns import now
+from app.catalog.engine import Database
+from app.catalog.models import IngestRunRow
+from app.catalog.records import Collection, IngestRun, RunState
+
+_COLUMNS = [getattr(IngestRunRow, name) for name in IngestRun.__dataclass_fields__]
+
+
+class IngestRuns:
+    def __init__(self, database: Database):
+        self._database = database
+
+    def start(self, collection: Collection) -> int:
+        """The id of a new run of this process. Call it under the collection's ingest lock: runs that are still called
+        running then belong to processes that were killed, and are marked so."""
+        own = IngestRunRow.collection_id == collection.id
+        values = {"collection_id": collection.id, "state": "running", "pid": os.getpid(), "counts": {}}
+        with self._database.writing() as connection:
+            cut_off = update(IngestRunRow).where(own, IngestRunRow.state == "running")
+            connection.execute(cut_off.values(state="interrupted"))
+            return connection.execute(insert(IngestRunRow).values(**values).returning(IngestRunRow.id)).scalar_one()
+
+    def finish(self, run_id: int, state: RunState, counts: Mapping[str, int]) -> None:
+        values = {"state": state, "counts": dict(counts), "finished": now()}
+        with self._database.writing() as connection:
+            connection.execute(update(IngestRunRow).where(IngestRunRow.id == run_id).values(**values))
+
+    def newest(self, collection: Collection, limit: int = 20) -> list[IngestRun]:
+        query = select(*_COLUMNS).where(IngestRunRow.collection_id == collection.id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(IngestRunRow.id.desc()).limit(limit))
+            return [IngestRun(**row._mapping) for row in rows]

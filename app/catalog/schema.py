@@ -1,0 +1,153 @@
+"""The schema of the database: which revision it has, and how the scripts in `migrations/` bring it to the newest."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, inspect, text
+
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.failures import told
+
+# The scripts lie beside this package, in a checkout and where it is installed.
+SCRIPTS = Path(__file__).parents[2] / "migrations"
+VERSION_TABLE = "ragcache_schema"
+BACKUPS = "backups"
+LOCKS = "locks"
+# How long to wait for another process that copies and upgrades a large database.
+PATIENCE = 600.0
+# Alembic keeps the migration at hand in its modules, so of the threads of a process one at a time can have it.
+_ALEMBIC = threading.Lock()
+_ADVISORY = 0x52414743  # "RAGC": the lock of PostgreSQL under which the schema changes
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Where a database stands: `revision` is None in an empty one."""
+
+    database: str
+    revision: str | None
+    newest: str
+
+    @property
+    def current(self) -> bool:
+        return self.revision == self.newest
+
+
+def inspect_schema(database: Database, folder: Path = SCRIPTS) -> Schema:
+    """Where it stands; creates nothing."""
+    scripts = ScriptDirectory.from_config(_config(folder))
+    newest = scripts.get_current_head()
+    assert newest is not None
+    with told(database.where, OSError):
+        if database.path is not None and not database.path.exists():
+            return Schema(database.where, None, newest)
+    with database.reading() as connection:
+        revision = _revision(connection, database)
+    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
+        raise CatalogError(
+            f"the catalog {database.where} was written by a newer version of ragcache (schema {revision}). Install "
+            "that version, or choose another data folder or database"
+        )
+    return Schema(database.where, revision, newest)
+
+
+def upgrade(database: Database, backups: int, folder: Path = SCRIPTS) -> Path | None:
+    """Bring the database to the newest revision; returns the backup that was made of an SQLite file, if any.
+
+    Any number of processes may call this at once: one works, the others wait and find it done.
+    """
+    with _alone(database):
+        if database.path is not None:
+            _write_ahead(database)
+        schema = inspect_schema(database, folder)
+        if schema.current:
+            return None
+        wanted = backups > 0 and schema.revision is not None and database.path is not None
+        backup = _back_up(database, schema.revision or "", backups) if wanted else None
+        with _ALEMBIC, database.writing() as connection:
+            if database.path is None:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY})
+            if _revision(connection, database) != schema.newest:
+                command.upgrade(_config(folder, connection), "head")
+    return backup
+
+
+def _config(folder: Path, connection: Connection | None = None) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+def _revision(connection: Connection, database: Database) -> str | None:
+    found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    # A server's database may be shared; a file with other tables and without ours was named by mistake.
+    if found is None and database.path is not None and {*inspect(connection).get_table_names()} - {VERSION_TABLE}:
+        raise CatalogError(f"{database.where} belongs to another program. Choose another file or data folder")
+    return found
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """No other process of this machine changes an SQLite file; PostgreSQL has its own lock."""
+    if database.path is None:
+        yield
+        return
+    lock = database.path.parent / LOCKS / f"{database.path.name}.lock"
+    with told(database.where, OSError):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            held = FileLock(lock).acquire(timeout=PATIENCE)
+        except Timeout:
+            raise CatalogError(f"another process is upgrading {database.where}: try again when it is done") from None
+    with held:
+        yield
+
+
+def _write_ahead(database: Database) -> None:
+    """Readers and one writer at a time, side by side. The file remembers it."""
+    assert database.path is not None
+    with told(database.where), closing(sqlite3.connect(database.path, timeout=database.busy_seconds)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _back_up(database: Database, revision: str, keep: int) -> Path:
+    """A copy of an SQLite file, which others may be using; the oldest beyond `keep` go."""
+    assert database.path is not None
+    folder = database.path.parent / BACKUPS
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = folder / f"{database.path.stem}-{stamp}-{revision}.sqlite"
+    temporary = target.with_suffix(".part")
+    with told(str(target), OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            _copy(database.path, temporary)
+            temporary.rename(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in sorted(folder.glob(f"{database.path.stem}-*.sqlite"))[:-keep]:
+            old.unlink(missing_ok=True)
+    return target
+
+
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as whole, closing(sqlite3.connect(target)) as copy:
+        whole.backup(copy)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,86 @@
+"""The chunks of one collection as the indexes follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from sqlalchemy import ColumnElement, and_, or_, select
+
+from app.catalog.changes import source_key
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
+from app.catalog.records import Collection
+from retriever.source import Batch, Position, Source, Where
+from retriever.types import IntArray
+
+FILTERS = ("document", "kind", "source")
+
+
+class CatalogSource(Source):
+    """Filters: `document` (ids or sources), `source`, and `kind`, what the loader took the document for."""
+
+    def __init__(self, database: Database, collection: Collection):
+        self._database = database
+        self._collection = collection
+
+    @property
+    def dimension(self) -> int:
+        return self._collection.dimension
+
+    def position(self) -> Position:
+        query = select(CollectionRow.high, CollectionRow.retired, CollectionRow.live, CollectionRow.uid)
+        with self._database.reading() as connection:
+            row = connection.execute(query.where(CollectionRow.id == self._collection.id)).one_or_none()
+        if row is None or row.uid != self._collection.uid:
+            raise CatalogError(f"collection {self._collection.name!r} was deleted or embedded again: open it anew")
+        return Position(row.high, row.retired, row.live)
+
+    def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
+        query = (
+            select(ChunkRow.id, ChunkRow.text, ChunkRow.embedding)
+            .where(ChunkRow.collection_id == self._collection.id)
+            .order_by(ChunkRow.id)
+            .limit(batch)
+        )
+        with self._database.reading() as connection:
+            while rows := connection.execute(query.where(ChunkRow.id > after)).all():
+                vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
+                after = rows[-1].id
+                yield (
+                    np.array([row.id for row in rows], dtype=np.int64),
+                    [row.text for row in rows],
+                    vectors.reshape(len(rows), self.dimension).astype(np.float32),
+                )
+
+    def retired(self, after: int) -> list[tuple[int, int]]:
+        query = (
+            select(RetirementRow.number, RetirementRow.chunk_id)
+            .where(RetirementRow.collection_id == self._collection.id, RetirementRow.number > after)
+            .order_by(RetirementRow.number)
+        )
+        with self._database.reading() as connection:
+            return [(row.number, row.chunk_id) for row in connection.execute(query)]
+
+    def live_ids(self, where: Where) -> IntArray:
+        query = select(ChunkRow.id).where(ChunkRow.collection_id == self._collection.id).order_by(ChunkRow.id)
+        if where:
+            query = query.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_condition(where))
+        with self._database.reading() as connection:
+            return np.fromiter(connection.scalars(query), dtype=np.int64)
+
+
+def _condition(where: Where) -> ColumnElement[bool]:
+    unknown = sorted(set(where) - set(FILTERS))
+    if unknown:
+        raise CatalogError(f"no filter {unknown[0]!r}: choose from {', '.join(FILTERS)}")
+    parts: list[ColumnElement[bool]] = []
+    for key, values in where.items():
+        if key == "kind":
+            parts.append(DocumentRow.kind.in_([str(value) for value in values]))
+            continue
+        sources = [source_key(value) for value in values if isinstance(value, str)]
+        ids = [value for value in values if isinstance(value, int) and key == "document"]
+        parts.append(or_(DocumentRow.source_key.in_(sources), DocumentRow.id.in_(ids)))
+    return and_(*parts)

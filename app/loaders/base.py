@@ -1,0 +1,152 @@
+"""What a loader gets and gives: the bytes of a file, and its text with the places that the text stands at.
+
+A loader is a function from a Source to a Parsed, in a file of its own, with its suffixes in formats.py. It raises
+LoadError for whatever the bytes may hold, keeps nothing between calls, and may run in several threads at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from app.loaders.errors import LoadError, printable
+from ragcache.errors import ConfigError
+
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in PDF points from the top left corner of the page
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a file may be; compressed ones also when they are expanded."""
+
+    max_bytes: int = 200 * MEGABYTE
+    max_expanded_bytes: int = 400 * MEGABYTE
+    # Of the parts of an office file that are read as a tree of XML, which takes many times its bytes of memory.
+    max_xml_bytes: int = 64 * MEGABYTE
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ConfigError(f"{name}={value}: allow at least 1 byte")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that has been read, and the limits that hold for it."""
+
+    path: Path
+    data: bytes
+    limits: Limits
+
+    @property
+    def name(self) -> str:
+        """The file's name without its suffix, as it can be shown and stored."""
+        return printable(Path(self.path.stem))
+
+    def error(self, reason: str) -> LoadError:
+        return LoadError(self.path, reason)
+
+
+@dataclass(frozen=True)
+class Page:
+    """`text[start:end]` stands on it. Numbers count from 1; the label is page, slide, sheet or chapter."""
+
+    number: int
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """`text[start:end]` stands inside the box on a page of a PDF."""
+
+    start: int
+    end: int
+    page: int
+    box: Box
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece of text stands: a page, and in a PDF the boxes of its lines there."""
+
+    page: int
+    label: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The text of a file. Offsets of pages and lines ascend and point into it; both are empty where there are none."""
+
+    text: str
+    kind: str  # for the splitter: prose, markdown, html, code, table, chat or items
+    title: str
+    pages: tuple[Page, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+    def locate(self, start: int, end: int) -> list[Place]:
+        """The places of `text[start:end]`, in order; none where the format has no pages."""
+        return [
+            Place(page.number, page.label, tuple(line.box for line in self._lines(start, end, page)))
+            for page in _overlapping(self.pages, start, end)
+        ]
+
+    def check_integrity(self) -> None:
+        both: tuple[Sequence[Page | Line], ...] = (self.pages, self.lines)
+        for spans in both:
+            assert all(0 <= span.start <= span.end <= len(self.text) for span in spans), spans
+            assert all(first.end <= second.start for first, second in pairwise(spans)), spans
+        for line in self.lines:
+            assert line.page in {place.page for place in self.locate(line.start, line.end)}, line
+        self.text.encode("utf-8")  # no lone surrogates: it will be stored
+        assert "\0" not in self.text
+
+    def _lines(self, start: int, end: int, page: Page) -> Iterator[Line]:
+        return _overlapping(self.lines, max(start, page.start), min(end, page.end))
+
+
+Loader = Callable[[Source], Parsed]
+Span = TypeVar("Span", Page, Line)
+
+
+class PagedText:
+    """Pages put together to one text, with a blank line between them."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._parts: list[str] = []
+        self._length = 0
+        self._pages: list[Page] = []
+
+    def add(self, number: int, text: str) -> int:
+        """Appends a page -> where its text starts."""
+        if self._pages:
+            self._append("\n\n")
+        start = self._length
+        self._append(text)
+        self._pages.append(Page(number, self._label, start, self._length))
+        return start
+
+    def parsed(self, kind: str, title: str, lines: tuple[Line, ...] = ()) -> Parsed:
+        return Parsed("".join(self._parts), kind, title, tuple(self._pages), lines)
+
+    def _append(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+
+
+def _overlapping(spans: tuple[Span, ...], start: int, end: int) -> Iterator[Span]:
+    """Those that share a character with [start, end), or hold `start` if that is empty."""
+    end = max(end, start + 1)
+    first = bisect_right(spans, start, key=lambda span: span.end)
+    for span in islice(spans, first, None):
+        if span.start >= end:
+            return
+        yield span

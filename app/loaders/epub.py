@@ -1,0 +1,81 @@
+"""EPUB books as Markdown: a page per chapter, in the order of reading."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+from zipfile import ZipFile
+
+from app.loaders.archive import opened
+from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.html import page_of
+from app.loaders.sniffing import EPUB
+from app.loaders.text import first_heading
+
+CONTAINER = "META-INF/container.xml"
+ENCRYPTION = "META-INF/encryption.xml"
+
+
+def load_epub(source: Source) -> Parsed:
+    chapters = PagedText("chapter")
+    with opened(source, EPUB) as archive:
+        package = _rootfile(source, archive)
+        root = _xml(archive, package)
+        locked = _encrypted(archive)
+        for number, name in enumerate(_spine(archive, root, posixpath.dirname(package)), start=1):
+            if name in locked:
+                raise source.error("is protected against copying (DRM): ask its seller for a copy that is not")
+            data = archive.read(name)
+            chapters.add(number, page_of(Source(source.path, data, source.limits))[0] if data else "")
+        title = next((" ".join(found.split()) for found in _texts(root, "title")), "")
+    parsed = chapters.parsed("markdown", "")
+    return Parsed(parsed.text, parsed.kind, title or first_heading(parsed.text) or source.name, parsed.pages)
+
+
+def _rootfile(source: Source, archive: ZipFile) -> str:
+    found = _all(_xml(archive, CONTAINER), "rootfile")
+    if not found:
+        raise source.error("names no package in its container: it is no complete EPUB, get it again")
+    return str(found[0].get("full-path", ""))
+
+
+def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
+    """Members of the archive that are read one after another; the table of contents is none of them."""
+    items = {item.get("id"): item for item in _all(root, "item")}
+    names = set(archive.namelist())
+    for reference in _all(root, "itemref"):
+        item = items.get(reference.get("idref"))
+        if item is None or "nav" in item.get("properties", "").split():
+            continue
+        href = item.get("href", "")
+        # The names are escaped as in addresses, and some programs forget that.
+        for written in (unquote(href), href):
+            name = posixpath.normpath(posixpath.join(folder, written))
+            if name in names:
+                yield name
+                break
+
+
+def _encrypted(archive: ZipFile) -> set[str]:
+    """Fonts often are, which does not matter; chapters of protected books are too."""
+    if ENCRYPTION not in archive.namelist():
+        return set()
+    return {unquote(found.get("URI", "")) for found in _all(_xml(archive, ENCRYPTION), "CipherReference")}
+
+
+def _xml(archive: ZipFile, name: str) -> Any:
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    return etree.fromstring(archive.read(name), parser)
+
+
+def _all(root: Any, tag: str) -> list[Any]:
+    """Elements of a local name, in any namespace: books use several, and some none."""
+    return list(root.iter(f"{{*}}{tag}"))
+
+
+def _texts(root: Any, tag: str) -> Iterator[str]:
+    return (text for found in _all(root, tag) if (text := "".join(found.itertext()).strip()))

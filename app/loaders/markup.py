@@ -1,0 +1,208 @@
+"""From HTML to Markdown, in one pass without a tree: any depth, linear time, no scripts.
+
+Marks of emphasis and addresses of links are left out: they are in the way of search, and of whoever reads a citation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.loaders.grid import Table
+
+SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
+SKIPPED = frozenset(SCRIPTED.split())
+BLOCK = """
+    address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
+    h1 h2 h3 h4 h5 h6 header hr html legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul
+"""
+BLOCKS = frozenset(BLOCK.split())
+HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+# What HTML calls white space; a no-break space is a character.
+SPACES = re.compile(r"[ \t\n\r\f]+")
+BREAK = "\0"  # a <br>: HTML cannot hold this character
+AROUND_BREAK = re.compile(rf" ?{BREAK} ?")
+DEEPEST = 10  # levels that are shown; a page may nest 100,000, and each line would be marked as often
+LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
+
+
+@dataclass
+class _Flow:
+    """A column of blocks: the page, or a cell of a table."""
+
+    blocks: list[str] = field(default_factory=list)
+    inline: list[str] = field(default_factory=list)  # of the block that grows
+    mark: str = ""  # what the next block starts with: of a heading or list item
+    indent: str = ""  # of what follows in the same list item
+    lists: list[int | None] = field(default_factory=list)  # numbers of the items so far; None where they have none
+    quotes: int = 0
+    heading: bool = False
+    structured: bool = False  # holds more than paragraphs
+
+    def close(self) -> None:
+        text = AROUND_BREAK.sub("\n", SPACES.sub(" ", "".join(self.inline))).strip(" \n")
+        self.inline.clear()
+        if text:
+            self.add(SPACES.sub(" ", text) if self.heading else text)
+
+    def add(self, text: str) -> None:
+        first, self.mark = self.mark or self.indent, ""
+        text = first + text.replace("\n", "\n" + self.indent)
+        if self.quotes:
+            text = "\n".join("> " * min(self.quotes, DEEPEST) + line for line in text.split("\n"))
+        # Items of one list follow each other without blank lines.
+        tight = bool(self.lists) and first != self.indent and bool(self.blocks) and _is_item(self.blocks[-1])
+        self.blocks.append(("\n" if tight else "\n\n") + text)
+
+    def text(self) -> str:
+        return "".join(self.blocks).strip("\n")
+
+
+class MarkdownWriter:
+    """The target of a parser's events. `close` gives the Markdown; `title` is the page's, "" if it has none."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self._opened: list[str] = []
+        self._skipping = 0
+        self._flows = [_Flow()]
+        self._tables: list[Table] = []
+        self._deeper = 0  # tables below DEEPEST, whose cells are plain blocks: each level passes on all below it
+        self._raw: list[str] | None = None  # of a <pre>
+        self._language = ""
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._opened.append(tag)
+        if self._skipping or tag in SKIPPED:
+            self._skipping += 1
+        elif self._raw is not None:
+            self._within_pre(tag, attributes)
+        elif tag == "br":
+            self._flow.inline.append(BREAK)
+        elif tag == "img" and attributes.get("alt"):
+            self._flow.inline.append(f" {attributes['alt']} ")
+        elif tag == "head":
+            self._flow.close()
+        elif tag in BLOCKS:
+            self._flow.close()
+            self._open_block(tag, attributes)
+
+    def end(self, tag: str) -> None:
+        if not self._opened or self._opened[-1] != tag:
+            return  # closes nothing
+        self._opened.pop()
+        if self._skipping:
+            self._skipping -= 1
+        elif tag == "pre":
+            self._close_pre()
+        elif self._raw is None and tag == "title" and not self.title:
+            self.title = SPACES.sub(" ", "".join(self._flow.inline)).strip()
+            self._flow.inline.clear()
+        elif self._raw is None and tag in BLOCKS:
+            self._flow.close()
+            self._close_block(tag)
+
+    def data(self, text: str) -> None:
+        if self._skipping:
+            return
+        (self._flow.inline if self._raw is None else self._raw).append(text)
+
+    def comment(self, text: str) -> None:
+        """Nothing for the reader."""
+
+    def pi(self, target: str, data: str | None = None) -> None:
+        """Nothing for the reader."""
+
+    def close(self) -> str:
+        while self._opened:
+            self.end(self._opened[-1])
+        self._flow.close()
+        return self._flow.text()
+
+    @property
+    def _flow(self) -> _Flow:
+        return self._flows[-1]
+
+    def _open_block(self, tag: str, attributes: Mapping[str, str]) -> None:
+        flow = self._flow
+        if tag in HEADINGS:
+            flow.mark, flow.heading, flow.structured = HEADINGS[tag], True, True
+        elif tag in ("ul", "ol"):
+            flow.lists.append(0 if tag == "ol" else None)
+        elif tag == "li":
+            flow.mark = _item_mark(flow.lists)
+            flow.indent = " " * len(flow.mark)
+        elif tag == "blockquote":
+            flow.quotes += 1
+        elif tag == "pre":
+            self._raw, flow.structured = [], True
+            self._within_pre(tag, attributes)
+        elif tag == "table":
+            flow.structured = True
+            self._open_table()
+        elif tag == "tr" and self._in_table:
+            self._tables[-1].add_row()
+        elif tag in ("td", "th") and self._in_table:
+            self._flows.append(_Flow())
+
+    def _close_block(self, tag: str) -> None:
+        flow = self._flow
+        if tag in HEADINGS:
+            flow.mark, flow.heading = "", False
+        elif tag in ("ul", "ol") and flow.lists:
+            flow.lists.pop()
+            flow.indent = flow.indent if flow.lists else ""
+        elif tag == "li":
+            flow.mark, flow.indent = "", "  " * min(len(flow.lists) - 1, DEEPEST)
+        elif tag == "blockquote":
+            flow.quotes = max(0, flow.quotes - 1)
+        elif tag in ("td", "th") and self._in_table:
+            cell = self._flows.pop()
+            self._tables[-1].add_cell([block.strip("\n") for block in cell.blocks], cell.structured)
+        elif tag == "table":
+            self._close_table()
+
+    @property
+    def _in_table(self) -> bool:
+        return bool(self._tables) and not self._deeper
+
+    def _open_table(self) -> None:
+        if len(self._tables) < DEEPEST:
+            self._tables.append(Table())
+        else:
+            self._deeper += 1
+
+    def _close_table(self) -> None:
+        if self._deeper:
+            self._deeper -= 1
+            return
+        for block in self._tables.pop().blocks():
+            self._flow.add(block)
+
+    def _within_pre(self, tag: str, attributes: Mapping[str, str]) -> None:
+        assert self._raw is not None
+        found = LANGUAGE.search(attributes.get("class") or "")
+        if found and not self._language:
+            self._language = found[1]
+        if tag == "br":
+            self._raw.append("\n")
+
+    def _close_pre(self) -> None:
+        raw = "".join(self._raw or ()).strip("\r\n").rstrip()
+        language, self._raw, self._language = self._language, None, ""
+        if raw:
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", raw)), default=0))
+            self._flow.add(f"{fence}{language}\n{raw}\n{fence}")
+
+
+def _item_mark(lists: list[int | None]) -> str:
+    """Counts the item. A list item outside of any list gets a mark all the same."""
+    number = None
+    if lists and lists[-1] is not None:
+        number = lists[-1] = lists[-1] + 1
+    return "  " * min(len(lists) - 1, DEEPEST) + ("- " if number is None else f"{number}. ")
+
+
+def _is_item(block: str) -> bool:
+    return re.match(r"\s*(?:> )*\s*(?:- |\d+\. )", block) is not None

@@ -1,0 +1,163 @@
+"""PDF documents: the text in the order that it was written in, with the box of every line.
+
+PDFium keeps state for the whole process and is not safe between threads, so each call of it, closing included, happens
+under one lock. The lock is given up between pages, so that a book does not hold up letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import byref, c_double, c_int
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from app.loaders.base import Box, Line, PagedText, Parsed, Source
+from app.loaders.damage import reading
+from app.loaders.sniffing import PDF, expect
+
+PDFIUM = Lock()
+SCALE = 100  # PDFium gives places on a device in whole pixels; this many make a point
+HYPHEN = "\x02"  # at the end of a line, in PDFium's words; the next line follows at once
+UNTITLED = ("", "untitled")  # what programs write without being asked
+GAP = 0.75  # of the height of a line: a wider gap to the next one parts paragraphs
+NO_TEXT = "has no text, only images: run OCR first, for example `ocrmypdf scanned.pdf text.pdf`, and ingest its result"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of a page, and where it stands."""
+
+    text: str
+    box: Box
+
+
+def load_pdf(source: Source) -> Parsed:
+    expect(source, PDF)
+    with PDFIUM:
+        document = _open(source)
+    try:
+        return _parsed(source, document)  # the source is held as long: PDFium reads its bytes where they lie
+    finally:
+        with PDFIUM:
+            document.close()
+
+
+def _open(source: Source) -> Any:
+    """Not by PdfDocument(data): that tells a document without pages by the error of whatever was opened before."""
+    from pypdfium2 import PdfDocument, raw
+
+    opened = raw.FPDF_LoadMemDocument64(source.data, len(source.data), None)
+    if not opened:
+        if raw.FPDF_GetLastError() == raw.FPDF_ERR_PASSWORD:
+            raise source.error("is encrypted: save it without its password, for example by `qpdf --decrypt`")
+        raise source.error(
+            "is damaged or cut short and cannot be read as a PDF document: get the file again, or repair it, for "
+            "example by `qpdf`"
+        )
+    if raw.FPDF_GetPageCount(opened) < 1:
+        raw.FPDF_CloseDocument(opened)
+        raise source.error("has no pages: there is nothing to ingest")
+    return PdfDocument(opened)  # which closes it
+
+
+def _parsed(source: Source, document: Any) -> Parsed:
+    from pypdfium2 import PdfiumError
+
+    pages, lines = PagedText("page"), list[Line]()
+    with PDFIUM:
+        count = len(document)
+        title = " ".join(document.get_metadata_value("Title").split())
+    for number in range(1, count + 1):
+        with PDFIUM, reading(source, f"page {number} of {PDF.name}", PdfiumError):
+            rows = list(_rows(document, number - 1))
+        text, spans = _set(rows)
+        start = pages.add(number, text)
+        lines.extend(
+            Line(start + first, start + last, number, row.box) for (first, last), row in zip(spans, rows, strict=True)
+        )
+    if not lines:
+        raise source.error(NO_TEXT)
+    named = title if title.lower() not in UNTITLED else source.name
+    return pages.parsed("prose", named, tuple(lines))
+
+
+def _set(rows: list[_Row]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a page and the offsets of its lines: a blank line where a paragraph or a column ends."""
+    parts, spans, length = list[str](), list[tuple[int, int]](), 0
+    for index, row in enumerate(rows):
+        if index:
+            parts.append("\n\n" if _apart(rows[index - 1].box, row.box) else "\n")
+            length += len(parts[-1])
+        spans.append((length, length + len(row.text)))
+        parts.append(row.text)
+        length += len(row.text)
+    return "".join(parts), spans
+
+
+def _apart(first: Box, second: Box) -> bool:
+    height = min(first[3] - first[1], second[3] - second[1])
+    return not -first[3] + first[1] <= second[1] - first[3] <= GAP * height
+
+
+def _rows(document: Any, index: int) -> Iterator[_Row]:
+    page = document[index]
+    try:
+        letters = page.get_textpage()
+        try:
+            for start, end, text in _spans(_characters(letters)):
+                yield _Row(text, _box(page, letters, start, end))
+        finally:
+            letters.close()
+    finally:
+        page.close()
+
+
+def _characters(letters: Any) -> list[str]:
+    """One string per index of PDFium's, which may be empty: its own text has other indices."""
+    from pypdfium2.raw import FPDFText_GetUnicode
+
+    raw = letters.raw
+    codes = [FPDFText_GetUnicode(raw, index) for index in range(letters.count_chars())]
+    found = []
+    for index, code in enumerate(codes):
+        if 0xD800 <= code < 0xDC00 and index + 1 < len(codes) and 0xDC00 <= codes[index + 1] < 0xE000:
+            code = 0x10000 + ((code - 0xD800) << 10) + codes[index + 1] - 0xDC00
+        elif 0xD800 <= code < 0xE000 or code in (0, 0xFFFE, 0xFFFF) or code > 0x10FFFF:
+            code = 0  # the second half of a pair, or no character
+        found.append(chr(code) if code else "")
+    return found
+
+
+def _spans(characters: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Lines that are not blank, without the white space at their ends: the indices of their characters, their text."""
+    start = 0
+    for index, one in enumerate([*characters, "\n"]):
+        if one not in ("\n", "\r", HYPHEN):
+            continue
+        line = characters[start:index] + (["-"] if one == HYPHEN else [])
+        text = "".join(line).strip()
+        if text:
+            yield start, start + len(line), text
+        start = index + 1
+
+
+def _box(page: Any, letters: Any, start: int, end: int) -> Box:
+    """Around the rectangles of the characters, as the page is shown: turned and cropped."""
+    corners = []
+    for index in range(letters.count_rects(start, end - start)):
+        left, bottom, right, top = letters.get_rect(index)
+        corners += [_shown(page, left, top), _shown(page, right, bottom)]
+    if not corners:
+        return (0.0, 0.0, 0.0, 0.0)
+    across, down = zip(*corners, strict=True)
+    return (min(across), min(down), max(across), max(down))
+
+
+def _shown(page: Any, across: float, up: float) -> tuple[float, float]:
+    from pypdfium2.raw import FPDF_PageToDevice
+
+    width, height = (round(side * SCALE) for side in page.get_size())
+    x, y = c_int(), c_int()
+    FPDF_PageToDevice(page.raw, 0, 0, width, height, 0, c_double(across), c_double(up), byref(x), byref(y))
+    return x.value / SCALE, y.value / SCALE

@@ -1,0 +1,44 @@
+"""Rows of a table as items that each tell their columns: a chunk from the middle still says what its cells are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+# A title or a note above the header is one cell in a table of several columns.
+LOOK_AHEAD = 20
+LONGEST_NAME = 200  # characters; a name is told again with every value
+
+
+def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """One item a row, a `column: value` line per cell that is not blank. The first full row names the columns."""
+    filled = (row for row in rows if any(cell and not cell.isspace() for cell in row))
+    ahead = list(islice(filled, LOOK_AHEAD))
+    if not ahead:
+        return
+    wide = max(_cells(row) for row in ahead)
+    at = next(index for index, row in enumerate(ahead) if _cells(row) * 2 >= wide)
+    for row in ahead[:at]:
+        yield " ".join(cell.strip() for cell in row if cell.strip())
+    header = [cell.strip() for cell in ahead[at]]
+    if at == len(ahead) - 1:
+        yield " ".join(name for name in header if name)  # nothing below it: not a header
+    header = [name[:LONGEST_NAME] for name in header]
+    for row in ahead[at + 1 :]:
+        yield _item(header, row)
+    for row in filled:
+        yield _item(header, row)
+
+
+def _cells(row: Sequence[str]) -> int:
+    return sum(bool(cell.strip()) for cell in row)
+
+
+def _item(header: Sequence[str], row: Sequence[str]) -> str:
+    lines = []
+    for index, cell in enumerate(row):
+        value = cell.strip()
+        if value:
+            name = header[index] if index < len(header) else ""
+            lines.append(f"{name or f'column {index + 1}'}: {value}")
+    return "\n".join(lines)

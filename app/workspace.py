@@ -1,0 +1,181 @@
+"""A collection with all that works on it: catalog, indexes, splitter, embedder, and the model when it is needed.
+
+Opening is cheap. The language model, the embedder and the indexes are loaded when they are first asked for, so that a
+command which finds nothing to do ends at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from app.catalog import Catalog, Collection, open_catalog
+from app.models import resolve_embedder, resolve_model
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.compose import Parts
+    from app.prompt import PromptTemplate
+    from ragcache.cache import ChunkCache
+    from ragcache.store import KVStore
+    from retriever.embedder import Embedder
+    from retriever.reranker import Reranker
+    from retriever.searcher import Searcher, SearchOptions
+    from retriever.types import IntArray
+    from splitter.base import Limits, Splitter
+
+INDEXES, LOCKS = "index", "locks"
+
+
+class Workspace:
+    """What one process shares; threads may use it. Close it, or use it in a `with`."""
+
+    def __init__(self, settings: Settings, catalog: Catalog | None = None):
+        self.settings = settings
+        self.catalog = catalog or open_catalog(settings)
+        self._lock = threading.RLock()  # of what is made once
+        self._searchers: dict[str, Searcher] = {}  # by uid of the collection
+
+    # -- made at the first use --------------------------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The language model, with its tokenizer."""
+        from app.compose import load_parts
+
+        with self._lock:
+            return load_parts(self.settings)
+
+    @cached_property
+    def template(self) -> PromptTemplate:
+        """Only the tokenizer, where the model is not loaded anyway."""
+        from app.prompt import PromptTemplate, load_tokenizer
+
+        if "parts" in self.__dict__:
+            return self.parts.template
+        folder = resolve_model(self.settings.model, self.settings.cache_dir)
+        return PromptTemplate(load_tokenizer(folder), self.settings.system_prompt)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        from app.compose import load_embedder
+
+        return load_embedder(self.settings)
+
+    @cached_property
+    def store(self) -> KVStore:
+        from app.compose import load_store
+
+        return load_store(self.settings)
+
+    @cached_property
+    def cache(self) -> ChunkCache:
+        return self.parts.cache(self.store)
+
+    @property
+    def embedder_fingerprint(self) -> str:
+        """Without loading the model, or even its library."""
+        from retriever.fingerprint import fingerprint
+
+        return fingerprint(resolve_embedder(self.settings.embedder))
+
+    # -- of a collection --------------------------------------------------------------------------------------------
+
+    def collection(self, name: str | None = None) -> Collection:
+        """Raises CatalogError when it is not there, or was embedded by another model."""
+        collection = self.catalog.collections.get(name or self.settings.collection)
+        self._check(collection)
+        return collection
+
+    def collection_or_new(self, name: str | None = None) -> Collection:
+        """For an ingest: made where there is none, with the embedder and the splitter of the settings."""
+        wanted, settings = name or self.settings.collection, self.settings
+        found = self.catalog.collections.find(wanted)
+        if found is None:
+            return self.catalog.collections.create(
+                wanted,
+                embedder=settings.embedder,
+                embedder_fingerprint=self.embedder_fingerprint,
+                dimension=self.embedder.dimension,
+                splitter=settings.splitter,
+                splitter_settings={"max_tokens": settings.chunk_tokens, "min_tokens": settings.min_chunk_tokens},
+            )
+        self._check(found)
+        return found
+
+    def splitter(self, collection: Collection) -> Splitter:
+        """As the collection was made with, so that all its documents are cut alike."""
+        from splitter import make_splitter
+        from splitter.base import Limits
+
+        limits: Limits = Limits(**collection.splitter_settings)
+        return make_splitter(collection.splitter, self.template.tokens, self.embedder.embed, limits)
+
+    def searcher(self, collection: Collection) -> Searcher:
+        """Its indexes, which follow the catalog by themselves."""
+        with self._lock:
+            if collection.uid not in self._searchers:
+                self._searchers[collection.uid] = self._open(collection)
+            return self._searchers[collection.uid]
+
+    @property
+    def search_options(self) -> SearchOptions:
+        from retriever.searcher import SearchOptions
+
+        return SearchOptions(mode=self.settings.retrieval)
+
+    def index_folder(self, collection: Collection) -> Path:
+        return self.settings.data_dir / INDEXES / collection.uid
+
+    def lock_file(self, collection: Collection) -> Path:
+        """One ingest at a time holds it; the number outlives a renaming and an embedding anew."""
+        return self.settings.data_dir / LOCKS / f"ingest-{collection.id}.lock"
+
+    def _check(self, collection: Collection) -> None:
+        self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)
+
+    def _open(self, collection: Collection) -> Searcher:
+        from retriever.keyword_index import KeywordIndex
+        from retriever.searcher import Searcher
+        from retriever.vector_index import VectorIndex
+
+        folder = self.index_folder(collection)
+        reranker = self._reranker()
+        return Searcher(
+            self.catalog.source(collection),
+            VectorIndex(collection.dimension, collection.embedder_fingerprint, folder),
+            KeywordIndex(folder),
+            self.embedder.embed_query,
+            reranker,
+            self._texts,
+        )
+
+    def _texts(self, ids: IntArray) -> Sequence[str]:
+        texts = {found.chunk.id: found.chunk.text for found in self.catalog.chunks.found(ids)}
+        return [texts.get(one, "") for one in ids.tolist()]  # a chunk may be deleted while a question is asked
+
+    def _reranker(self) -> Reranker | None:
+        from retriever.reranker import Reranker
+
+        if self.settings.reranker is None:
+            return None
+        from app.devices import resolve_device
+
+        return Reranker(resolve_embedder(self.settings.reranker), str(resolve_device(self.settings)))
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

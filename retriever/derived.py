@@ -1,0 +1,189 @@
+"""An index that follows a Source and can always be made again from it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retriever.errors import RetrieverError
+from retriever.generations import Generations, Manifest
+from retriever.source import Position, Source
+from retriever.types import IntArray, Vectors
+
+LEAST_TO_SAVE = 2048  # changes; below that a restart catches up in less time than a save takes
+PART_TO_SAVE = 8  # changes for each of the live chunks: so all saves together write each chunk a few times
+_SETTLING = 10  # rounds; a source that changes without pause is followed as far as it was
+log = logging.getLogger(__name__)
+
+
+class DerivedIndex(ABC):
+    """Chunks by id, in a structure to search them. Safe for threads: every public method takes the lock.
+
+    A subclass keeps the structure: `_add` and `_remove` may be asked for what is there or gone already and leave it so.
+    """
+
+    def __init__(self, identity: str, generations: Generations | None) -> None:
+        """With no generations it lives in memory alone. Nothing is read before the first `catch_up`."""
+        self._identity = identity
+        self._generations = generations
+        self._position: Position | None = None  # None until it has been opened
+        self._saved: Position | None = None  # of the file that this object read or wrote last
+        self._unsaved = 0  # changes since a save was last tried
+        self._distrusted = False  # the file on disk must not stand, whatever it says of itself
+        self._lock = threading.RLock()
+
+    @property
+    def position(self) -> Position:
+        """How far it follows its source."""
+        with self._lock:
+            return self._position or Position()
+
+    @property
+    @abstractmethod
+    def live(self) -> int:
+        """Chunks in it."""
+
+    @abstractmethod
+    def check_integrity(self) -> None:
+        """Asserts what must hold inside."""
+
+    def catch_up(self, source: Source, target: Position | None = None) -> None:
+        """Follow the source to where it stands, or at least to `target` where that was just asked for."""
+        with self._lock:
+            if self._position is None:
+                self._open(source)
+            if self._position != (target or source.position()):
+                self._follow(source)
+                self._save_when_due()
+
+    def rebuild(self, source: Source) -> None:
+        """Forget everything and take it from the source again."""
+        with self._lock:
+            self._start_over()
+            self._follow(source)
+            self._save_when_due()
+
+    def save(self) -> bool:
+        """Write what has changed, if anything; says whether a file was written. Raises RetrieverError."""
+        with self._lock:
+            try:
+                return self._save(wait=-1)
+            except OSError as error:
+                assert self._generations is not None
+                raise RetrieverError(
+                    f"cannot save an index in {self._generations.folder}: {error}. Free some space or make it writable"
+                ) from error
+
+    @abstractmethod
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None: ...
+
+    @abstractmethod
+    def _remove(self, ids: IntArray) -> None: ...
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """After changes: another structure where the size asks for it."""
+
+    @abstractmethod
+    def _agrees(self, source: Source) -> bool:
+        """Whether what was read from a file is of this source: a look at one chunk."""
+
+    @abstractmethod
+    def _write(self, path: Path) -> None: ...
+
+    @abstractmethod
+    def _read(self, path: Path, manifest: Manifest) -> None:
+        """Raises Distrusted, and leaves the index as it was then."""
+
+    @abstractmethod
+    def _details(self) -> Mapping[str, Any]:
+        """What the manifest keeps for `_read`."""
+
+    def _open(self, source: Source) -> None:
+        self._start_over()
+        if self._generations is None:
+            return
+        self._distrusted = self._generations.exists()
+        loaded = self._generations.load(self._identity, self._load)
+        if loaded is None:
+            self._clear()  # what a read that failed has left
+            return
+        self._position, self._saved, self._distrusted = loaded, loaded, False
+        if not self._agrees(source):
+            self._restart("it is of another history than its source")
+
+    def _load(self, path: Path, manifest: Manifest) -> Position:
+        self._read(path, manifest)
+        return manifest.position
+
+    def _start_over(self) -> None:
+        self._clear()
+        self._position, self._saved, self._unsaved, self._distrusted = Position(), None, 0, True
+
+    def _follow(self, source: Source) -> None:
+        """Until the source has not moved meanwhile: half of a change would show an old chunk beside its new one."""
+        if self._advance(source) and self.live != self.position.live:
+            self._restart(f"it held {self.live} chunks where its source has {self.position.live}")
+            self._advance(source)
+        if self._unsaved:
+            self._settle()
+
+    def _advance(self, source: Source) -> bool:
+        """Whether the source has come to rest."""
+        for _ in range(_SETTLING):
+            target = source.position()
+            if target == self._position:
+                return True
+            self._apply(source, target)
+        return False
+
+    def _apply(self, source: Source, target: Position) -> None:
+        if target.high < self.position.high or target.retired < self.position.retired:
+            self._restart("its source has a shorter history than before")
+        high, retired = self.position.high, self.position.retired
+        for ids, texts, vectors in source.added(high):
+            self._add(ids, texts, vectors)
+            self._unsaved += len(ids)
+            high = int(ids[-1])
+            self._position = Position(high, retired, self.live)
+        log_of = source.retired(retired)
+        if log_of:
+            self._remove(np.array([number for _, number in log_of], dtype=np.int64))
+            self._unsaved += len(log_of)
+            retired = log_of[-1][0]
+        self._position = Position(max(high, target.high), max(retired, target.retired), target.live)
+
+    def _restart(self, reason: str) -> None:
+        log.warning("an index%s is made again: %s", self._generations or "", reason)
+        self._start_over()
+
+    def _save_when_due(self) -> None:
+        """A save that fails or is another's turn costs the next start some time, and nothing else."""
+        if self._generations is None or self._unsaved < max(LEAST_TO_SAVE, self.live // PART_TO_SAVE):
+            return
+        self._unsaved = 0  # so that not every query tries again
+        try:
+            self._save(wait=0)
+        except OSError as error:
+            log.warning("an index%s was not saved: %s", self._generations, error)
+
+    def _save(self, wait: float) -> bool:
+        if self._generations is None or self._position is None:
+            return False
+        if self._saved == self._position or (not self._distrusted and self._position == Position()):
+            return False
+        written = self._generations.publish(
+            self._identity, self._position, self._details(), self._write, force=self._distrusted, wait=wait
+        )
+        if written or wait < 0:  # or another process has saved as much
+            self._saved, self._unsaved, self._distrusted = self._position, 0, False
+        return written

@@ -1,0 +1,1 @@
+"""Keyword search: words, and an inverted index of them in segments that are searched by BM25."""

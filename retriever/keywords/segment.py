@@ -1,0 +1,131 @@
+"""A part of the inverted index: arrays that never change, and a mark for each chunk that is gone.
+
+Postings of a word stand together, in the order of the chunks. Words are 64-bit hashes: among ten million words the
+chance that any two share one is 0.000003.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from retriever.keywords.words import words
+from retriever.types import IntArray
+
+Array = npt.NDArray[Any]
+_MOST_TIMES = np.iinfo(np.uint16).max  # a word more often in one chunk counts as this often; BM25 is level long before
+TYPES: Mapping[str, str] = {
+    "ids": "<i8",
+    "lengths": "<u4",
+    "hashes": "<u8",
+    "starts": "<i8",
+    "places": "<u4",
+    "times": "<u2",
+    "alive": "|b1",
+}
+
+
+@dataclass
+class Segment:
+    ids: Array  # [chunks] ascending
+    lengths: Array  # [chunks] words
+    hashes: Array  # [distinct words] ascending
+    starts: Array  # [distinct words + 1] into the postings
+    places: Array  # [postings] which chunk: a place in ids
+    times: Array  # [postings] how often the word stands in it
+    alive: Array  # [chunks]; alone is written to
+
+    def __post_init__(self) -> None:
+        self.live = int(self.alive.sum())
+        self.live_words = int(self.lengths[self.alive].sum(dtype=np.int64))
+
+    @property
+    def dead(self) -> int:
+        return len(self.ids) - self.live
+
+    def arrays(self) -> dict[str, Array]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def remove(self, ids: IntArray) -> None:
+        """What is not here, or gone already, is left alone."""
+        chosen = np.isin(self.ids, ids)
+        if chosen.any():
+            self.alive[chosen] = False
+            self.__post_init__()
+
+    def spans(self, asked: Array) -> tuple[Array, Array]:
+        """Where the postings of words start and stop, by their hashes; nowhere for a word that is not here."""
+        if not len(self.hashes):
+            return np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64)
+        at = np.minimum(np.searchsorted(self.hashes, asked), len(self.hashes) - 1)
+        stops = np.where(self.hashes[at] == asked, self.starts[at + 1], self.starts[at])
+        return self.starts[at], stops
+
+    def postings(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Places and times of the live chunks in a span."""
+        places, times = self.places[start:stop], self.times[start:stop]
+        if self.dead:
+            kept = self.alive[places]
+            return places[kept], times[kept]
+        return places, times
+
+
+def hashed(word: str) -> int:
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
+
+
+def build(ids: IntArray, texts: Sequence[str]) -> Segment:
+    """Of chunks in the order of their ids."""
+    vocabulary: dict[str, int] = defaultdict(count().__next__)
+    numbers: list[int] = []  # of all words of all texts
+    lengths = np.zeros(len(texts), dtype=TYPES["lengths"])
+    for place, text in enumerate(texts):
+        found = words(text)
+        lengths[place] = len(found)
+        numbers.extend(map(vocabulary.__getitem__, found))
+    hashes = np.array([hashed(word) for word in vocabulary], dtype=TYPES["hashes"])
+    ordered, rank = np.unique(hashes, return_inverse=True)
+    owners = np.repeat(np.arange(len(texts)), lengths)
+    keys, times = np.unique(rank[np.array(numbers, dtype=np.int64)] * len(texts) + owners, return_counts=True)
+    return _segment(ids, lengths, ordered, keys // max(len(texts), 1), keys % max(len(texts), 1), times)
+
+
+def merge(segments: Sequence[Segment]) -> Segment:
+    """One segment of the live chunks of several, in this order."""
+    firsts = np.cumsum([0, *(segment.live for segment in segments)])
+    ordered = np.unique(np.concatenate([segment.hashes for segment in segments]))
+    ranks, places, times = [], [], []
+    for first, segment in zip(firsts, segments, strict=False):
+        kept = segment.alive[segment.places]
+        per_word = np.diff(segment.starts)
+        rank = np.repeat(np.searchsorted(ordered, segment.hashes).astype(np.int32), per_word)
+        ranks.append(rank[kept])
+        places.append((np.cumsum(segment.alive) - 1 + first).astype(np.uint32)[segment.places[kept]])
+        times.append(segment.times[kept])
+    rank = np.concatenate(ranks)
+    order = np.argsort(rank, kind="stable")  # runs that ascend already: merged, not sorted
+    ids = np.concatenate([segment.ids[segment.alive] for segment in segments])
+    lengths = np.concatenate([segment.lengths[segment.alive] for segment in segments])
+    return _segment(ids, lengths, ordered, rank[order], np.concatenate(places)[order], np.concatenate(times)[order])
+
+
+def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Array, times: Array) -> Segment:
+    """From postings in order, each with the rank of its word; words without postings are left out."""
+    present, firsts = np.unique(ranks, return_index=True)
+    arrays = {
+        "ids": ids,
+        "lengths": lengths,
+        "hashes": hashes[present],
+        "starts": np.append(firsts, len(ranks)),
+        "places": places,
+        "times": np.minimum(times, _MOST_TIMES),
+        "alive": np.ones(len(ids)),
+    }
+    return Segment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})

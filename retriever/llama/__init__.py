@@ -1,0 +1,1 @@
+"""The retriever as parts of llama-index: a vector store, a retriever and an embedding model."""

@@ -1,0 +1,88 @@
+"""A Source in memory, for programs that keep their chunks themselves, for benchmarks and for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retriever.errors import RetrieverError
+from retriever.source import Batch, Position, Source, Where
+from retriever.types import IntArray, Vectors
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    text: str
+    vector: Vectors  # [dimension]
+    metadata: Mapping[str, object]
+
+
+class MemorySource(Source):
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._chunks: dict[int, _Chunk] = {}  # the live ones; ids ascend
+        self._high = 0
+        self._log: list[int] = []  # ids; the retirement with number n is at n - 1
+        self._lock = threading.Lock()
+
+    @property
+    def dimension(self) -> int:
+        return self._dimension
+
+    def add(
+        self, texts: Sequence[str], vectors: Vectors, metadata: Sequence[Mapping[str, object]] | None = None
+    ) -> IntArray:
+        """The ids that the chunks get."""
+        if vectors.shape != (len(texts), self._dimension):
+            raise RetrieverError(
+                f"{len(texts)} texts need vectors of shape {(len(texts), self._dimension)}, not {vectors.shape}"
+            )
+        described = metadata if metadata is not None else [{}] * len(texts)
+        with self._lock:
+            first = self._high + 1
+            for text, vector, one in zip(texts, np.array(vectors, dtype=np.float32), described, strict=True):
+                self._high += 1
+                self._chunks[self._high] = _Chunk(text, vector, one)
+            return np.arange(first, self._high + 1, dtype=np.int64)
+
+    def retire(self, ids: Sequence[int] | IntArray) -> None:
+        """What is retired already stays so."""
+        with self._lock:
+            for number in map(int, ids):
+                if self._chunks.pop(number, None) is not None:
+                    self._log.append(number)
+
+    def texts(self, ids: Sequence[int] | IntArray) -> list[str]:
+        with self._lock:
+            return [self._chunks[int(number)].text for number in ids]
+
+    def position(self) -> Position:
+        with self._lock:
+            return Position(self._high, len(self._log), len(self._chunks))
+
+    def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
+        with self._lock:
+            chosen = [(number, chunk) for number, chunk in self._chunks.items() if number > after]
+        for start in range(0, len(chosen), batch):
+            part = chosen[start : start + batch]
+            yield (
+                np.array([number for number, _ in part], dtype=np.int64),
+                [chunk.text for _, chunk in part],
+                np.stack([chunk.vector for _, chunk in part]),
+            )
+
+    def retired(self, after: int) -> list[tuple[int, int]]:
+        with self._lock:
+            return list(enumerate(self._log[after:], start=after + 1))
+
+    def live_ids(self, where: Where) -> IntArray:
+        with self._lock:
+            found = [number for number, chunk in self._chunks.items() if _matches(chunk.metadata, where)]
+        return np.array(found, dtype=np.int64)
+
+
+def _matches(metadata: Mapping[str, object], where: Where) -> bool:
+    return all(key in metadata and metadata[key] in allowed for key, allowed in where.items())

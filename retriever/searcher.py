@@ -1,0 +1,172 @@
+"""A question to chunks: by meaning, by words, or by both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from retriever.errors import RetrieverError
+from retriever.fusion import diversify, fuse
+from retriever.keyword_index import KeywordIndex
+from retriever.source import Source, Where
+from retriever.types import FloatArray, Hit, IntArray, Vectors
+from retriever.vector_index import VectorIndex
+from retriever.vectors.base import MISSING
+
+VECTOR, KEYWORD, HYBRID, RERANKER = "vector", "keyword", "hybrid", "reranker"
+_ROUNDS = 3
+MODES = (VECTOR, KEYWORD, HYBRID)
+
+
+class Scorer(Protocol):
+    """What reranks: retriever.reranker.Reranker, or another model's service."""
+
+    def score(self, question: str, texts: Sequence[str]) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    mode: str = HYBRID
+    depth: int = 50  # hits of each index that are fused; at least twice as many as are asked for are taken
+    vector_share: float = 0.5  # of the vectors' ranking in a hybrid; the rest is the words'
+    mmr: float | None = None  # share of relevance against novelty, from 0 to 1; None looks at relevance alone
+    rerank_depth: int = 20  # so many of the best are read again by the reranker, where there is one
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise RetrieverError(f"unknown search mode {self.mode!r}: choose from {', '.join(MODES)}")
+        if self.mmr is not None and not 0 <= self.mmr <= 1:
+            raise RetrieverError(f"mmr={self.mmr}: give the share of relevance, from 0 to 1")
+        if not 0 <= self.vector_share <= 1:
+            raise RetrieverError(f"vector_share={self.vector_share}: give a part from 0 to 1")
+        if self.depth < 1 or self.rerank_depth < 1:
+            raise RetrieverError("depth and rerank_depth are numbers of chunks: give at least 1")
+
+
+DEFAULTS = SearchOptions()
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """The indexes of one source. They catch up with it before each search.
+
+    `embed` gives the vector of a question, [dimension]. `texts` gives chunks by id, in order; a reranker needs it.
+    """
+
+    source: Source
+    vectors: VectorIndex
+    keywords: KeywordIndex
+    embed: Callable[[str], Vectors]
+    reranker: Scorer | None = None
+    texts: Callable[[IntArray], Sequence[str]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.reranker is not None and self.texts is None:
+            raise RetrieverError("a reranker reads the chunks: give `texts` too")
+
+    def search(
+        self,
+        question: str,
+        k: int,
+        *,
+        where: Where | None = None,
+        allowed: IntArray | None = None,
+        options: SearchOptions = DEFAULTS,
+        vector: Vectors | None = None,
+    ) -> list[Hit]:
+        """The best k chunks, best first, among those that match `where` and are `allowed`, if given.
+
+        Scores are cosines for "vector", BM25 for "keyword", fused ranks for "hybrid" and the reranker's where there is
+        one. `vector` is that of the question, where the caller has it.
+        """
+        if k < 1:
+            raise RetrieverError(f"a search for {k} chunks finds nothing: ask for at least 1")
+        self.catch_up()
+        chosen = self._chosen(where, allowed)
+        if chosen is not None and not len(chosen):
+            return []
+        hits = self._ranked(question, k, chosen, options, vector)
+        if self.reranker is not None:
+            hits = self._reranked(question, hits, max(k, options.rerank_depth))
+        return self._diversified(hits, k, options.mmr) if options.mmr is not None else hits[:k]
+
+    def catch_up(self) -> None:
+        """Both indexes to the same point, unless the source changes without pause."""
+        for _ in range(_ROUNDS):
+            position = self.source.position()
+            self.vectors.catch_up(self.source, position)
+            self.keywords.catch_up(self.source, position)
+            if self.vectors.position == self.keywords.position:
+                return
+
+    def save(self) -> None:
+        """After an ingest, so that the next program need not catch up. Raises RetrieverError."""
+        self.vectors.save()
+        self.keywords.save()
+
+    def rebuild(self) -> None:
+        """Both indexes anew from the source."""
+        self.vectors.rebuild(self.source)
+        self.keywords.rebuild(self.source)
+
+    def _chosen(self, where: Where | None, allowed: IntArray | None) -> IntArray | None:
+        matching = None if not where else self.source.live_ids(where)
+        if matching is None or allowed is None:
+            return allowed if matching is None else matching
+        return np.intersect1d(matching, allowed)
+
+    def _ranked(
+        self, question: str, k: int, chosen: IntArray | None, options: SearchOptions, vector: Vectors | None
+    ) -> list[Hit]:
+        depth = max(options.depth, 2 * k)
+        found: dict[str, dict[int, float]] = {}
+        if options.mode != KEYWORD:
+            found[VECTOR] = self._by_vector(self.embed(question) if vector is None else vector, depth, chosen)
+        if options.mode != VECTOR:
+            ids, scores = self.keywords.search(question, depth, chosen)
+            found[KEYWORD] = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+        if options.mode == HYBRID:
+            shares = (options.vector_share, 1 - options.vector_share)
+            ranked = fuse([list(found[VECTOR]), list(found[KEYWORD])], [2 * share for share in shares])
+        else:
+            ranked = found[options.mode]
+        return [
+            Hit(chunk, score, {name: scores[chunk] for name, scores in found.items() if chunk in scores})
+            for chunk, score in ranked.items()
+        ]
+
+    def _by_vector(self, vector: Vectors, depth: int, chosen: IntArray | None) -> dict[int, float]:
+        ids, scores = self.vectors.search(vector, depth, chosen)
+        return {
+            chunk: score for chunk, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True) if chunk != MISSING
+        }
+
+    def _reranked(self, question: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
+        """The best by the reranker; those that it has not read are left out, since its scores are of another scale."""
+        assert self.reranker is not None and self.texts is not None
+        read = hits[:depth]
+        scores = self.reranker.score(question, self.texts(_ids(read)))
+        again = [_scored(hit, float(score), RERANKER) for hit, score in zip(read, scores, strict=True)]
+        return sorted(again, key=lambda hit: (-hit.score, hit.id))
+
+    def _diversified(self, hits: Sequence[Hit], k: int, share: float) -> list[Hit]:
+        if not hits:
+            return []
+        # Brought to 0 … 1, so that relevance and likeness weigh alike whatever the scores are of.
+        scores = np.array([hit.score for hit in hits])
+        spread = float(np.ptp(scores))
+        relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
+        order = diversify(relevance.tolist(), self.vectors.vectors(_ids(hits)), k, share)
+        return [hits[place] for place in order]
+
+
+def _ids(hits: Sequence[Hit]) -> IntArray:
+    return np.array([hit.id for hit in hits], dtype=np.int64)
+
+
+def _scored(hit: Hit, score: float, name: str) -> Hit:
+    scores: Mapping[str, float] = {**hit.scores, name: score}
+    return Hit(hit.id, score, scores)

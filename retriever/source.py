@@ -1,0 +1,54 @@
+"""Where the indexes take their truth from: the chunks of one collection, as SQL or a program's memory holds them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from retriever.types import IntArray, Vectors
+
+Batch = tuple[IntArray, list[str], Vectors]  # ids, texts, float32 [ids, dimension]
+# A chunk matches when, for every key, its value is one of those given: {"document": ["a.pdf", "b.pdf"]}.
+Where = Mapping[str, Sequence[object]]
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a history goes. A new one is all zeros."""
+
+    high: int = 0  # no id above it has been given so far
+    retired: int = 0  # highest number in the log of retirements
+    live: int = 0  # chunks
+
+
+class Source(ABC):
+    """Chunks that come and go; an index that follows them is derived and can always be made again.
+
+    Ids are positive, ascend in the order in which chunks become visible, and are never given again: an id stands for
+    the same text and vector for ever. Numbers in the log of retirements ascend too, from 1, and it is never shortened.
+    Vectors have length 1.
+
+    Several threads may call, and the chunks may change between two calls but not within one.
+    """
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Of the vectors."""
+
+    @abstractmethod
+    def position(self) -> Position:
+        """Where the history stands now. It is asked before each query, so it must be quick."""
+
+    @abstractmethod
+    def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
+        """The live chunks with an id above `after`, ascending, at most `batch` at a time and never an empty batch."""
+
+    @abstractmethod
+    def retired(self, after: int) -> list[tuple[int, int]]:
+        """(number, chunk id) of the retirements with a number above `after`, ascending."""
+
+    @abstractmethod
+    def live_ids(self, where: Where) -> IntArray:
+        """Ids of the live chunks that match, ascending."""

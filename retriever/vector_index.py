@@ -1,0 +1,157 @@
+"""The vectors of a collection: a FAISS structure that follows a Source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retriever.derived import DerivedIndex
+from retriever.errors import RetrieverError
+from retriever.generations import Distrusted, Generations, Manifest
+from retriever.source import Source
+from retriever.types import IntArray, Vectors
+from retriever.vectors import AUTO, check_name, choose, load_structure
+from retriever.vectors.base import MISSING, Found, Structure, known
+from retriever.vectors.gpu import Copier, GpuCopy, gpu_copier
+
+SHRUNK = 2  # a structure for many is kept until so many times fewer remain, so that it does not change to and fro
+_CLOSE = 0.01  # of two vectors that differ by half precision alone, in any coordinate
+
+
+class VectorIndex(DerivedIndex):
+    def __init__(
+        self,
+        dimension: int,
+        fingerprint: str,
+        folder: Path | None = None,
+        structure: str = AUTO,
+        copier: Copier | None = None,
+    ) -> None:
+        """`fingerprint` is the embedder's. Without a folder the index lives in memory and is made again each time.
+
+        `copier` puts an index on the GPU; without one a GPU is used where there is one that FAISS can use.
+        """
+        generations = None if folder is None else Generations(folder, "vectors", "faiss")
+        super().__init__(f"{fingerprint} in {dimension} dimensions", generations)
+        self.dimension = dimension
+        self._wanted = check_name(structure)
+        self._structure = self._empty()
+        copier = copier or gpu_copier()
+        self._gpu = None if copier is None else GpuCopy(copier)
+
+    @property
+    def live(self) -> int:
+        return len(self._structure.ids)
+
+    @property
+    def structure(self) -> str:
+        """Its name: flat, hnsw or ivf."""
+        return self._structure.name
+
+    def search(self, vectors: Vectors, k: int, allowed: IntArray | None = None) -> Found:
+        """Ids and cosines of the best k for each query, [queries, k], best first.
+
+        Where fewer are there, ids are -1 and scores -inf. `allowed` limits the search to some ids; it then finds k
+        where k of them are there.
+        """
+        if k < 1:
+            raise RetrieverError(f"a search for {k} chunks finds nothing: ask for at least 1")
+        queries = np.ascontiguousarray(np.atleast_2d(vectors), dtype=np.float32)
+        if queries.shape[1] != self.dimension:
+            raise RetrieverError(f"a query of {queries.shape[1]} dimensions in an index of {self.dimension}")
+        chosen = None if allowed is None else np.unique(np.asarray(allowed, dtype=np.int64))
+        with self._lock:
+            if not self.live:
+                return _nothing(len(queries), k)
+            if self._gpu is not None and self._gpu.serves(self._structure, k, chosen):
+                return self._gpu.search(self._structure, queries, k)
+            return self._structure.search(queries, k, chosen)
+
+    def vectors(self, ids: IntArray) -> Vectors:
+        """float32 [ids, dimension], in the order asked for; zeros for a chunk that is not there."""
+        rows = np.zeros((len(ids), self.dimension), np.float32)
+        with self._lock:
+            there = np.isin(ids, self._structure.ids)
+            if there.any():
+                rows[there] = self._structure.vectors(np.asarray(ids, dtype=np.int64)[there])
+        return rows
+
+    def check_integrity(self) -> None:
+        with self._lock:
+            ids = self._structure.ids
+            assert (np.diff(ids) > 0).all(), "ids ascend and are distinct"
+            assert not len(ids) or (ids[0] > 0 and ids[-1] <= self.position.high), (ids, self.position)
+            assert len(ids) == self.position.live, (len(ids), self.position)
+
+    def _empty(self) -> Structure:
+        # Training needs vectors, so every index starts flat.
+        return load_structure("flat").build(np.empty(0, np.int64), np.empty((0, self.dimension), np.float32))
+
+    def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None:
+        fresh = np.isin(ids, self._structure.ids, assume_unique=True, invert=True)
+        if fresh.any():
+            new = np.ascontiguousarray(vectors[fresh], dtype=np.float32)
+            self._structure.add(ids[fresh], new)
+            if self._gpu is not None:
+                self._gpu.add(ids[fresh], new)
+
+    def _remove(self, ids: IntArray) -> None:
+        there = known(np.unique(ids), self._structure.ids)
+        if len(there):
+            self._structure.remove(there)
+            self._forget_copy()
+
+    def _clear(self) -> None:
+        self._structure = self._empty()
+        self._forget_copy()
+
+    def _settle(self) -> None:
+        name = self._name_for(self.live)
+        if name == self._structure.name and not self._structure.outgrown():
+            return
+        ids = self._structure.ids
+        self._structure = load_structure(name).build(ids, self._structure.vectors(ids))
+        self._forget_copy()
+
+    def _name_for(self, live: int) -> str:
+        if not live:
+            return "flat"
+        name = choose(self._wanted, live)
+        return self._structure.name if choose(self._wanted, live * SHRUNK) == self._structure.name else name
+
+    def _agrees(self, source: Source) -> bool:
+        """Whether the source's vector of the newest chunk is ours; a chunk that it has retired since tells nothing."""
+        if not self.live:
+            return True
+        newest = int(self._structure.ids[-1])
+        for ids, _, vectors in source.added(newest - 1, 1):
+            ours = self._structure.vectors(np.array([newest]))
+            return int(ids[0]) != newest or bool(np.abs(vectors - ours).max() < _CLOSE)
+        return True
+
+    def _write(self, path: Path) -> None:
+        self._structure.write(path)
+
+    def _read(self, path: Path, manifest: Manifest) -> None:
+        try:
+            structure = load_structure(manifest.details["structure"]).read(path)
+        except (KeyError, RetrieverError, RuntimeError, AttributeError) as error:
+            raise Distrusted(f"FAISS cannot read {path.name}: {error}") from error
+        if structure.dimension != self.dimension or len(structure.ids) != manifest.live:
+            raise Distrusted(f"{path.name} holds {len(structure.ids)} vectors of {structure.dimension} dimensions")
+        self._structure = structure
+        self._forget_copy()
+
+    def _forget_copy(self) -> None:
+        if self._gpu is not None:
+            self._gpu.forget()
+
+    def _details(self) -> Mapping[str, Any]:
+        return {"structure": self._structure.name}
+
+
+def _nothing(queries: int, k: int) -> Found:
+    return np.full((queries, k), MISSING, np.int64), np.full((queries, k), -np.inf, np.float32)

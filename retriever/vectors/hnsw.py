@@ -1,0 +1,83 @@
+"""A graph of neighbours (HNSW): quick to search and to extend, without training; removed vectors stay in it as dead.
+
+A dead vector keeps its place and its edges, and its id becomes MISSING, so that the id could be given again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from retriever.types import IntArray, Vectors
+from retriever.vectors.base import EXACT_UP_TO, MISSING, Found, Structure, found, known, selector, short
+from retriever.vectors.library import load_faiss
+
+NEIGHBOURS = 16
+BUILD_BREADTH = 64
+SEARCH_BREADTH = 128
+MOST_BREADTH = 2048  # of a search that has to pass over many that are dead or not allowed
+DEAD_PART = 4  # built anew when one of so many is dead
+RARE = 10  # when fewer than one of so many is allowed, each of them is compared instead
+
+
+class Hnsw(Structure):
+    name: ClassVar[str] = "hnsw"
+
+    @classmethod
+    def build(cls, ids: IntArray, vectors: Vectors) -> Self:
+        faiss = load_faiss()
+        graph = faiss.IndexHNSWFlat(vectors.shape[1], NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = BUILD_BREADTH
+        structure = cls(faiss.IndexIDMap2(graph))
+        structure.add(ids, vectors)
+        return structure
+
+    def __init__(self, index: Any) -> None:
+        faiss = load_faiss()
+        super().__init__(index)
+        self._index_ids(faiss.vector_to_array(index.id_map))
+
+    @property
+    def ids(self) -> IntArray:
+        return self._ids
+
+    def add(self, ids: IntArray, vectors: Vectors) -> None:
+        super().add(ids, vectors)
+        self._index_ids(np.concatenate([self._places, ids]))
+
+    def remove(self, ids: IntArray) -> None:
+        faiss = load_faiss()
+        places = np.where(np.isin(self._places, ids), MISSING, self._places)
+        faiss.copy_array_to_vector(places, self._index.id_map)
+        self._index.construct_rev_map()
+        self._index_ids(places)
+
+    def outgrown(self) -> bool:
+        return (len(self._places) - len(self._ids)) * DEAD_PART > len(self._places)
+
+    def search(self, queries: Vectors, k: int, allowed: IntArray | None) -> Found:
+        if allowed is None:
+            if len(self._ids) == len(self._places):
+                return self._walk(queries, k, None, SEARCH_BREADTH)
+            allowed = self._ids
+        if len(allowed) <= EXACT_UP_TO or len(allowed) * RARE < len(self._ids):
+            return self._compare(queries, k, known(allowed, self._ids))
+        breadth = min(SEARCH_BREADTH * len(self._places) // len(allowed), MOST_BREADTH)
+        result = self._walk(queries, k, selector(allowed), breadth)
+        # Fewer than k is right only where fewer are there; a walk may also have ended among those not allowed.
+        return self._compare(queries, k, known(allowed, self._ids)) if short(result[0], k) else result
+
+    def _walk(self, queries: Vectors, k: int, chosen: Any, breadth: int) -> Found:
+        faiss = load_faiss()
+        parameters = faiss.SearchParametersHNSW(efSearch=max(breadth, 2 * k))
+        if chosen is not None:
+            parameters = faiss.SearchParametersHNSW(efSearch=max(breadth, 2 * k), sel=chosen)
+        result = found(*self._index.search(queries, k, params=parameters))
+        if chosen is None and short(result[0], min(k, len(self._ids))):
+            return self._compare(queries, k, self._ids)  # parts of the graph that no edge reaches
+        return result
+
+    def _index_ids(self, places: IntArray) -> None:
+        self._places = places  # place in the graph -> id
+        self._ids = np.sort(places[places != MISSING])

@@ -1,0 +1,93 @@
+"""The contract of splitters: from a text to spans of it that a model can take.
+
+    from splitter import make_splitter
+    from splitter.base import Limits
+    from splitter.tokens import FastTokens
+
+    splitter = make_splitter("auto", FastTokens(tokenizer), embedder.embed, Limits(max_tokens=200))
+    for piece in splitter.split(text, kind="markdown"):
+        text[piece.start : piece.end], piece.heading
+
+Names: auto, fixed, semantic, structure. Kinds: what the loader knows of the document, one of KINDS.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from splitter.errors import SplitterError
+
+Offsets = tuple[int, int]
+Vectors = npt.NDArray[np.float32]
+Embed = Callable[[Sequence[str]], Vectors]  # texts -> vectors of length 1. [texts, dimension]
+KINDS = ("prose", "markdown", "html", "code", "table", "chat", "items")
+# The most tokens that one character counts, in byte-level tokenizers; a piece must be able to hold any character.
+LEAST_MAX = 8
+
+
+class Tokens(Protocol):
+    """The tokens of the *model*, without special tokens. FastTokens makes one of a tokenizer of transformers."""
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that stands alone."""
+        ...
+
+    def offsets(self, text: str) -> Sequence[Offsets]:
+        """Where each token stands, ascending. Tokens may share a character, and leave characters out."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many tokens a piece may have, both ends included."""
+
+    min_tokens: int = 32
+    max_tokens: int = 200
+    overlap: int = 0  # tokens that a window of `fixed` shares with the one before it
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < LEAST_MAX:
+            raise SplitterError(
+                f"max_tokens={self.max_tokens}: allow at least {LEAST_MAX}, one character may need them"
+            )
+        if not 1 <= self.min_tokens <= (self.max_tokens - self.overlap) // 2:
+            raise SplitterError(
+                f"min_tokens={self.min_tokens}: choose from 1 to {self.max_tokens // 2}, half of max_tokens, "
+                "so that every text can be split within both"
+            )
+        if not 0 <= self.overlap <= self.max_tokens // 2:
+            raise SplitterError(f"overlap={self.overlap}: choose from 0 to {self.max_tokens // 2}, half of max_tokens")
+
+
+@dataclass(frozen=True, order=True)
+class Piece:
+    """`text[start:end]`, never blank at its edges."""
+
+    start: int
+    end: int
+    heading: tuple[str, ...] = ()  # of the section that it starts in, outermost first
+
+
+class Splitter(ABC):
+    """Splits one text at a time; keeps nothing between calls, so threads may share it.
+
+    The pieces ascend, hold every character of the text that is not blank, and share none unless `overlap` asks for it.
+    Each counts at most `max_tokens`, and at least `min_tokens` unless the whole text counts less: that is one piece.
+    A blank text has no pieces. Same text, same pieces.
+    """
+
+    @abstractmethod
+    def split(self, text: str, kind: str = "prose") -> list[Piece]:
+        """Raises SplitterError for a kind that is not in KINDS."""
+
+
+def check_kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise SplitterError(f"unknown kind of document {kind!r}: choose from {', '.join(KINDS)}")
+    return kind

@@ -1,0 +1,117 @@
+"""Headings, code, tables, examples and turns as their author set them; in prose, where meaning turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from splitter.base import Embed, Limits, Piece, Splitter, Tokens, check_kind
+from splitter.fit import fit, overlapped
+from splitter.grouping import Aim
+from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
+from splitter.ruler import Ruler
+from splitter.semantic import spans_of_runs
+from splitter.turns import turn_regions
+from splitter.units import Border, Marked, prose_units
+
+# A line break in a string that a program wrote.
+ESCAPED = re.compile(r"(?:\\r|\\n)+")
+MESSAGE_END = re.compile(r"""[\s"',]*["']role["']\s*:""")
+
+
+class StructureSplitter(Splitter):
+    """Without an embedding, prose is cut into even runs of sentences that start where paragraphs do."""
+
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: Limits):
+        self._tokens = tokens
+        self._embed = embed
+        self._limits = limits
+
+    def split(self, text: str, kind: str = "prose") -> list[Piece]:
+        regions = outline(text, check_kind(kind))
+        ruler = Ruler(text, self._tokens)
+        marked = marked_units(ruler, regions, Aim.of(self._limits).most)
+        spans = fit(ruler, spans_of_runs(ruler, marked, self._limits, self._embed), self._limits)
+        starts = [start for start, _ in spans]
+        headings = _headings_at(regions, starts)
+        grown = overlapped(ruler, spans, self._limits)
+        return [Piece(start, end, heading) for (start, end), heading in zip(grown, headings, strict=True)]
+
+
+def outline(text: str, kind: str) -> list[Region]:
+    """Regions, ascending. Conversations and marks are seen in what comes as prose too."""
+    if kind == "code":
+        return list(code_regions(text))
+    if kind in ("table", "items"):
+        return list(line_regions(text))
+    if kind == "html":
+        regions = list(html_regions(text))
+        # A loader may have turned the tags into marks of Markdown.
+        return regions if any(region.form != "prose" for region in regions) else list(markdown_regions(text))
+    return turn_regions(text, sure=kind == "chat") or list(markdown_regions(text))
+
+
+def marked_units(ruler: Ruler, regions: Iterable[Region], most: int) -> Iterator[Marked]:
+    """Units of all regions. A heading begins the first unit below it."""
+    heading: Marked | None = None
+    for region in regions:
+        if region.form == "heading":
+            heading = heading or (region.start, region.end, Border.SECTION)
+            continue
+        before = region.border
+        for start, end, border in _units(ruler, region, most):
+            if heading:
+                start, border, heading = heading[0], Border.SECTION, None
+            else:
+                border = max(border, before)
+            yield start, end, border
+            before = Border.SENTENCE
+    if heading:
+        yield heading
+
+
+def _units(ruler: Ruler, region: Region, most: int) -> Iterator[Marked]:
+    start, end = region.start, region.end
+    if not ruler.text[start:end].strip():
+        return
+    if region.form == "prose":
+        yield from prose_units(ruler.text, start, end)
+    elif ruler.between(start, end) <= most:
+        yield start, end, Border.SENTENCE
+    elif region.form == "whole":
+        for line in re.compile(r"[^\n]*\S[^\n]*").finditer(ruler.text, start, end):
+            yield *line.span(), Border.LINE
+    else:
+        yield from _broken_turn(ruler.text, start, end)
+
+
+def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
+    """Sentences of a turn; the first begins nothing new, and what closes a message stays with the last one."""
+    held: Marked | None = None
+    before = Border.SENTENCE
+    for stop, after in (*(found.span() for found in ESCAPED.finditer(text, start, end)), (end, end)):
+        for unit in prose_units(text, start, stop):
+            if held and MESSAGE_END.match(text, *unit[:2]):
+                held = (held[0], unit[1], held[2])
+                continue
+            if held:
+                yield held
+            held = (unit[0], unit[1], min(unit[2], before))
+            before = Border.PARAGRAPH
+        start, before = after, Border.LINE
+    if held:
+        yield held
+
+
+def _headings_at(regions: Iterable[Region], starts: Sequence[int]) -> list[tuple[str, ...]]:
+    """The path of headings above each start; a piece that starts with a heading is below it."""
+    headings = [region for region in regions if region.form == "heading"]
+    found: list[tuple[str, ...]] = []
+    path: list[Region] = []
+    place = 0
+    for start in starts:
+        while place < len(headings) and headings[place].start <= start:
+            path = [above for above in path if above.level < headings[place].level] + [headings[place]]
+            place += 1
+        found.append(tuple(region.title for region in path))
+    return found

@@ -1,0 +1,151 @@
+"""The smallest spans that a splitter moves: sentences, or what its author set apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from splitter.base import Offsets
+from splitter.errors import SplitterError
+from splitter.ruler import Ruler
+from splitter.sentences import sentence_spans
+
+Ints = npt.NDArray[np.int64]
+
+
+class Border(IntEnum):
+    """What the author put before a unit."""
+
+    SENTENCE = 0
+    LINE = 1
+    PARAGRAPH = 2
+    SECTION = 3
+
+
+GRANULARITIES = {"sentence": Border.SENTENCE, "paragraph": Border.PARAGRAPH, "passage": Border.SECTION}
+Marked = tuple[int, int, Border]  # a span and what stands before it
+
+# A line with something on it, and the blank space before it.
+LINE = re.compile(r"\S[^\n\r\f\v\x85\u2028\u2029]*")
+BLANK_LINE = re.compile(r"\n[^\S\n]*\n|\f")
+GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*\n[^\S\n]*\n|\f")
+BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
+FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
+# Lines of such a length that end in no stop were broken by a program, not by the author.
+WRAPPED = range(40, 121)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Ascending spans with what stands before each and how many tokens each counts. All arrays [units]"""
+
+    starts: Ints
+    ends: Ints
+    borders: Ints
+    tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def of(cls, ruler: Ruler, marked: Iterable[Marked]) -> Units:
+        table = np.asarray([(start, end, int(before)) for start, end, before in marked], dtype=np.int64).reshape(-1, 3)
+        starts, ends = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+        return cls(starts, ends, np.ascontiguousarray(table[:, 2]), ruler.measure(starts, ends))
+
+
+def check_granularity(name: str) -> Border:
+    if name not in GRANULARITIES:
+        raise SplitterError(f"unknown granularity {name!r}: choose from {', '.join(GRANULARITIES)}")
+    return GRANULARITIES[name]
+
+
+def prose_units(text: str, start: int, end: int) -> Iterator[Marked]:
+    """Sentences, with what is too little to stand alone joined to what it belongs to."""
+    return _joined(text, _sentences(text, start, end))
+
+
+def coarser(ruler: Ruler, marked: Iterable[Marked], border: Border, most: int) -> Iterator[Marked]:
+    """Runs of units between borders of this strength; a run above `most` tokens breaks at the next weaker ones."""
+    if border == Border.SENTENCE:
+        yield from marked
+        return
+    run: list[Marked] = []
+    for unit in marked:
+        if run and unit[2] >= border:
+            yield from _whole_or_weaker(ruler, run, border, most)
+            run = []
+        run.append(unit)
+    if run:
+        yield from _whole_or_weaker(ruler, run, border, most)
+
+
+def _whole_or_weaker(ruler: Ruler, run: list[Marked], border: Border, most: int) -> Iterator[Marked]:
+    if ruler.between(run[0][0], run[-1][1]) <= most:
+        yield run[0][0], run[-1][1], run[0][2]
+    else:
+        # The first unit keeps what stands before it, whatever stands between the others.
+        yield from coarser(ruler, run, Border(border - 1), most)
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[Marked]:
+    for first, last, before in _stretches(text, start, end):
+        for sentence_start, sentence_end in sentence_spans(text, first, last):
+            yield sentence_start, sentence_end, before
+            before = Border.SENTENCE
+
+
+def _stretches(text: str, start: int, end: int) -> Iterator[Marked]:
+    """Lines as their author meant them: what a program wrapped is put together again."""
+    stretch: Marked | None = None
+    last_line = (start, start)
+    for found in LINE.finditer(text, start, end):
+        before = _before(text, last_line[1], found.start()) if stretch else Border.PARAGRAPH
+        if stretch and before == Border.LINE and _is_wrapped(text, last_line, found.span()):
+            stretch = (stretch[0], found.end(), stretch[2])
+        else:
+            if stretch:
+                yield stretch
+            stretch = (*found.span(), before)
+        last_line = found.span()
+    if stretch:
+        yield stretch
+
+
+def _before(text: str, start: int, end: int) -> Border:
+    if GAP_OF_A_PASSAGE.search(text, start, end):
+        return Border.SECTION
+    return Border.PARAGRAPH if BLANK_LINE.search(text, start, end) else Border.LINE
+
+
+def _is_wrapped(text: str, above: Offsets, below: Offsets) -> bool:
+    return (
+        above[1] - above[0] in WRAPPED
+        and not FULL_STOP.search(text[max(above[0], above[1] - 8) : above[1]].rstrip())
+        and not BULLET.match(text, *below)
+    )
+
+
+def _joined(text: str, marked: Iterable[Marked]) -> Iterator[Marked]:
+    """The number of a list item goes to what follows, and closing brackets to what they close."""
+    held: Marked | None = None  # complete, but what follows may belong to it
+    for start, end, before in marked:
+        if held is None:
+            held = (start, end, before)
+        elif _is_opening(text, *held[:2]) or (before <= Border.LINE and not any(map(str.isalnum, text[start:end]))):
+            held = (held[0], end, held[2])
+        else:
+            yield held
+            held = (start, end, before)
+    if held:
+        yield held
+
+
+def _is_opening(text: str, start: int, end: int) -> bool:
+    """Too little to say anything: a bullet, a number, an opening bracket."""
+    return end - start < 12 and sum(map(str.isalpha, text[start:end])) < 3

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from app.catalog import Catalog, CatalogError, Collection, open_catalog
+from app.catalog.engine import Database, database_url
+from app.catalog.failures import POSTGRESQL, told
+from app.catalog.schema import inspect_schema
+from app.settings import Settings
+from tests.app.catalog.samples import document, make_collection
+from tests.postgres import PASSWORD, USER, Server
+
+NOBODY = 65534
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may write anywhere, so it steps down meanwhile."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that others can reach, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def refusal(settings: Settings) -> str:
+    with pytest.raises(CatalogError) as failed:
+        open_catalog(settings)
+    assert PASSWORD not in "".join(traceback.format_exception(failed.value))
+    assert "\n" not in str(failed.value)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "database", "said"),
+    [
+        (USER, "wrong", "postgres", "user or password are wrong"),
+        ("nobody", PASSWORD, "postgres", "user or password are wrong"),
+        (USER, PASSWORD, "no_such", "the server has no such database. Create it with `createdb"),
+    ],
+)
+def test_a_server_that_refuses(postgres_server: Server, user: str, password: str, database: str, said: str) -> None:
+    url = postgres_server.url(database, user, password)
+    message = refusal(Settings(database_url=SecretStr(url)))
+    assert message.startswith(f"cannot use the catalog postgresql://127.0.0.1:{postgres_server.port}/{database}: ")
+    assert said in message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid", "/?host=/no/such/folder"])
+def test_a_server_that_is_not_there(host: str) -> None:
+    url = f"postgresql://{USER}:{PASSWORD}@{host}/books" if "?" not in host else f"postgresql://{USER}@/books{host[1:]}"
+    assert "the server does not answer. Check that it runs" in refusal(Settings(database_url=SecretStr(url)))
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite").write_text("once upon a time " * 1000)
+    assert "this file is no SQLite database. Move it away" in refusal(Settings(data_dir=tmp_path))
+    assert (tmp_path / "catalog.sqlite").read_text().startswith("once upon a time ")
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    open_catalog(Settings(data_dir=tmp_path)).close()
+    path = tmp_path / "catalog.sqlite"
+    page = 4096
+    path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
+    assert "its file is damaged. Put the newest copy of the folder `backups`" in refusal(Settings(data_dir=tmp_path))
+
+
+def test_a_file_of_another_program(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as other:
+        other.execute("CREATE TABLE songs (id INTEGER)")
+    assert "belongs to another program" in refusal(Settings(data_dir=tmp_path))
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    assert f"cannot use the catalog {tmp_path}/data/catalog.sqlite: " in refusal(Settings(data_dir=tmp_path / "data"))
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+def test_a_read_only_folder(public_folder: Path, old: bool) -> None:
+    if old:
+        open_catalog(Settings(data_dir=public_folder)).close()
+    public_folder.chmod(0o555)
+    with without_rights():
+        message = refusal(Settings(data_dir=public_folder))
+    assert "it cannot be written. Make the file and its folder writable, or choose another" in message
+
+
+def test_a_read_only_file(public_folder: Path) -> None:
+    with open_catalog(Settings(data_dir=public_folder)) as catalog:
+        make_collection(catalog)
+    (public_folder / "locks").chmod(0o777)
+    (public_folder / "locks" / "catalog.sqlite.lock").chmod(0o666)
+    with without_rights():
+        assert "cannot be" in refusal(Settings(data_dir=public_folder))
+
+
+def test_a_folder_that_cannot_be_looked_into(public_folder: Path) -> None:
+    database = Database(database_url(Settings(data_dir=public_folder)))
+    public_folder.chmod(0)
+    with without_rights(), pytest.raises(CatalogError, match="it cannot be written"):
+        inspect_schema(database)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    with open_catalog(Settings(data_dir=tmp_path)) as catalog:
+        collection = make_collection(catalog)
+        catalog.documents.replace(collection, *document(["a", "b"]))
+        with catalog.database.writing() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        large = document([f"{number} " + "x" * 1000 for number in range(100)])
+        with pytest.raises(CatalogError, match=r"its disk is full\. Free some space"):
+            catalog.documents.replace(collection, *large)
+        catalog.check_integrity()
+        assert catalog.source(collection).position().live == 2
+        with catalog.database.writing() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        assert len(catalog.documents.replace(collection, *large).chunk_ids) == 100
+
+
+def test_a_lock_that_is_held_too_long(settings: Settings, catalog: Catalog, collection: Collection) -> None:
+    with open_catalog(settings, busy_seconds=0.05) as impatient, catalog.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE collections SET live = live")
+        with pytest.raises(CatalogError, match=r"another process keeps it locked\. Try again"):
+            impatient.documents.replace(collection, *document(["a"]))
+    assert catalog.documents.states(collection) == {}
+
+
+@pytest.mark.parametrize("code", [code for code in POSTGRESQL if len(code) == 5])
+def test_what_postgresql_says_is_told(code: str) -> None:
+    with pytest.raises(CatalogError, match=r"^cannot use the catalog here: ") as failed, told("here"):
+        raise psycopg.errors.lookup(code)("in its own words")
+    assert str(failed.value).endswith(POSTGRESQL[code])
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.ENOSPC, "its disk is full"), (errno.EROFS, "cannot be written"), (errno.ELOOP, "OSError: ")],
+)
+def test_what_the_system_says_is_told(number: int, said: str) -> None:
+    with pytest.raises(CatalogError, match=said), told("here", OSError):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_bug_is_no_failure_of_the_database() -> None:
+    with pytest.raises(ZeroDivisionError), told("here"):
+        raise ZeroDivisionError

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from app.catalog import Catalog, CatalogError, Collection
+from retriever.source import Position
+from tests.app.catalog.samples import DIMENSION, document, make_collection, vector
+
+
+def test_the_source_tells_the_chunks_in_order(catalog: Catalog, collection: Collection) -> None:
+    source = catalog.source(collection)
+    assert (source.position(), list(source.added(0)), source.retired(0)) == (Position(), [], [])
+    words = [f"word{number}" for number in range(10)]
+    ids: list[int] = []
+    for number in (0, 5):
+        new = document(words[number : number + 5], f"/docs/{number}")
+        ids += catalog.documents.replace(collection, *new).chunk_ids
+        catalog.documents.replace(make_collection(catalog, f"other{number}"), *new)
+    batches = list(source.added(ids[1], batch=3))
+    assert [len(batch[0]) for batch in batches] == [3, 3, 2]
+    assert np.concatenate([batch[0] for batch in batches]).tolist() == ids[2:]
+    assert [text for _, texts, _ in batches for text in texts] == words[2:]
+    vectors = np.concatenate([batch[2] for batch in batches])
+    assert (vectors.dtype, vectors.shape[1]) == (np.float32, source.dimension)
+    np.testing.assert_array_equal(vectors, np.stack([vector(word) for word in words[2:]]))
+    assert source.position() == Position(high=ids[-1], retired=0, live=10)
+
+
+def test_following_from_any_position_ends_at_the_same_chunks(catalog: Catalog, collection: Collection) -> None:
+    """What an index does: take what is new, drop what is retired."""
+    source, rng = catalog.source(collection), np.random.default_rng(0)
+    followers: list[tuple[Position, set[int]]] = [(Position(), set())]
+    for step in range(20):
+        name = f"/docs/{rng.integers(4)}"
+        if rng.random() < 0.3 and (found := catalog.documents.find(collection, name)) is not None:
+            catalog.documents.delete(collection, [found.id])
+        else:
+            words = [f"{step} {number}" for number in range(rng.integers(1, 4))]
+            catalog.documents.replace(collection, *document(words, name))
+        live = source.live_ids({}).tolist()
+        for number, (known, held) in enumerate(followers):
+            now = source.position()
+            held |= {int(one) for ids, _, _ in source.added(known.high) for one in ids}
+            held -= {one for _, one in source.retired(known.retired)}
+            assert (sorted(held), len(held)) == (live, now.live)
+            followers[number] = (now, held)
+        followers.append((source.position(), set(live)))
+
+
+def test_a_follower_misses_nothing_while_others_write(catalog: Catalog, collection: Collection) -> None:
+    """Ids and numbers must become visible in their order, or what comes late stays unseen."""
+
+    def write(worker: int) -> None:
+        for number in range(15):
+            catalog.documents.replace(collection, *document([f"{worker} {number}", "x"], f"/{worker}/{number % 2}"))
+
+    source, known, held = catalog.source(collection), Position(), set[int]()
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, worker) for worker in range(4)]
+        while True:
+            done, now = all(writer.done() for writer in writers), source.position()
+            new = [int(one) for ids, _, _ in source.added(known.high) for one in ids if one <= now.high]
+            held = (held | set(new)) - {one for number, one in source.retired(known.retired) if number <= now.retired}
+            known = now
+            if done:
+                break
+    for writer in writers:
+        writer.result()
+    assert sorted(held) == source.live_ids({}).tolist()
+
+
+def test_a_reader_sees_one_moment(catalog: Catalog, collection: Collection) -> None:
+    catalog.documents.replace(collection, *document(["a", "b"]))
+    source = catalog.source(collection)
+    batches = source.added(0, batch=1)
+    seen = next(batches)[1]
+    catalog.documents.replace(collection, *document(["c", "d"]))
+    assert seen + [text for _, texts, _ in batches for text in texts] == ["a", "b"]
+    assert [text for _, texts, _ in source.added(0) for text in texts] == ["c", "d"]
+
+
+def test_filters(catalog: Catalog, collection: Collection) -> None:
+    a = catalog.documents.replace(collection, *document(["a1", "a2"], "/a"))
+    b = catalog.documents.replace(collection, *document(["b"], "/b", kind="code"))
+    catalog.documents.replace(make_collection(catalog, "other"), *document(["a"], "/a"))
+    source = catalog.source(collection)
+    both = [*a.chunk_ids, *b.chunk_ids]
+    for where, expected in (
+        ({}, both),
+        ({"document": ["/a"]}, list(a.chunk_ids)),
+        ({"source": ["/a", "/nowhere"]}, list(a.chunk_ids)),
+        ({"document": [b.document_id, "/a"]}, both),
+        ({"kind": ["code"]}, list(b.chunk_ids)),
+        ({"kind": ["code"], "document": ["/a"]}, []),
+        ({"document": []}, []),
+    ):
+        found = source.live_ids(where)
+        assert (found.dtype, found.tolist()) == (np.int64, expected), where
+    with pytest.raises(CatalogError, match="no filter 'author': choose from document, kind, source"):
+        source.live_ids({"author": ["x"]})
+
+
+def test_chunks_come_in_the_order_asked_for(catalog: Catalog, collection: Collection) -> None:
+    a = catalog.documents.replace(collection, *document(["a1", "a2"], "/a"))
+    b = catalog.documents.replace(collection, *document(["b"], "/b"))
+    ids = [b.chunk_ids[0], a.chunk_ids[1], 99999, a.chunk_ids[0]]
+    found = catalog.chunks.found(np.array(ids))
+    assert [(one.chunk.text, one.document.source) for one in found] == [("b", "/b"), ("a2", "/a"), ("a1", "/a")]
+    assert catalog.chunks.found([]) == []
+    assert found[0].document == catalog.documents.get(b.document_id)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])])
+def test_the_chunks_before(catalog: Catalog, collection: Collection, count: int, expected: list[str]) -> None:
+    catalog.documents.replace(collection, *document(["x", "y", "z", "w"], "/other"))
+    written = catalog.documents.replace(collection, *document(["a", "b", "c", "d"]))
+    last = catalog.chunks.of_document(written.document_id)[-1]
+    assert [chunk.text for chunk in catalog.chunks.previous(last, count)] == expected
+
+
+def test_a_source_of_old_vectors_is_refused(catalog: Catalog, collection: Collection) -> None:
+    source = catalog.source(collection)
+    catalog.collections.reembed(collection, "new", "n", DIMENSION + 1, [])
+    with pytest.raises(CatalogError, match="embedded again: open it anew"):
+        source.position()

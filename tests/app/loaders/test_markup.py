@@ -1,0 +1,73 @@
+"""HTML to Markdown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.loaders import parse
+from app.loaders.html import markdown_of
+
+
+@pytest.mark.parametrize(
+    ("html", "markdown"),
+    [
+        ("<p>one<p>two", "one\n\ntwo"),
+        ("<h1>A <b>b</b></h1>text<h3>C\nd</h3>", "# A b\n\ntext\n\n### C d"),
+        ("a<script>x<y</script><style>p{}</style><!-- no --><template>t</template> b", "a b"),
+        ("  a \n b&nbsp; <i>c</i>d &amp; &lt;e&gt;", "a b\xa0 cd & <e>"),
+        ("a<br>b<br/> c", "a\nb\nc"),
+        ('<a href="x">link</a> <img src="i" alt="a lamp">', "link a lamp"),
+        ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne"),
+        ("<ol><li>a</li><li><p>b</p><p>c</p></li></ol>", "1. a\n2. b\n\n   c"),
+        ("<blockquote><p>a</p>b</blockquote>c", "> a\n\n> b\n\nc"),
+        ("<pre><code class='language-py'>if x:\n    y &lt; 1\n</code></pre>", "```py\nif x:\n    y < 1\n```"),
+        ("<pre>a ``` b</pre>", "````\na ``` b\n````"),
+        ("<table><tr><th>a<th>b|c<tr><td>1<td><p>2</p></table>", "| a | b\\|c |\n| --- | --- |\n| 1 | 2 |"),
+        ("<table><tr><td>one column</table>", "one column"),
+        ("</div></p>text</td>", "text"),
+        ("<td>cell</td> without a table", "cell\n\nwithout a table"),
+        ("<svg><title>no</title></svg>yes", "yes"),
+    ],
+)
+def test_html_becomes_markdown(html: str, markdown: str) -> None:
+    assert markdown_of(html)[0] == markdown
+
+
+def test_the_title_is_the_pages() -> None:
+    page = b"<html><head><meta charset='iso-8859-1'><title> Caf\xe9\n today </title></head><body><h1>H</h1>\x80</body>"
+    found = parse(Path("a.html"), page)
+    assert (found.title, found.text) == ("Café today", "# H\n\n€")
+    assert parse(Path("a.html"), b"<h1>Heading</h1>").title == "Heading"
+    assert parse(Path("a.html"), b"<p>words").title == "a"
+
+
+@pytest.mark.parametrize("declared", ["utf-16", "unicode_escape", "no-such", "idna", "utf-7"])
+def test_a_wrong_declaration_is_not_believed(declared: str) -> None:
+    page = f"<meta charset={declared}><p>größe \\u0041 +AEE-".encode()
+    assert parse(Path("a.html"), page).text == "größe \\u0041 +AEE-"
+
+
+@pytest.mark.parametrize("tag", ["div", "ul><li", "blockquote", "table><tr><td", "b", "pre"])
+def test_depth_costs_neither_the_stack_nor_the_memory(tag: str) -> None:
+    depth = 20_000
+    text, _ = markdown_of(f"<{tag}>x" * depth + "deep")
+    assert text.count("x") == depth
+    assert "deep" in text
+    assert len(text) < 50 * depth
+
+
+TAGS = "<p> </p> <ul> <li> </li> </ul> <table> <tr> <td> </td> </table> <pre> </pre> <h2> </h2> <br> w w w <b> </b>"
+
+
+@given(st.lists(st.sampled_from(TAGS.split())))
+def test_any_nesting_keeps_every_word_once(parts: list[str]) -> None:
+    """In order too, but for text that stands in a table outside of its cells, which browsers move as well."""
+    numbered = [f"w{number} " if part == "w" else part for number, part in enumerate(parts)]
+    text, _ = markdown_of("".join(numbered))
+    words = [part.strip() for part in numbered if part.startswith("w")]
+    assert sorted(re.findall(r"w\d+", text)) == sorted(words)

@@ -1,0 +1,96 @@
+"""PDF: text, pages, and boxes that hold what they should."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from reportlab.pdfgen.canvas import Canvas
+
+from app.loaders import load
+from app.loaders.base import Box
+from tests.app.loaders.files import write_pdf
+
+
+def drawn(
+    path: Path, *lines: tuple[float, float, str], size: tuple[float, float] = (300, 400), crop: Box | None = None
+) -> Path:
+    """A page with texts at places that count from the bottom left."""
+    data = BytesIO()
+    canvas = Canvas(data, pagesize=(300, 400))
+    if crop:
+        canvas.setCropBox(crop)
+    for x, y, text in lines:
+        canvas.drawString(x, y, text)
+    canvas.showPage()
+    canvas.save()
+    path.write_bytes(data.getvalue())
+    return path
+
+
+def test_every_line_has_its_page_and_box(tmp_path: Path) -> None:
+    parsed = load(write_pdf(tmp_path / "a.pdf", [["One.", "Two."], ["Three."]]))
+    parsed.check_integrity()
+    assert parsed.text == "One.\nTwo.\n\nThree."
+    assert [(parsed.text[line.start : line.end], line.page) for line in parsed.lines] == [
+        ("One.", 1),
+        ("Two.", 1),
+        ("Three.", 2),
+    ]
+    # The first baseline is 72 points below the top, the second 15 below it.
+    (left, top, right, bottom), second = (line.box for line in parsed.lines[:2])
+    assert 72 <= left < right < 110
+    assert 60 < top < 72 <= bottom < 76
+    assert second[1] - top == pytest.approx(15, abs=0.5)
+
+
+def test_a_piece_is_located_by_its_lines_only(tmp_path: Path) -> None:
+    parsed = load(write_pdf(tmp_path / "a.pdf", [["One.", "Two."], ["Three.", "Four."]]))
+    boxes = {parsed.text[line.start : line.end]: line.box for line in parsed.lines}
+    start, end = parsed.text.index("Two"), parsed.text.index("Four")
+    assert [(place.page, place.label, place.boxes) for place in parsed.locate(start, end)] == [
+        (1, "page", (boxes["Two."],)),
+        (2, "page", (boxes["Three."],)),
+    ]
+    assert [place.boxes for place in parsed.locate(start, start)] == [(boxes["Two."],)]
+    assert parsed.locate(len(parsed.text), len(parsed.text) + 5) == []
+
+
+def test_hyphens_at_the_ends_of_lines_stay(tmp_path: Path) -> None:
+    parsed = load(drawn(tmp_path / "a.pdf", (50, 350, "a long hyphen-"), (50, 335, "ated word")))
+    assert parsed.text == "a long hyphen-\nated word"
+    assert [parsed.text[line.start : line.end] for line in parsed.lines] == ["a long hyphen-", "ated word"]
+
+
+def test_paragraphs_and_columns_are_parted(tmp_path: Path) -> None:
+    lines = [(50, 350, "left one"), (50, 336, "left two"), (50, 290, "new paragraph"), (200, 350, "right column")]
+    assert load(drawn(tmp_path / "a.pdf", *lines)).text == "left one\nleft two\n\nnew paragraph\n\nright column"
+
+
+def test_boxes_are_of_the_page_as_it_is_shown(tmp_path: Path) -> None:
+    cropped = load(drawn(tmp_path / "a.pdf", (120, 300, "here"), crop=(100, 50, 300, 400))).lines[0].box
+    assert cropped[0] == pytest.approx(20, abs=2)  # 120 is 20 from the left edge of what is shown
+    assert cropped[3] == pytest.approx(100, abs=4)  # and 300 is 100 below its top
+    upright = load(write_pdf(tmp_path / "b.pdf", [["word"]])).lines[0].box
+    turned = load(write_pdf(tmp_path / "c.pdf", [["word"]], rotate=90)).lines[0].box
+    assert turned[3] - turned[1] == pytest.approx(upright[2] - upright[0], abs=0.1)  # it runs down the page
+
+
+def test_the_title_is_that_of_the_file_or_its_name(tmp_path: Path) -> None:
+    assert load(write_pdf(tmp_path / "a.pdf", [["x"]], title="Fog  signals")).title == "Fog signals"
+    assert load(drawn(tmp_path / "b.pdf", (50, 50, "x"))).title == "b"
+
+
+def test_a_blank_page_between_others_counts(tmp_path: Path) -> None:
+    parsed = load(write_pdf(tmp_path / "a.pdf", [["One."], [], ["Three."]]))
+    assert [(page.number, page.start, page.end) for page in parsed.pages] == [(1, 0, 4), (2, 6, 6), (3, 8, 14)]
+    assert [place.page for place in parsed.locate(8, 14)] == [3]
+
+
+def test_threads_may_load_at_once(tmp_path: Path) -> None:
+    paths = [write_pdf(tmp_path / f"{n}.pdf", [[f"File {n} page {p}"] for p in range(20)]) for n in range(8)]
+    alone = [load(path) for path in paths]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(load, paths * 4)) == alone * 4

@@ -1,0 +1,168 @@
+"""Text, tables, records and chats; encodings."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.loaders import parse
+from app.loaders.base import Parsed
+from app.loaders.errors import LoadError
+
+WORDS = "Größe, naïve café – 東京 😀\r\nsecond line\n"
+
+
+def parsed(name: str, data: str | bytes) -> Parsed:
+    found = parse(Path(name), data.encode() if isinstance(data, str) else data)
+    found.check_integrity()
+    return found
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-le marked", "utf-16-be marked"])
+def test_marked_and_plain_unicode_is_read_exactly(encoding: str) -> None:
+    name = encoding.removesuffix(" marked")
+    text = "\ufeff" + WORDS if encoding.endswith("marked") else WORDS
+    assert parsed("a.txt", text.encode(name)).text == WORDS
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("latin-1", "café"),
+        ("latin-1", "Le café était fermé à l'été dernier. Où êtes-vous allés, mes chers élèves ?"),
+        ("cp1252", "“Quotes” – and €5"),
+        ("latin-1", "plain English words. " * 5_000 + "naïve"),
+        ("cp1250", "Zażółć gęślą jaźń. Książki są ciekawe, a źródła różne. Łódź leży w środku Polski."),
+        ("cp1251", "Привет, мир. Это обычный русский текст о погоде и о людях."),
+        ("cp932", "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"),
+    ],
+)
+def test_older_encodings_are_recognised(encoding: str, text: str) -> None:
+    assert parsed("a.txt", text.encode(encoding)).text == text
+
+
+def test_utf8_with_a_few_wrong_bytes_stays_utf8(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        text = parsed("a.txt", "größer ".encode() * 50 + b"\xff end").text
+    assert text == "größer " * 50 + "� end"
+    assert "1 places are not valid UTF-8" in caplog.text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_text_is_the_files_own(text: str) -> None:
+    """But for a byte order mark, and unless it is blank or starts like something else."""
+    try:
+        found = parse(Path("a.md"), text.encode())
+    except LoadError as error:
+        assert not text.strip() or error.reason.startswith(("is a", "is an"))
+    else:
+        assert found.text == text.removeprefix("\ufeff")
+
+
+def test_a_large_text_is_read_whole() -> None:
+    text = "A line of some words – and a dash.\n" * 100_000
+    assert parsed("a.txt", text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# The guide\n\nwords", "The guide"),
+        ("words\n\n## C# and F# ##\n", "C# and F#"),
+        ("no heading\n#hashtag", "notes"),
+    ],
+)
+def test_markdown_takes_its_title_from_a_heading(text: str, title: str) -> None:
+    assert parsed("notes.md", text).title == title
+
+
+def test_rows_tell_their_columns() -> None:
+    table = 'name,note\n"Ann, A.","two\nlines"\n\nBob,\n,alone,more\n'
+    items = ["name: Ann, A.\nnote: two\nlines", "name: Bob", "note: alone\ncolumn 3: more"]
+    assert parsed("a.csv", table).text == "\n\n".join(items)
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", "\t")]
+)
+def test_delimiters_are_recognised(name: str, mark: str) -> None:
+    assert parsed(name, f'a{mark}"b, c; d"\n1{mark}2\n').text == "a: 1\nb, c; d: 2"
+
+
+def test_cells_may_be_long() -> None:
+    assert parsed("a.csv", f"id,article\n1,{'word ' * 100_000}\n").text.count("word") == 100_000
+
+
+def test_one_row_alone_is_no_header() -> None:
+    assert parsed("a.csv", "just,these,cells").text == "just these cells"
+
+
+def test_records_of_a_list_are_items() -> None:
+    data = [
+        {"name": "Ann", "age": 1.10, "at": {"x": None, "y": [1, 2]}},
+        ["p", True],
+        "word",
+        {"of": [{"k": 1}, {"k": 2}]},
+    ]
+    text = json.dumps(data).replace("1.1,", "1.10,")
+    assert parsed("a.json", text).text == "name: Ann\nage: 1.10\nat.y: 1, 2\n\np, true\n\nword\n\nof.k: 1\nof.k: 2"
+    lines = "\r\n".join(json.dumps(one) for one in [{"a": 1}, {"a": 2}]) + "\n\n"
+    assert parsed("a.jsonl", lines).text == "a: 1\n\na: 2"
+
+
+def test_lists_of_records_within_an_object_are_items() -> None:
+    data = {"version": 3, "people": [{"name": "Ann"}, {"name": "Bob"}]}
+    assert parsed("a.json", json.dumps(data)).text == "version: 3\n\npeople.name: Ann\n\npeople.name: Bob"
+
+
+def test_numbers_stay_as_they_are_written() -> None:
+    assert parsed("a.json", "[1e400, 0.10, NaN, " + "9" * 5_000 + "]").text.split("\n\n") == [
+        "1e400",
+        "0.10",
+        "NaN",
+        "9" * 5_000,
+    ]
+
+
+def test_deep_records_within_the_limit_are_read() -> None:
+    """Deeper than functions may call each other, if the parser allows it; long names do not multiply."""
+    key = "k" * 10_000
+    deep = f'{{"{key}":' * 900 + "1" + "}" * 900
+    assert parsed("a.json", deep).text == "k" * 200 + ": 1"
+
+
+TURNS = [("user", "Hi."), ("assistant", "Hello.\nHow can I help?")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", [{"role": who, "content": what} for who, what in TURNS]),
+        ("a.json", {"conversations": [{"from": who, "value": what} for who, what in TURNS]}),
+        ("a.jsonl", {"messages": [{"role": who, "content": what} for who, what in TURNS]}),
+    ],
+)
+def test_conversations_in_json_are_chats(name: str, data: object) -> None:
+    found = parsed(name, json.dumps(data))
+    assert (found.kind, found.text) == ("chat", "user: Hi.\n\nassistant: Hello.\nHow can I help?")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("User: Hi\nAssistant: Hello\n\nUser: Why?\nAssistant: So.\nMore of it.\n", "chat"),
+        ("[31.12.20, 21:15:03] Ann: Hi\n[31.12.20, 21:16:00] Bob B: Yes\n" * 2, "chat"),
+        ("12/31/20, 9:15 PM - Ann: Hi\n12/31/20, 9:16 PM - Bob: Yes\n" * 2, "chat"),
+        ("[12:01] <ann> hi\n[12:02] <bob> yes\n" * 2, "chat"),
+        ("Name: Ann\nAge: 7\n\nName: Bob\nAge: 8\n", "prose"),
+        ("Note: this.\nIt is a text. The user: he writes.\nIt goes on.\n" * 5, "prose"),
+        ("User: Hi\nAssistant: Hello\n", "prose"),
+    ],
+)
+def test_chat_logs_are_recognised(text: str, kind: str) -> None:
+    assert parsed("a.txt", text).kind == kind

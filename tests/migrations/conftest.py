@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from app.catalog.engine import Database
+from app.catalog.schema import SCRIPTS
+from tests.postgres import Server
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "9999", "0001", None, None
+
+
+def upgrade():
+    op.add_column("collections", sa.Column("colour", sa.Text()))
+    {more}
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty one, of either kind."""
+    if request.param == "sqlite":
+        database = Database(make_url(f"sqlite:///{tmp_path}/data/catalog.sqlite"))
+        yield database
+        database.close()
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    url = make_url(server.create("migrations"))
+    database = Database(url.set(drivername="postgresql+psycopg"))
+    yield database
+    database.close()
+    server.drop("migrations")
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """The scripts of a version to come: ours and one more."""
+    return with_next(tmp_path / "newer", "pass")
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """The same, but it fails when it has done half of its work."""
+    return with_next(tmp_path / "broken", "raise ZeroDivisionError")
+
+
+def with_next(folder: Path, more: str) -> Path:
+    shutil.copytree(SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9999_colour.py").write_text(NEXT.format(more=more))
+    return folder

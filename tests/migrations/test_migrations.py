@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, make_url
+
+from app.catalog import Catalog, CatalogError
+from app.catalog.engine import Database
+from app.catalog.models import Base
+from app.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
+from tests.app.catalog.samples import make_collection
+
+ROOT = Path(__file__).parents[2]
+OPENER = """
+import sys
+from pydantic import SecretStr
+from app.catalog import open_catalog
+from app.settings import Settings
+sys.stdin.readline()
+with open_catalog(Settings(database_url=SecretStr(sys.argv[1]))) as catalog:
+    print(len(catalog.collections.all()))
+"""
+
+
+def differences(connection: Connection, metadata: MetaData) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+    return list(compare_metadata(context, metadata))
+
+
+def backups(database: Database) -> list[Path]:
+    assert database.path is not None
+    return sorted((database.path.parent / "backups").glob("*"))
+
+
+def on_sqlite(database: Database) -> bool:
+    return database.path is not None
+
+
+def test_models_and_migrations_agree(database: Database) -> None:
+    upgrade(database, 0)
+    with database.reading() as connection:
+        assert differences(connection, Base.metadata) == []
+
+
+def test_a_difference_would_be_seen(database: Database) -> None:
+    upgrade(database, 0)
+    other = MetaData(naming_convention=Base.metadata.naming_convention)
+    for table in Base.metadata.tables.values():
+        table.to_metadata(other)
+    other.tables["chunks"].append_column(Column("colour", Integer))
+    Table("forgotten", other, Column("id", Integer, primary_key=True))
+    with database.reading() as connection:
+        assert len(differences(connection, other)) == 2
+
+
+def test_ids_are_never_reused_in_the_migrated_tables(database: Database) -> None:
+    """Alembic does not compare this, and everything that follows SQL relies on it."""
+    upgrade(database, 0)
+    if on_sqlite(database):
+        query = "SELECT count(*) FROM sqlite_master WHERE instr(sql, 'AUTOINCREMENT')"
+    else:
+        query = "SELECT count(*) FROM information_schema.columns WHERE starts_with(column_default, 'nextval(')"
+    with database.reading() as connection:
+        assert connection.exec_driver_sql(query).scalar() == len(Base.metadata.tables) - 1, "conversations have uuids"
+
+
+def test_every_cascade_is_in_the_migrated_tables(database: Database) -> None:
+    upgrade(database, 0)
+    with database.reading() as connection:
+        keys = [key for table in Base.metadata.tables for key in inspect(connection).get_foreign_keys(table)]
+    assert len(keys) == 8
+    assert {key["options"].get("ondelete") for key in keys} == {"CASCADE"}
+
+
+def test_down_and_up_again(database: Database) -> None:
+    upgrade(database, 0)
+    config = Config(attributes={"connection": None})
+    config.set_main_option("script_location", str(SCRIPTS))
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+        assert set(inspect(connection).get_table_names()) <= {VERSION_TABLE, "sqlite_sequence"}
+    assert inspect_schema(database).revision is None
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    assert inspect_schema(database).current
+
+
+def test_there_is_one_newest_revision() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    assert len(ScriptDirectory.from_config(config).get_heads()) == 1
+
+
+def test_looking_creates_nothing(database: Database) -> None:
+    found = inspect_schema(database)
+    assert (found.revision, found.current) == (None, False)
+    assert not on_sqlite(database) or not Path(found.database).exists()
+
+
+def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Database, newer: Path) -> None:
+    assert upgrade(database, 3) is None, "there is nothing to copy"
+    collection = make_collection(Catalog(database))
+    assert upgrade(database, 3) is None, "there is nothing to upgrade"
+    backup = upgrade(database, 3, newer)
+    assert inspect_schema(database, newer).revision == "9999"
+    assert Catalog(database).collections.all() == [collection]
+    if not on_sqlite(database):
+        assert backup is None
+        return
+    assert backup is not None
+    assert backups(database) == [backup]
+    with closing(sqlite3.connect(backup)) as copy:
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0001",)]
+        assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_so_many_copies_are_kept(tmp_path: Path, broken: Path, keep: int) -> None:
+    database = Database(make_url(f"sqlite:///{tmp_path}/catalog.sqlite"))
+    upgrade(database, keep)
+    made = []
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            upgrade(database, keep, broken)
+        made += [path for path in backups(database) if path not in made]
+    assert backups(database) == made[len(made) - keep :]
+    assert len(backups(database)) == keep
+    database.close()
+
+
+def test_a_migration_that_fails_leaves_the_old_schema(database: Database, newer: Path, broken: Path) -> None:
+    upgrade(database, 0)
+    collection = make_collection(Catalog(database))
+    with pytest.raises(ZeroDivisionError):
+        upgrade(database, 0, broken)
+    with database.reading() as connection:
+        assert "colour" not in {column["name"] for column in inspect(connection).get_columns("collections")}
+    assert inspect_schema(database).current
+    upgrade(database, 0, newer)
+    assert Catalog(database).collections.all() == [collection]
+
+
+def test_a_database_of_a_newer_version_is_refused(database: Database, newer: Path) -> None:
+    upgrade(database, 0, newer)
+    for act in (lambda: upgrade(database, 3), lambda: inspect_schema(database)):
+        with pytest.raises(CatalogError, match=r"written by a newer version of ragcache \(schema 9999\)"):
+            act()
+    assert not on_sqlite(database) or backups(database) == []
+
+
+def test_many_processes_open_a_new_catalog_at_once(database: Database) -> None:
+    url = database.url.render_as_string(hide_password=False)
+    command_line = [sys.executable, "-W", "error", "-c", OPENER, url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    openers = [subprocess.Popen(command_line, cwd=ROOT, **pipes) for _ in range(3)]
+    said = []
+    for opener in openers:
+        opener.stdin.write("go\n")
+        opener.stdin.flush()
+    for opener in openers:
+        said.append(opener.communicate(timeout=60))
+    assert said == [("0\n", "")] * 3
+    assert inspect_schema(database).current
