@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ragcache.errors import PromptError, StoreError
 from ragcache.scoring.reuse import Reuse, matches, reuse_of
-from ragcache.store.base import KVStore
+from ragcache.store.base import Flaw, KVStore
 from ragcache.types import Chunk, Segment, Span, System, Text, VariantInfo, VariantKey
 
 logger = logging.getLogger(__name__)
@@ -93,12 +93,14 @@ def _check(segments: Sequence[Segment]) -> System:
 def _candidates(
     store: KVStore, key: VariantKey, prefix: Sequence[str], text_before: bool, incidents: list[str]
 ) -> tuple[Candidate, ...]:
+    flaws: list[Flaw] = []
     try:
-        infos = store.variants(key.family)
+        infos = store.variants(key.family, flaws)
     except StoreError as error:  # without the cache the answer is slower, not wrong
         logger.warning("cache not searched: %s", error)
         incidents.append(f"cache not searched: {error}")
         return ()
+    incidents += [f"cache entry not used: {flaw.reason}" for flaw in flaws]
     found = []
     for info in infos:
         context = info.key.context

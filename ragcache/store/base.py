@@ -49,10 +49,10 @@ class KVStore(ABC):
     """
 
     @abstractmethod
-    def variants(self, family: str) -> list[VariantInfo]:
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """All variants of a chunk behind a System segment, in no order; headers and profiles alone are read.
 
-        Raises nothing for a bad file: it is quarantined, logged and left out.
+        Raises nothing for a bad file: it is quarantined, logged, left out, and added to `flaws`.
         """
 
     @abstractmethod

@@ -58,9 +58,10 @@ class DiskTier(KVStore):
                 sweep(self._layout.temporaries())
                 self._make_room(usage, 0)  # the budget may be smaller than last time
 
-    def variants(self, family: str) -> list[VariantInfo]:
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        met: list[Flaw] = [] if flaws is None else flaws
         with self._reporting("read"):
-            infos = [self._info(path, family) for path in self._layout.family(family)]
+            infos = [self._info(path, family, met) for path in self._layout.family(family)]
         return [info for info in infos if info is not None]
 
     def get(self, key: VariantKey) -> Fetched | None:
@@ -132,7 +133,7 @@ class DiskTier(KVStore):
         # Pinned entries outlive a budget that was lowered below them.
         assert self._budget is None or counted.nbytes <= max(self._budget, pinned), (counted, self._budget)
 
-    def _info(self, path: Path, family: str) -> VariantInfo | None:
+    def _info(self, path: Path, family: str, flaws: list[Flaw]) -> VariantInfo | None:
         with _opened(path) as fd:
             if fd is None:
                 return None
@@ -142,7 +143,8 @@ class DiskTier(KVStore):
                 try:
                     with self._quarantining(path, fd):
                         info = self._read_info(path, fd)
-                except (CorruptEntry, ForeignEntry):
+                except (CorruptEntry, ForeignEntry) as error:
+                    flaws.append(Flaw(str(path), str(error)))
                     return None  # logged, and out of the way
                 self._infos.put(path, stamp, info)
         assert info.key.family == family, (path, family)

@@ -37,7 +37,7 @@ class RamTier(KVStore):
         self._pinned: set[VariantKey] = set()
         self._nbytes = self._hits = self._misses = self._evictions = 0
 
-    def variants(self, family: str) -> list[VariantInfo]:
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
             found = [self._residents[key].variant for key in self._families.get(family, ())]
         return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile) for item in found]

@@ -20,8 +20,8 @@ class TieredStore(KVStore):
         self._ram = ram
         self._disk = disk
 
-    def variants(self, family: str) -> list[VariantInfo]:
-        infos = {info.key: info for info in self._disk.variants(family)}
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        infos = {info.key: info for info in self._disk.variants(family, flaws)}
         infos.update({info.key: info for info in self._ram.variants(family)})
         return list(infos.values())
 

@@ -139,6 +139,15 @@ def test_what_is_found_while_loading_is_an_incident(folder: Folder) -> None:
     assert folder.variants[SPOILT].key.digest in report.incidents[0]
 
 
+@pytest.mark.parametrize("spoil", [flip_header, cut_short, empty, of_another_chunk])
+def test_what_is_found_while_planning_is_an_incident(folder: Folder, spoil: Spoil) -> None:
+    folder.spoil(spoil, folder.variants[SPOILT])
+    report = folder.open().prefill(SEGMENTS).report
+    assert len(report.incidents) == 1
+    assert report.incidents[0].startswith("cache entry not used: ")
+    assert folder.variants[SPOILT].key.digest in report.incidents[0]
+
+
 def test_a_folder_that_cannot_be_read_is_an_incident(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     folder.spoil(unreadable, folder.variants[SPOILT])
     _, report = answer(folder.open())
