@@ -2,113 +2,75 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
 
-from tqdm import tqdm
-
-from app.compose import Parts, load_embedder, load_parts, load_store
-from app.samples import read_samples
+import app.samples
+from app.compose import load_store
+from app.pipeline import RagPipeline, told
+from app.pipeline.answering import Answering, Request
 from app.settings import Settings
-from ragcache.cache import ChunkCache
-from ragcache.generation import Generation
-from ragcache.report import COMPUTED, Report
-from ragcache.types import Chunk, Segment
-from retriever.embedder import Embedder
-from splitter.passages import split_passages
+from ragcache.store import KVStore
 
-CHUNK_TOKENS = 200
 CHUNKS = 5
 ANSWER_TOKENS = 64
 QUESTION = "Who designed the lighthouse?"
+SAMPLES = Path(app.samples.__file__).parent
 NEXT = """\
-Next: `ragcache doctor` checks this installation; `ragcache bench quality --data …` measures what reuse costs in
-answers, on questions of your own, and `ragcache bench ttft` what it saves."""
-
-
-@dataclass(frozen=True)
-class Passage:
-    document: str
-    text: str
-    chunk: Chunk
+Next: `ragcache ingest FOLDER` reads documents of your own, `ragcache ask` and `ragcache chat` answer from them.
+`ragcache doctor` checks this installation; `ragcache bench quality --data …` measures what reuse costs in answers, on
+questions of your own, and `ragcache bench ttft` what it saves."""
 
 
 def run(settings: Settings) -> None:
     print(f"Preparing the model {settings.model} (converted once, on first use) …", flush=True)
-    parts, embedder = load_parts(settings), load_embedder(settings)
-    passages = read_passages(parts)
-    store = load_store(settings)
-    ingest(parts.cache(store), parts, passages)
-    found = search(embedder, passages, QUESTION)
-    segments = (parts.template.system(), *(passage.chunk for passage in found), parts.template.question(QUESTION))
-    warm_up(parts.cache(store, keep_missed=False), segments)
-    # A store that is opened anew has nothing in RAM, as after a restart.
-    cold = load_store(settings) if settings.disk_bytes else store
-    cache = parts.cache(cold, keep_missed=False)
-    print(f"\nQuestion: {QUESTION}\nAnswer:   ", end="", flush=True)
-    cached = answer(cache, parts, segments)
-    without = cache.generate(segments, max_tokens=1, linker="full").report
-    print(
-        f"Passages: {', '.join(sorted({passage.document for passage in found}))}\n\n{told(cached, without)}\n\n{NEXT}"
-    )
+    with RagPipeline(own_settings(settings)) as pipeline:
+        assert pipeline.answering  # both models are loaded
+        print("Reading three sample documents, and computing their KV where it is not stored …", flush=True)
+        pipeline.ingest(SAMPLES, glob=["*.md"], prune=True, workers=1)
+        request = found(pipeline)
+        warm_up(pipeline, request)
+        # A store that is opened anew has nothing in RAM, as after a restart.
+        cold = load_store(settings) if settings.disk_bytes else pipeline.workspace.store
+        print(f"\nQuestion: {QUESTION}\nAnswer:   ", end="", flush=True)
+        answering = over(pipeline, cold)
+        with answering.start(request) as stream:
+            for piece in stream:
+                print(piece, end="", flush=True)
+        print(flush=True)
+        without = answering.start(replace(request, linker="full", max_tokens=1)).answer.report
+        for citation in stream.answer.citations:
+            print(f"[{citation.number}] {citation.place}")
+        print(f"\n{told(stream.answer.report, without)}\n\n{NEXT}")
 
 
-def read_passages(parts: Parts) -> list[Passage]:
-    count, chunk = parts.template.count, parts.template.chunk
-    return [
-        Passage(name, text[start:end], chunk(text[start:end]))
-        for name, text in read_samples().items()
-        for start, end in split_passages(text, count, CHUNK_TOKENS)
-    ]
+def own_settings(settings: Settings) -> Settings:
+    """A catalog of its own, beside the KV and as easily made again; documents of the user's are not touched."""
+    from app.models import resolve_embedder
+    from retriever.fingerprint import fingerprint
+
+    name = f"demo-{fingerprint(resolve_embedder(settings.embedder))[:12]}"  # vectors of two embedders do not mix
+    changes = {"data_dir": settings.cache_dir / name, "database_url": None, "collection": "demo"}
+    return settings.model_copy(update=changes)
 
 
-def ingest(cache: ChunkCache, parts: Parts, passages: Sequence[Passage]) -> None:
-    """Compute and keep the KV of every passage, each document in its order."""
-    with tqdm(total=len(passages), desc="Computing the KV of the sample documents", unit="chunk") as bar:
-        for name in dict.fromkeys(passage.document for passage in passages):
-            chunks = [passage.chunk for passage in passages if passage.document == name]
-            for _ in cache.ingest(parts.template.system(), chunks):
-                bar.update()
+def found(pipeline: RagPipeline) -> Request:
+    """The question with its chunks. The second search counts: the first one starts the embedder."""
+    pipeline.retrieve(QUESTION, top_k=CHUNKS)
+    started = perf_counter()
+    chunks = pipeline.retrieve(QUESTION, top_k=CHUNKS)
+    return Request(QUESTION, chunks, max_tokens=ANSWER_TOKENS, seconds={"retrieve": perf_counter() - started})
 
 
-def search(embedder: Embedder, passages: Sequence[Passage], question: str) -> list[Passage]:
-    """The passages nearest to the question, in reading order: neighbours then keep each other as context."""
-    vectors = embedder.embed([question, *(passage.text for passage in passages)])
-    scores = vectors[1:] @ vectors[0]
-    return [passages[place] for place in sorted((-scores).argsort(kind="stable")[:CHUNKS])]
+def over(pipeline: RagPipeline, store: KVStore) -> Answering:
+    """Answers from another store, in which they leave nothing."""
+    cache = pipeline.workspace.parts.cache(store, keep_missed=False)
+    return replace(pipeline.answering, cache=cache)
 
 
-def warm_up(cache: ChunkCache, segments: Sequence[Segment]) -> None:
+def warm_up(pipeline: RagPipeline, request: Request) -> None:
     """What only a first call pays would blur the comparison, so both sides run once before it."""
+    answering = over(pipeline, pipeline.workspace.store)
     for linker in (None, "full"):
-        for _ in cache.generate(segments, max_tokens=2, linker=linker):
-            pass
-
-
-def answer(cache: ChunkCache, parts: Parts, segments: Sequence[Segment]) -> Report:
-    """Print the answer as it comes."""
-    generation: Generation = cache.generate(segments, max_tokens=ANSWER_TOKENS, stop=parts.template.stop)
-    shown = ""
-    for _ in generation:
-        text = parts.template.decode(generation.tokens)
-        if not text.endswith("\ufffd"):  # the token ends inside a character: wait for the rest of it
-            print(text[len(shown) :], end="", flush=True)
-            shown = text
-    print(flush=True)
-    return generation.report
-
-
-def told(cached: Report, without: Report) -> str:
-    """Both runs in a line."""
-    tokens = sum(chunk.tokens for chunk in cached.chunks)
-    tiers = Counter(chunk.tier for chunk in cached.chunks)
-    where = [
-        f"{count}/{len(cached.chunks)} chunks {tier if tier == COMPUTED else f'from {tier}'}"
-        for tier, count in tiers.most_common()
-    ]
-    return " · ".join([
-        f"first token {cached.ttft_s:.2f} s (without cache {without.ttft_s:.2f} s, measured)",
-        *where,
-        f"{cached.repaired / tokens:.0%} repaired".replace("%", " %"),
-    ])  # fmt: skip
+        assert answering.start(replace(request, linker=linker, max_tokens=2)).answer

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
-
+from app.chat_frame import Frame, read_frame
 from ragcache.errors import ModelError, PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.tokens import FastTokens
@@ -17,8 +16,7 @@ from splitter.tokens import FastTokens
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# What stands for the texts while the chat template is rendered; no template writes such words itself.
-SYSTEM, PASSAGES, ANSWER = "RAGCACHE-SYSTEM-TEXT", "RAGCACHE-PASSAGES", "RAGCACHE-ANSWER"
+Turn = tuple[str, str]  # a question that was asked before, and its answer
 
 
 @dataclass(frozen=True)
@@ -30,16 +28,7 @@ class Wording:
     after_chunk: str = "\n\n"
     before_question: str = "Question: "
     after_question: str = ""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What the chat template writes around the system prompt and around the user's text, and what ends an answer."""
-
-    before_system: str
-    after_system: str
-    after_user: str
-    after_answer: str = ""
+    no_passages: str = "(No excerpt was found.)\n\n"  # in the place of the chunks
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -63,10 +52,12 @@ class PromptTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str, wording: Wording | None = None):
         self._tokenizer = tokenizer
         self._wording = wording or Wording()
-        frame = _frame(tokenizer)
+        frame = read_frame(tokenizer)
         # The control tokens are read here, once. Whether they are is a state of the tokenizer that threads share, and
         # afterwards it never changes again.
         self._tail = self._control(frame.after_user)
+        self._to_answer, self._to_user = self._control(frame.to_answer), self._control(frame.to_user)
+        self._gap = frame.gap
         self.stop = self._stop(frame)  # ids that end an answer
         head = self._control(frame.before_system)
         middle = self._control(frame.after_system)
@@ -87,11 +78,23 @@ class PromptTemplate:
 
     def question(self, text: str) -> Text:
         """All that stands after the last chunk, up to where the answer starts."""
-        words = text.strip()
-        if not words:
-            raise PromptError("the question is empty: ask something")
-        asked = f"{self._wording.before_question}{words}{self._wording.after_question}"
-        return Text((*self._plain(asked), *self._tail))
+        return self.turns((), text)
+
+    def turns(self, history: Sequence[Turn], question: str, *, passages: bool = True) -> Text:
+        """The same with earlier turns, oldest first, as the model's own template writes them.
+
+        The chunks of this question stand in front of the *first* one: so System and chunks are the same start of a
+        prompt in every turn, and the cache serves them all. `passages` is False where there are no chunks.
+        """
+        earlier = [token for turn in history for token in self.turn(turn)]
+        empty = () if passages else self._plain(self._wording.no_passages)
+        return Text((*empty, *earlier, *self._asked(question), *self._tail))
+
+    def turn(self, turn: Turn) -> tuple[int, ...]:
+        """The ids of one earlier turn, which are the same wherever it stands."""
+        question, answer = turn
+        answered = self._plain(f"{self._gap}{answer.strip()}")
+        return (*self._asked(question), *self._to_answer, *answered, *self._to_user)
 
     def count(self, text: str) -> int:
         """Tokens of a bare text."""
@@ -107,6 +110,12 @@ class PromptTemplate:
         assert isinstance(decoded, str)
         return decoded
 
+    def _asked(self, question: str) -> tuple[int, ...]:
+        words = question.strip()
+        if not words:
+            raise PromptError("the question is empty: ask something")
+        return self._plain(f"{self._wording.before_question}{words}{self._wording.after_question}")
+
     def _plain(self, text: str) -> tuple[int, ...]:
         # `verbose` would warn of texts longer than the tokenizer thinks its model takes; documents are.
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False))
@@ -117,54 +126,3 @@ class PromptTemplate:
     def _stop(self, frame: Frame) -> frozenset[int]:
         ends = {self._tokenizer.eos_token_id, *self._control(frame.after_answer)[:1]}
         return frozenset(token for token in ends if token in self._tokenizer.all_special_ids)
-
-
-def _frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
-    if not tokenizer.chat_template:
-        return _plain_frame(tokenizer)
-    apart = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PASSAGES}]
-    together = [{"role": "user", "content": f"{SYSTEM}\n\n{PASSAGES}"}]  # for models that know no system role
-    for messages in (apart, together):
-        try:
-            cut = _cut(_render(tokenizer, messages), SYSTEM, PASSAGES)
-        except TemplateError:
-            continue
-        if cut is not None:
-            before_system, after_system, after_user = cut
-            return Frame(before_system, after_system, after_user, _after_answer(tokenizer, messages))
-    raise ModelError(
-        "the tokenizer's chat template does not write the system text and the user's text once each, in this order: "
-        "choose an instruction-tuned model with an ordinary template"
-    )
-
-
-def _plain_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
-    """For a base model: its prompts are plain text, behind the token that its texts begin with."""
-    first = tokenizer.encode("a")[:1]
-    begins = tokenizer.bos_token if first and first[0] == tokenizer.bos_token_id else None
-    return Frame(begins or "", "\n\n", "\nAnswer:")
-
-
-def _after_answer(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
-    try:
-        rendered = _render(tokenizer, [*messages, {"role": "assistant", "content": ANSWER}], more=False)
-    except TemplateError:
-        return ""
-    return rendered.rpartition(ANSWER)[2] if ANSWER in rendered else ""
-
-
-def _render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], more: bool = True) -> str:
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=more)
-    assert isinstance(rendered, str)
-    return rendered
-
-
-def _cut(rendered: str, *marks: str) -> list[str] | None:
-    """The pieces around the marks, or None unless each stands there once, in this order."""
-    pieces = []
-    for mark in marks:
-        if rendered.count(mark) != 1:
-            return None
-        piece, _, rendered = rendered.partition(mark)
-        pieces.append(piece)
-    return [*pieces, rendered]

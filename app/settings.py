@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     top_k: int = Field(default=5, ge=1)
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
     reranker: Name | None = None
+    condense: Literal["join", "model", "off"] = "join"
     max_tokens: int = Field(default=256, ge=1)
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3

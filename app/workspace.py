@@ -7,13 +7,13 @@ command which finds nothing to do ends at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from app.catalog import Catalog, Collection, open_catalog
+from app.catalog import Catalog, CatalogError, Collection, open_catalog
 from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retriever.reranker import Reranker
     from retriever.searcher import Searcher, SearchOptions
     from retriever.types import IntArray
-    from splitter.base import Limits, Splitter
+    from splitter.base import Splitter
 
 INDEXES, LOCKS = "index", "locks"
 
@@ -67,6 +67,13 @@ class Workspace:
         return load_embedder(self.settings)
 
     @cached_property
+    def boundaries(self) -> Embedder:
+        """What the splitters compare sentences by; searches never see its vectors."""
+        from app.ingestion.boundaries import boundary_embedder
+
+        return boundary_embedder(self.settings, self.embedder)
+
+    @cached_property
     def store(self) -> KVStore:
         from app.compose import load_store
 
@@ -93,27 +100,14 @@ class Workspace:
 
     def collection_or_new(self, name: str | None = None) -> Collection:
         """For an ingest: made where there is none, with the embedder and the splitter of the settings."""
-        wanted, settings = name or self.settings.collection, self.settings
-        found = self.catalog.collections.find(wanted)
-        if found is None:
-            return self.catalog.collections.create(
-                wanted,
-                embedder=settings.embedder,
-                embedder_fingerprint=self.embedder_fingerprint,
-                dimension=self.embedder.dimension,
-                splitter=settings.splitter,
-                splitter_settings={"max_tokens": settings.chunk_tokens, "min_tokens": settings.min_chunk_tokens},
-            )
+        wanted = name or self.settings.collection
+        found = self.catalog.collections.find(wanted) or self._create(wanted)
         self._check(found)
         return found
 
     def splitter(self, collection: Collection) -> Splitter:
-        """As the collection was made with, so that all its documents are cut alike."""
-        from splitter import make_splitter
-        from splitter.base import Limits
-
-        limits: Limits = Limits(**collection.splitter_settings)
-        return make_splitter(collection.splitter, self.template.tokens, self.embedder.embed, limits)
+        """As the collection was made with, so that all its documents are cut alike. Raises SplitterError."""
+        return self._splitter(collection.splitter, collection.splitter_settings)
 
     def searcher(self, collection: Collection) -> Searcher:
         """Its indexes, which follow the catalog by themselves."""
@@ -134,6 +128,31 @@ class Workspace:
     def lock_file(self, collection: Collection) -> Path:
         """One ingest at a time holds it; the number outlives a renaming and an embedding anew."""
         return self.settings.data_dir / LOCKS / f"ingest-{collection.id}.lock"
+
+    def _create(self, name: str) -> Collection:
+        settings = self.settings
+        limits = {"max_tokens": settings.chunk_tokens, "min_tokens": settings.min_chunk_tokens}
+        self._splitter(settings.splitter, limits)  # what cannot be cut should not be there
+        try:
+            return self.catalog.collections.create(
+                name,
+                embedder=settings.embedder,
+                embedder_fingerprint=self.embedder_fingerprint,
+                dimension=self.embedder.dimension,
+                splitter=settings.splitter,
+                splitter_settings=limits,
+            )
+        except CatalogError:
+            made = self.catalog.collections.find(name)  # by another process, just now
+            if made is None:
+                raise
+            return made
+
+    def _splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
+        from splitter import make_splitter
+        from splitter.base import Limits
+
+        return make_splitter(name, self.template.tokens, self.boundaries.embed, Limits(**limits))
 
     def _check(self, collection: Collection) -> None:
         self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)

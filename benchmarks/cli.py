@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 
 from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from benchmarks.chunking_cli import chunking
+from benchmarks.ingest_cli import ingest
+from benchmarks.retrieval_cli import retrieval
 
 app = typer.Typer(rich_markup_mode=None)
+app.command()(chunking)
+app.command()(ingest)
+app.command()(retrieval)
 
 Engine = Annotated[str | None, typer.Option(help="What runs the model: torch.")]
 Linkers = Annotated[str, typer.Option(help="With commas between them; settings as in query:first=8,ratio=0.1.")]

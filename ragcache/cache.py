@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,9 +13,9 @@ import torch
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.errors import PromptError, StoreError
+from ragcache.errors import PromptError
 from ragcache.generation import Generation
-from ragcache.kvgen import KVGen
+from ragcache.ingest import Ingest
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
 from ragcache.loader.sequential import Loaded, SequentialLoader, fetch
@@ -25,9 +23,7 @@ from ragcache.planning import Plan, plan_prompt
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, System, Variant
-
-logger = logging.getLogger(__name__)
+from ragcache.types import Segment, Variant
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Prefilled:
     report: Report
 
 
-class ChunkCache:
+class ChunkCache(Ingest):
     """One engine, one store, a default linker. Threads may share it; each prompt has its own buffer."""
 
     def __init__(
@@ -55,46 +51,11 @@ class ChunkCache:
         keep_missed: bool = True,
     ):
         """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
-        self.engine = engine
-        self.store = store
-        self.kvgen = KVGen(engine, context_chunks)
+        super().__init__(engine, store, context_chunks)
+        self.engine: TorchEngine = engine
         self.linker = make_linker(linker) if isinstance(linker, str) else linker
         self.loader = loader or SequentialLoader()
         self.keep_missed = keep_missed
-        self._system_lock = threading.Lock()
-
-    # -- ingest -----------------------------------------------------------------------------------------------------
-
-    def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
-        """Capture a document's chunks in order and store each variant; yields what was stored, one at a time.
-
-        Raises StoreError when the store is full or not writable; chunks yielded before are kept.
-        """
-        behind = self.system_variant(system)
-        for variant in self.kvgen.ingest(behind, chunks):
-            self.store.put(variant)
-            yield variant
-
-    def system_variant(self, system: System, report: Report | None = None) -> Variant:
-        """The System segment's KV, from the store or computed (and stored) now."""
-        key = self.kvgen.system_key(system)
-        with self._system_lock:  # several threads that start with a cold store compute it once
-            incidents = report.incidents if report else []
-            try:
-                fetched = self.store.get(key)
-            except StoreError as error:
-                logger.warning("cached System segment not used: %s", error)
-                incidents.append(f"cached System segment not used: {error}")
-                fetched = None
-            if fetched is not None:
-                if report:
-                    report.system_tier = fetched.tier
-                return fetched.variant
-            if report:
-                report.other_computed += len(system)
-            variant = self.kvgen.system(system)
-            self._keep(variant, incidents)
-            return variant
 
     # -- answer -----------------------------------------------------------------------------------------------------
 
@@ -198,14 +159,6 @@ class ChunkCache:
         variant = self.kvgen.capture(system, before, entry.planned.segment)
         self._keep(variant, report.incidents)
         return variant
-
-    def _keep(self, variant: Variant, incidents: list[str]) -> None:
-        """An answer does not fail because its KV cannot be kept."""
-        try:
-            self.store.put(variant)
-        except StoreError as error:
-            logger.warning("KV not stored: %s", error)
-            incidents.append(f"KV not stored: {error}")
 
 
 def _lacks_lead(prefilled: Prefilled) -> bool:

@@ -115,7 +115,6 @@ class DerivedIndex(ABC):
         self._distrusted = self._generations.exists()
         loaded = self._generations.load(self._identity, self._load)
         if loaded is None:
-            self._clear()  # what a read that failed has left
             return
         self._position, self._saved, self._distrusted = loaded, loaded, False
         if not self._agrees(source):

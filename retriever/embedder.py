@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 4096  # padding too: of a batch
 TOKENIZED_AT_ONCE = 2048  # texts; the ids of a large document need not all be in memory
+PROBE = ["What does the harbour master of the old town write down every evening?"]
+SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
 DOCUMENT, QUERY = "document", "query"  # names that models give to what they want in front of a text
 
 
@@ -30,6 +32,13 @@ class Embedder:
 
     @cached_property
     def _model(self) -> SentenceTransformer:
+        from retriever.packing import pack
+
+        model = self._read_model()
+        pack(model, lambda: model(dict(model.tokenizer(PROBE, return_tensors="pt").to(model.device)))[SENTENCE])
+        return model
+
+    def _read_model(self) -> SentenceTransformer:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as talk
 
@@ -98,7 +107,7 @@ class Embedder:
 
         model = self._model
         padded = model.tokenizer.pad(rows, return_tensors="pt").to(model.device)
-        vectors = model(dict(padded))["sentence_embedding"]  # [texts, dimension]
+        vectors = model(dict(padded))[SENTENCE]  # [texts, dimension]
         normal: Vectors = torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
         return normal
 

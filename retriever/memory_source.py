@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,7 @@ class MemorySource(Source):
                 self._chunks[self._high] = _Chunk(text, vector, one)
             return np.arange(first, self._high + 1, dtype=np.int64)
 
-    def retire(self, ids: Sequence[int] | IntArray) -> None:
+    def retire(self, ids: Iterable[int]) -> None:
         """What is retired already stays so."""
         with self._lock:
             for number in map(int, ids):

@@ -13,7 +13,7 @@ from retriever.errors import RetrieverError
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.source import Source
 from retriever.types import IntArray, Vectors
-from retriever.vectors import AUTO, check_name, choose, load_structure
+from retriever.vectors import AUTO, STRUCTURES, check_name, choose, load_structure
 from retriever.vectors.base import MISSING, Found, Structure, known
 from retriever.vectors.gpu import Copier, GpuCopy, gpu_copier
 
@@ -91,7 +91,10 @@ class VectorIndex(DerivedIndex):
         return load_structure("flat").build(np.empty(0, np.int64), np.empty((0, self.dimension), np.float32))
 
     def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None:
-        fresh = np.isin(ids, self._structure.ids, assume_unique=True, invert=True)
+        there = self._structure.ids
+        fresh = ids > (int(there[-1]) if len(there) else 0)
+        if not fresh.all():
+            fresh = np.isin(ids, there, assume_unique=True, invert=True)
         if fresh.any():
             new = np.ascontiguousarray(vectors[fresh], dtype=np.float32)
             self._structure.add(ids[fresh], new)
@@ -117,10 +120,12 @@ class VectorIndex(DerivedIndex):
         self._forget_copy()
 
     def _name_for(self, live: int) -> str:
+        """It grows at once, and shrinks when half as many would still do."""
         if not live:
             return "flat"
-        name = choose(self._wanted, live)
-        return self._structure.name if choose(self._wanted, live * SHRUNK) == self._structure.name else name
+        order = list(STRUCTURES)
+        least, most = (order.index(choose(self._wanted, count)) for count in (live, SHRUNK * live))
+        return order[min(max(order.index(self._structure.name), least), most)]
 
     def _agrees(self, source: Source) -> bool:
         """Whether the source's vector of the newest chunk is ours; a chunk that it has retired since tells nothing."""

@@ -6,7 +6,7 @@
 
     splitter = make_splitter("auto", FastTokens(tokenizer), embedder.embed, Limits(max_tokens=200))
     for piece in splitter.split(text, kind="markdown"):
-        text[piece.start : piece.end], piece.heading
+        text[piece.start : piece.end], piece.heading, piece.embedded(text)
 
 Names: auto, fixed, semantic, structure. Kinds: what the loader knows of the document, one of KINDS.
 """
@@ -27,6 +27,7 @@ Offsets = tuple[int, int]
 Vectors = npt.NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Vectors]  # texts -> vectors of length 1. [texts, dimension]
 KINDS = ("prose", "markdown", "html", "code", "table", "chat", "items")
+HEADING_SEPARATOR = " > "
 # The most tokens that one character counts, in byte-level tokenizers; a piece must be able to hold any character.
 LEAST_MAX = 8
 
@@ -48,21 +49,20 @@ class Limits:
     """How many tokens a piece may have, both ends included."""
 
     min_tokens: int = 32
-    max_tokens: int = 200
-    overlap: int = 0  # tokens that a window of `fixed` shares with the one before it
+    max_tokens: int = 256
+    overlap: int = 0  # tokens that a piece may share with the one before it
 
     def __post_init__(self) -> None:
         if self.max_tokens < LEAST_MAX:
-            raise SplitterError(
-                f"max_tokens={self.max_tokens}: allow at least {LEAST_MAX}, one character may need them"
-            )
-        if not 1 <= self.min_tokens <= (self.max_tokens - self.overlap) // 2:
-            raise SplitterError(
-                f"min_tokens={self.min_tokens}: choose from 1 to {self.max_tokens // 2}, half of max_tokens, "
-                "so that every text can be split within both"
-            )
+            raise SplitterError(f"max_tokens={self.max_tokens}: choose {LEAST_MAX} or more, a character may count them")
         if not 0 <= self.overlap <= self.max_tokens // 2:
             raise SplitterError(f"overlap={self.overlap}: choose from 0 to {self.max_tokens // 2}, half of max_tokens")
+        highest = (self.max_tokens - self.overlap) // 2
+        if not 1 <= self.min_tokens <= highest:
+            raise SplitterError(
+                f"min_tokens={self.min_tokens}: choose from 1 to {highest}, half of max_tokens without the overlap, "
+                "so that every text can be split within both"
+            )
 
 
 @dataclass(frozen=True, order=True)
@@ -72,6 +72,12 @@ class Piece:
     start: int
     end: int
     heading: tuple[str, ...] = ()  # of the section that it starts in, outermost first
+
+    def embedded(self, text: str) -> str:
+        """What to embed of it: below its headings a piece is found more often than alone."""
+        return "\n".join(
+            [*([HEADING_SEPARATOR.join(self.heading)] if self.heading else []), text[self.start : self.end]]
+        )
 
 
 class Splitter(ABC):

@@ -21,9 +21,10 @@ Floats = npt.NDArray[np.float64]
 GAINS = (0.0, 0.25, 0.25, 0.5)
 assert len(GAINS) == len(Border)
 # Of the maximum: long enough to answer a question, short enough to be about one thing.
-TARGET = 0.72
+TARGET = 0.625
 FORBIDDEN = 1e6  # a run below the minimum is worth less than any other
-DEAREST = 64.0
+# The lowest and the highest price of a run, with vectors and without.
+COHERENT_PRICES, EVEN_PRICES = (0.0, 64.0), (-1.0, 1.0)
 ROUNDS = 12  # halvings of the price
 
 
@@ -47,24 +48,25 @@ def group(units: Units, aim: Aim, vectors: Vectors | None) -> list[Offsets]:
     """Ascending runs of units: [first, last). Without vectors, runs of even length that start where the author did."""
     if not len(units):
         return []
-    total = np.concatenate([[0], np.cumsum(units.tokens)])
-    # Where the longest run that ends before each unit starts; one unit is always allowed, whatever it counts.
-    reach = np.minimum(np.searchsorted(total, total[1:] - aim.most), np.arange(len(units)))
-    gains = np.asarray(GAINS)[units.borders]
+    # Where the longest run that ends with each unit starts; one unit is always allowed, whatever it counts.
+    reach = np.minimum(np.searchsorted(units.first_tokens, units.last_tokens - aim.most), np.arange(len(units)))
+    wanted = max(1.0, int(units.last_tokens[-1] - units.first_tokens[0]) / aim.target)
     if vectors is None:
-        return _cheapest(_even(total, reach, aim, gains), reach, 0.0)
-    return _priced(_coherent(units, vectors, total, reach, aim, gains), reach, max(1.0, total[-1] / aim.target))
+        return _priced(_even(units, reach, aim), reach, wanted, EVEN_PRICES)
+    return _priced(_coherent(units, vectors, reach, aim), reach, wanted, COHERENT_PRICES)
 
 
-def _even(total: Ints, reach: Ints, aim: Aim, gains: Floats) -> list[Floats]:
+def _even(units: Units, reach: Ints, aim: Aim) -> list[Floats]:
+    gains = np.asarray(GAINS)[units.borders]
     worths = []
     for last, first in enumerate(reach, start=1):
-        tokens = total[last] - total[first:last]
+        tokens = units.last_tokens[last - 1] - units.first_tokens[first:last]
         worths.append(gains[first:last] - (tokens / aim.target - 1) ** 2 / 2 - _shortage(tokens, aim))
     return worths
 
 
-def _coherent(units: Units, vectors: Vectors, total: Ints, reach: Ints, aim: Aim, gains: Floats) -> list[Floats]:
+def _coherent(units: Units, vectors: Vectors, reach: Ints, aim: Aim) -> list[Floats]:
+    gains = np.asarray(GAINS)[units.borders]
     weights = np.sqrt(np.maximum(units.tokens, 1))
     weights /= weights.mean()
     # Double precision: a sum over a stretch is a difference of two sums from the start. [units + 1, dimension]
@@ -73,8 +75,8 @@ def _coherent(units: Units, vectors: Vectors, total: Ints, reach: Ints, aim: Aim
     worths = []
     for last, first in enumerate(reach, start=1):
         run = sums[last] - sums[first:last]
-        worth = np.sqrt(np.einsum("ud,ud->u", run, run))
-        worths.append(worth + gains[first:last] - _shortage(total[last] - total[first:last], aim))
+        tokens = units.last_tokens[last - 1] - units.first_tokens[first:last]
+        worths.append(np.sqrt(np.einsum("ud,ud->u", run, run)) + gains[first:last] - _shortage(tokens, aim))
     return worths
 
 
@@ -83,9 +85,9 @@ def _shortage(tokens: Ints, aim: Aim) -> Floats:
     return shortage
 
 
-def _priced(worths: list[Floats], reach: Ints, wanted: float) -> list[Offsets]:
+def _priced(worths: list[Floats], reach: Ints, wanted: float, prices: tuple[float, float]) -> list[Offsets]:
     """The cheapest runs at the price at which there are nearest to `wanted` of them."""
-    low, high = 0.0, DEAREST
+    low, high = prices
     best: list[Offsets] | None = None
     for _ in range(ROUNDS):
         price = (low + high) / 2

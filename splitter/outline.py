@@ -50,6 +50,7 @@ EXAMPLE = re.compile(
     re.MULTILINE,
 )
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
+WORD = re.compile(r"\S")
 TITLE = 200  # characters that are kept of a heading
 
 
@@ -130,7 +131,9 @@ def _clean(title: str) -> str:
 
 
 def _prose(text: str, start: int, end: int) -> Iterator[Region]:
-    """Examples where a label opens at least two of them; else all of it as it is."""
+    """Examples where a label opens at least two of them; else all of it as it is. Nothing where it is blank."""
+    if not WORD.search(text, start, end):
+        return
     first = EXAMPLE.search(text, start, end)
     opened = [found for found in EXAMPLE.finditer(text, start, end) if first and found["label"] == first["label"]]
     if len(opened) < 2:

@@ -43,11 +43,11 @@ class Ruler:
     def before(self, end: int, tokens: int) -> int:
         """The character from which so many tokens lead up to `end`; 0 where there are not as many."""
         place = bisect_left(self.starts, end) - tokens
-        return int(self.starts[place]) if place > 0 else 0
+        return int(self.starts[place]) if 0 <= place < len(self.starts) else 0
 
-    def measure(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """`between` for many spans at once. [spans]"""
-        found: npt.NDArray[np.int64] = np.searchsorted(self.starts, ends) - np.searchsorted(self.starts, starts)
+    def rank(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many tokens start before each place. [places]"""
+        found: npt.NDArray[np.int64] = np.searchsorted(self.starts, places)
         return found
 
     def count(self, start: int, end: int) -> int:

@@ -32,8 +32,7 @@ class StructureSplitter(Splitter):
         ruler = Ruler(text, self._tokens)
         marked = marked_units(ruler, regions, Aim.of(self._limits).most)
         spans = fit(ruler, spans_of_runs(ruler, marked, self._limits, self._embed), self._limits)
-        starts = [start for start, _ in spans]
-        headings = _headings_at(regions, starts)
+        headings = _headings_at(regions, [start for start, _ in spans])
         grown = overlapped(ruler, spans, self._limits)
         return [Piece(start, end, heading) for (start, end), heading in zip(grown, headings, strict=True)]
 
@@ -56,7 +55,7 @@ def marked_units(ruler: Ruler, regions: Iterable[Region], most: int) -> Iterator
     heading: Marked | None = None
     for region in regions:
         if region.form == "heading":
-            heading = heading or (region.start, region.end, Border.SECTION)
+            heading = (heading[0] if heading else region.start, region.end, Border.SECTION)
             continue
         before = region.border
         for start, end, border in _units(ruler, region, most):

@@ -25,9 +25,8 @@ class FastTokens:
         return len(self._tokenizer.encode(_sound(text), **_PLAIN))
 
     def offsets(self, text: str) -> Sequence[Offsets]:
-        found: Sequence[Offsets] = self._tokenizer(_sound(text), return_offsets_mapping=True, **_PLAIN)[
-            "offset_mapping"
-        ]
+        encoded = self._tokenizer(_sound(text), return_offsets_mapping=True, **_PLAIN)
+        found: Sequence[Offsets] = encoded["offset_mapping"]
         return found
 
 

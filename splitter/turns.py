@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -20,8 +21,8 @@ LABEL = re.compile(
 # Any short name, where the document is known to be a conversation.
 NAME = re.compile(r"^[ \t]*(?:\[[^\[\]\n]{1,30}\][ \t]*)?(?P<name>[^\W\d_][\w .'’-]{0,30}):(?=\s)", re.MULTILINE)
 # {"role": "user", "content": "…"} in JSON or as Python prints it, in either order.
-MESSAGE = re.compile(r"""\[?\s*\{\s*["'](?:role|content)["']\s*:""")
-ROLE = re.compile(rf"""["']role["']\s*:\s*["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)
+MESSAGE = re.compile(r"""\[?\s{0,4}\{\s{0,4}["'](?:role|content)["']\s{0,4}:""")
+ROLE = re.compile(rf"""["']role["']\s{{0,4}}:\s{{0,4}}["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)
 SNIFFED = 4  # turns that make a conversation of a document that nobody said was one
 
 
@@ -33,21 +34,21 @@ def turn_regions(text: str, sure: bool) -> list[Region]:
     regions = _messages(text)
     if len(regions) < 2:
         regions = _labelled(text, sure)
-    if len(regions) < (2 if sure else SNIFFED):
-        return []
+        if len(regions) < (2 if sure else SNIFFED):
+            return []
     before = [Region(0, regions[0].start, "prose")] if regions[0].start else []
     return before + regions
 
 
 def _messages(text: str) -> list[Region]:
-    regions = []
+    """Nothing where hardly any message says whose it is; one that was cut off in the middle does not."""
+    regions, silent = [], 0
     for found, end in _with_ends(list(MESSAGE.finditer(text)), len(text)):
         role = ROLE.search(text, found.start(), end)
-        if role is None:
-            return []
+        silent += role is None
         border = Border.SECTION if "[" in found[0] else _border(role)
         regions.append(Region(found.start(), end, "turn", border))
-    return regions
+    return regions if 2 * silent < len(regions) else []
 
 
 def _labelled(text: str, sure: bool) -> list[Region]:
@@ -57,14 +58,14 @@ def _labelled(text: str, sure: bool) -> list[Region]:
     if not sure:
         return []
     names = list(NAME.finditer(text))
-    spoken = [match["name"] for match in names]
-    # Who speaks once may be a line with a colon.
-    names = [match for match in names if spoken.count(match["name"]) > 1] if len(names) < 1000 else names
+    spoken = Counter(match["name"] for match in names)
+    # A name that speaks once may be a line with a colon in it.
+    names = [match for match in names if spoken[match["name"]] > 1]
     return [Region(match.start(), end, "turn") for match, end in _with_ends(names, len(text))]
 
 
-def _border(match: re.Match[str]) -> Border:
-    return Border.PARAGRAPH if match["ask"] else Border.SENTENCE
+def _border(match: re.Match[str] | None) -> Border:
+    return Border.PARAGRAPH if match and match["ask"] else Border.SENTENCE
 
 
 def _with_ends(found: list[re.Match[str]], end: int) -> Iterator[tuple[re.Match[str], int]]:

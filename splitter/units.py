@@ -36,27 +36,35 @@ BLANK_LINE = re.compile(r"\n[^\S\n]*\n|\f")
 GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*\n[^\S\n]*\n|\f")
 BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
 FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
+OPENING = re.compile(r"[\W_]*(?:\d{1,4}|[^\W\d_]{0,2})[\W_]*")
 # Lines of such a length that end in no stop were broken by a program, not by the author.
 WRAPPED = range(40, 121)
 
 
 @dataclass(frozen=True)
 class Units:
-    """Ascending spans with what stands before each and how many tokens each counts. All arrays [units]"""
+    """Ascending spans, what stands before each, and how many tokens of the text go before its ends. All [units]"""
 
     starts: Ints
     ends: Ints
     borders: Ints
-    tokens: Ints
+    first_tokens: Ints
+    last_tokens: Ints
 
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def tokens(self) -> Ints:
+        """Of each unit; what stands between units counts for the runs that hold it."""
+        counts: Ints = self.last_tokens - self.first_tokens
+        return counts
+
     @classmethod
     def of(cls, ruler: Ruler, marked: Iterable[Marked]) -> Units:
         table = np.asarray([(start, end, int(before)) for start, end, before in marked], dtype=np.int64).reshape(-1, 3)
-        starts, ends = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
-        return cls(starts, ends, np.ascontiguousarray(table[:, 2]), ruler.measure(starts, ends))
+        starts, ends, borders = np.ascontiguousarray(table.T)
+        return cls(starts, ends, borders, ruler.rank(starts), ruler.rank(ends))
 
 
 def check_granularity(name: str) -> Border:
@@ -137,7 +145,7 @@ def _joined(text: str, marked: Iterable[Marked]) -> Iterator[Marked]:
     for start, end, before in marked:
         if held is None:
             held = (start, end, before)
-        elif _is_opening(text, *held[:2]) or (before <= Border.LINE and not any(map(str.isalnum, text[start:end]))):
+        elif _is_opening(text, held, before) or _is_closing(text, start, end, before):
             held = (held[0], end, held[2])
         else:
             yield held
@@ -146,6 +154,11 @@ def _joined(text: str, marked: Iterable[Marked]) -> Iterator[Marked]:
         yield held
 
 
-def _is_opening(text: str, start: int, end: int) -> bool:
-    """Too little to say anything: a bullet, a number, an opening bracket."""
-    return end - start < 12 and sum(map(str.isalpha, text[start:end])) < 3
+def _is_opening(text: str, held: Marked, after: Border) -> bool:
+    """Too little to say anything, with something behind it: a bullet, a number, an opening bracket."""
+    start, end, _ = held
+    return after < Border.SECTION and end - start < 12 and OPENING.fullmatch(text, start, end) is not None
+
+
+def _is_closing(text: str, start: int, end: int, before: Border) -> bool:
+    return before <= Border.LINE and not any(map(str.isalnum, text[start:end]))

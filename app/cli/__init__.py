@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
+from app.cli.ask import ask
 from app.cli.bench import bench
+from app.cli.cache import cache
+from app.cli.chat import chat
 from app.cli.db import db
 from app.cli.demo import demo
 from app.cli.doctor import doctor
+from app.cli.ingest import ingest
+from app.cli.ls import ls
+from app.cli.reindex import reindex
+from app.cli.rm import rm
+from app.cli.show import show
 from ragcache.errors import RagcacheError
 from retriever.errors import RetrieverError
 from splitter.errors import SplitterError
@@ -20,7 +28,15 @@ cli = typer.Typer(
 )
 cli.command()(doctor)
 cli.command()(demo)
+cli.command()(ingest)
+cli.command()(ask)
+cli.command()(chat)
+cli.command()(ls)
+cli.command()(show)
+cli.command()(rm)
+cli.command()(reindex)
 cli.add_typer(bench, name="bench")
+cli.add_typer(cache, name="cache")
 cli.add_typer(db, name="db")
 
 

@@ -18,10 +18,11 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
-from llama_index.core.vector_stores.utils import build_metadata_filter_fn, metadata_dict_to_node, node_to_metadata_dict
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from retriever.errors import RetrieverError
 from retriever.keyword_index import KeywordIndex
+from retriever.llama.filters import allows
 from retriever.memory_source import MemorySource
 from retriever.searcher import HYBRID, KEYWORD, VECTOR, Searcher, SearchOptions
 from retriever.types import IntArray, Vectors
@@ -168,18 +169,19 @@ class FaissBm25VectorStore(BasePydanticVectorStore):
         self._source.retire(numbers)
 
     def _matching(self, query: VectorStoreQuery) -> list[int] | None:
-        """Ids of the nodes that a query allows, ascending; None when it allows all."""
-        if query.node_ids is None and query.doc_ids is None and query.filters is None:
+        """Ids of the nodes that a query allows, ascending; None when it allows all.
+
+        Empty lists allow all, since llama-index gives them where nobody has asked for a restriction.
+        """
+        if not query.node_ids and not query.doc_ids and query.filters is None:
             return None
-        fits = build_metadata_filter_fn(lambda name: self._nodes[self._ids[name]].metadata, query.filters)
-        documents = None if query.doc_ids is None else set(query.doc_ids)
-        names = None if query.node_ids is None else set(query.node_ids)
+        documents, names = set(query.doc_ids or ()), set(query.node_ids or ())
         return [
             number
             for number, node in self._nodes.items()
-            if (names is None or node.node_id in names)
-            and (documents is None or node.ref_doc_id in documents)
-            and fits(node.node_id)
+            if (not names or node.node_id in names)
+            and (not documents or node.ref_doc_id in documents)
+            and (query.filters is None or allows(query.filters, node.metadata))
         ]
 
 

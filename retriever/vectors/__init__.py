@@ -21,6 +21,7 @@ def _structure(module: str, structure: str) -> type[Structure]:
     return found
 
 
+# From those for few to those for many.
 STRUCTURES: Mapping[str, Callable[[], type[Structure]]] = {
     "flat": partial(_structure, "flat", "Flat"),
     "hnsw": partial(_structure, "hnsw", "Hnsw"),

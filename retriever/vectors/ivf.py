@@ -17,8 +17,8 @@ LISTS_PER_ROOT = 4  # lists for each of the square root of the vectors
 LEAST_PER_LIST = 8  # vectors, where they are few
 TRAINING_PER_LIST = 48
 TRAINING_ROUNDS = 8
-LEAST_PART = 16  # one of so many lists is read at least
-LEAST_VECTORS = 32768  # and lists of so many vectors: that takes about a millisecond
+LEAST_PART = 32  # one of so many lists is read at least
+LEAST_VECTORS = 32768  # and lists of so many vectors: that takes a millisecond or two
 GROWTH = 4  # built anew when it holds so many times the vectors it was trained for
 SEED = 1234
 

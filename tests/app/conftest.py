@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from app import RagPipeline, Settings
 from app.prompt import PromptTemplate, load_tokenizer
+from tests.app.library import fill
 from tests.tiny_folder import write_tiny_folder
 
 
@@ -16,3 +19,23 @@ def tiny_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture(scope="session")
 def template(smollm2: Path) -> PromptTemplate:
     return PromptTemplate(load_tokenizer(smollm2), "Answer from the passages.")
+
+
+@pytest.fixture(scope="session")
+def library(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of a collection that holds all samples with their KV, by the small random model."""
+    folder = tmp_path_factory.mktemp("library")
+    settings = Settings(
+        model=str(tiny_folder), data_dir=folder / "data", cache_dir=folder / "cache", linker="query", max_tokens=12
+    )
+    with RagPipeline(settings) as pipeline:
+        fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
+    return settings
+
+
+@pytest.fixture(scope="session")
+def pipeline(library: Settings) -> Iterator[RagPipeline]:
+    """Shared, so a test leaves the collection as it is; conversations do no harm."""
+    with RagPipeline(library) as pipeline:
+        yield pipeline
+        pipeline.workspace.catalog.check_integrity()

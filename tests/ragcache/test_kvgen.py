@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ragcache import kvgen
+from ragcache.engine.torch import capture
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import KVGen
 from ragcache.scoring import reference
@@ -138,7 +139,7 @@ def test_profiles_of_exact_chunks_are_of_transformers_own_attention(every_tiny: 
 @pytest.mark.parametrize("rows", [1, 4, 7])
 def test_blocks_of_rows_give_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     whole = captured(tiny, 2)
-    monkeypatch.setattr(kvgen, "ROWS", rows)
+    monkeypatch.setattr(capture, "ROWS", rows)
     for one, other in zip(whole, captured(tiny, 2), strict=True):
         assert_close(one.k, other.k, 1e-5)
         assert_close(one.v, other.v, 1e-5)

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import transformers
 
+from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
 from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.capture import CaptureTap
 from ragcache.engine.torch.decoder import Decoder, Tap
 from ragcache.engine.torch.loading import build_decoder, load_pretrained
 from ragcache.errors import PromptError
-from ragcache.types import Variant
+from ragcache.types import Segment, Variant, VariantKey
 
 PREFILL_ROWS = 512  # rows per forward: bounds activations and masks, large enough for full matmul speed
 
 
-@dataclass(frozen=True)
-class EngineSpec:
-    """What others need to know of an engine."""
-
-    fingerprint: str
-    layers: int
-    kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-    device: torch.device
-    max_tokens: int
-    vocabulary: int
-    eos: frozenset[int]
-
-    @property
-    def token_bytes(self) -> int:
-        """KV of one token."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
-
-
-class TorchEngine:
+class TorchEngine(Engine):
     """Stateless but for its weights: safe to share between threads, each with its own buffer."""
 
     name = "torch"
@@ -70,14 +51,19 @@ class TorchEngine:
         """A model in memory, such as a small random one."""
         return cls(model.eval(), digest_tensors(model.state_dict().items()))
 
-    def check_tokens(self, ids: Sequence[int]) -> None:
-        """Raises PromptError for what is no token of this model."""
-        for token in (min(ids), max(ids)):
-            if not 0 <= token < self.spec.vocabulary:
-                raise PromptError(
-                    f"token {token} is not in the model's vocabulary of {self.spec.vocabulary}: use the model's own "
-                    "tokenizer"
-                )
+    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+        self.check_tokens(segment.ids)
+        lengths = [len(variant) for variant in before]
+        start = sum(lengths)
+        buffer = self.buffer(start + len(segment))
+        place = 0
+        for variant in before:
+            self.place(buffer, variant, place)
+            place += len(variant)
+        positions = range(start, start + len(segment))
+        tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
+        self.compute(segment.ids, positions, buffer, tap=tap)
+        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build())
 
     def buffer(self, capacity: int) -> KVBuffer:
         """Raises PromptError when the model's context is shorter."""

@@ -1,0 +1,47 @@
+"""The documents of a collection with their numbers, for people to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from app.catalog.engine import Database
+from app.catalog.models import ChunkRow, DocumentRow
+from app.catalog.records import Collection, Document, State
+
+_COLUMNS = [getattr(DocumentRow, name) for name in Document.__dataclass_fields__]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A document, with how much it is."""
+
+    document: Document
+    chunks: int
+    tokens: int
+    pages: int  # 0 where the format has none
+
+
+def list_documents(database: Database, collection: Collection, state: State | None = None) -> list[Listed]:
+    """All, by source. The texts are not read."""
+    counts = (
+        select(ChunkRow.document_id, func.count(), func.sum(ChunkRow.tokens))
+        .where(ChunkRow.collection_id == collection.id)
+        .group_by(ChunkRow.document_id)
+    )
+    query = select(*_COLUMNS, DocumentRow.pages).where(DocumentRow.collection_id == collection.id)
+    if state is not None:
+        query = query.where(DocumentRow.state == state)
+    with database.reading() as connection:
+        sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
+        return [
+            Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
+            for *values, pages in connection.execute(query.order_by(DocumentRow.source))
+        ]
+
+
+def token_hashes(database: Database, collection: Collection) -> set[str]:
+    """Of all chunks of a collection."""
+    with database.reading() as connection:
+        return set(connection.scalars(select(ChunkRow.token_hash).where(ChunkRow.collection_id == collection.id)))

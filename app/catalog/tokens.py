@@ -1,0 +1,23 @@
+"""The token counts and hashes of stored chunks, when another tokenizer reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, update
+
+from app.catalog.changes import lock
+from app.catalog.engine import Database
+from app.catalog.models import ChunkRow
+from app.catalog.records import Collection
+
+
+def retokenize(database: Database, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
+    """(chunk id, tokens, token hash) of chunks of one collection: one transaction."""
+    rows = [{"chunk": one, "count": tokens, "hash": token_hash} for one, tokens, token_hash in chunks]
+    if not rows:
+        return
+    change = update(ChunkRow).where(ChunkRow.id == bindparam("chunk"))
+    with database.writing() as connection:
+        lock(connection, collection.id)
+        connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)

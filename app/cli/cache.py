@@ -1,0 +1,207 @@
+"""`ragcache cache …`: the KV cache."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.catalog_flags import DataDir, Json, Name
+from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.printing import count, plain, print_json, size, table
+
+if TYPE_CHECKING:
+    from app.maintenance.census import Census, Share, Tally
+    from app.maintenance.pruning import Pruned
+    from app.maintenance.warming import Progress
+    from ragcache.store.base import TierStats
+
+cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@cache.callback()
+def kv() -> None:
+    """See, check, fill and clear the KV cache."""
+
+
+@cache.command()
+def stats(
+    as_json: Json = False,
+    model: Model = None,
+    dtype: Dtype = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Tell what is cached, for whom, and what for nobody."""
+    settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
+    from app.maintenance.census import shares, take_census
+    from app.workspace import Workspace
+
+    with Workspace(settings) as workspace:
+        census = take_census(workspace)
+        of_collections, tiers = shares(workspace, census), workspace.store.stats()
+    if as_json:
+        print_json(_stats_as_json(census, of_collections, list(tiers)))
+    else:
+        _tell_stats(census, of_collections, list(tiers))
+
+
+@cache.command()
+def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir = None) -> None:
+    """Read every byte and put aside what is bad; exit code 1 when something is."""
+    settings = configure(data_dir=data_dir, cache_dir=cache_dir)
+    from app.maintenance.checking import verify as check
+    from app.workspace import Workspace
+
+    with Workspace(settings) as workspace:
+        found = check(workspace)
+    if as_json:
+        told = {"entries": found.entries, "bytes": found.nbytes, "flaws": [vars(flaw) for flaw in found.flaws]}
+        print_json(told)
+    else:
+        for flaw in found.flaws:
+            print(f"✗ {plain(flaw.where)}: {plain(flaw.reason)}")
+        print(f"{count(found.entries, 'entry', 'entries')} read ({size(found.nbytes)}), {len(found.flaws):,} bad")
+    if found.flaws:
+        raise typer.Exit(1)
+
+
+@cache.command()
+def warm(
+    collection: Name = None,
+    as_json: Json = False,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Compute the KV that chunks of a collection lack; a run that was stopped goes on where it was."""
+    settings = configure(
+        collection=collection, model=model, device=device, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir
+    )
+    from tqdm import tqdm
+
+    from app.maintenance.warming import Progress
+    from app.maintenance.warming import warm as warming
+    from app.workspace import Workspace
+
+    done = Progress()
+    with Workspace(settings) as workspace:
+        chosen = workspace.catalog.collections.get(settings.collection)
+        chunks = workspace.catalog.collections.totals(chosen).chunks
+        with tqdm(total=chunks, unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
+            for done in warming(workspace, chosen):
+                bar.update(done.chunks - bar.n)
+    _tell_warm(done, chosen.name, as_json)
+    if done.failed:
+        raise typer.Exit(1)
+
+
+@cache.command()
+def prune(
+    all_engines: Annotated[
+        bool, typer.Option("--all-engines", help="Also KV of other models and system prompts.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,
+    as_json: Json = False,
+    model: Model = None,
+    dtype: Dtype = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
+    settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
+    from app.maintenance.pruning import prune as pruning
+    from app.workspace import Workspace
+
+    age = timedelta(days=quarantine_days)
+    with Workspace(settings) as workspace:
+        pruned = pruning(workspace, others=all_engines, dry=dry_run, quarantine_age=age)
+    _tell_prune(pruned, as_json)
+
+
+def _stats_as_json(census: Census, of_collections: list[Share], tiers: list[TierStats]) -> dict[str, Any]:
+    return {
+        "tiers": [
+            {"tier": one.tier, "entries": one.entries, "bytes": one.nbytes, "budget": one.budget} for one in tiers
+        ],
+        "collections": [
+            {"name": one.collection.name, "chunks": one.chunks, "cached": one.cached} | _tally(one.kv)
+            for one in of_collections
+        ],
+        "kinds": {name: _tally(tally) for name, tally in _kinds(census).items()},
+    }
+
+
+def _kinds(census: Census) -> dict[str, Tally]:
+    from app.maintenance.census import Tally
+
+    groups = {
+        "referenced": census.live,
+        "unreferenced": census.dead,
+        "other_engines": census.other,
+        "unreadable": census.unreadable,
+    }
+    return {name: Tally.of(items) for name, items in groups.items()}
+
+
+def _tally(tally: Tally) -> dict[str, int]:
+    return {"entries": tally.entries, "bytes": tally.nbytes}
+
+
+def _tell_stats(census: Census, of_collections: list[Share], tiers: list[TierStats]) -> None:
+    rows = [
+        (one.tier, f"{one.entries:,}", size(one.nbytes), "no limit" if one.budget is None else size(one.budget))
+        for one in tiers
+    ]
+    print(table(("tier", "entries", "size", "budget"), rows, right=("entries", "size", "budget")))
+    shown = [
+        (one.collection.name, f"{one.chunks:,}", f"{one.cached:,}", f"{one.kv.entries:,}", size(one.kv.nbytes))
+        for one in of_collections
+    ]
+    if shown:
+        titles = ("collection", "chunks", "cached", "entries", "size")
+        print(f"\n{table(titles, shown, right=titles[1:])}")
+    kinds = [
+        (name.replace("_", " "), f"{tally.entries:,}", size(tally.nbytes)) for name, tally in _kinds(census).items()
+    ]
+    print(f"\n{table(('files', 'entries', 'size'), kinds, right=('entries', 'size'))}")
+
+
+def _tell_warm(done: Progress, name: str, as_json: bool) -> None:
+    if as_json:
+        failed = [{"source": source, "reason": reason} for source, reason in done.failed]
+        told = {"collection": name, "documents": done.documents, "chunks": done.chunks, "computed": done.computed}
+        print_json(told | {"tokens": done.tokens, "bytes": done.nbytes, "failed": failed})
+        return
+    for source, reason in done.failed:
+        print(f"✗ {plain(source)}: {plain(reason)}")
+    print(
+        f"{plain(name)}: {count(done.computed, 'KV variant')} computed ({count(done.tokens, 'token')}, "
+        f"{size(done.nbytes)}) for {count(done.chunks, 'chunk')} of {count(done.documents, 'document')}"
+    )
+
+
+def _tell_prune(pruned: Pruned, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "dry_run": pruned.dry,
+                "unreferenced": _tally(pruned.unreferenced),
+                "other_engines": _tally(pruned.other),
+                "temporaries": pruned.temporaries,
+                "quarantined": pruned.quarantined,
+            }
+        )
+        return
+    rows = [
+        ("unreferenced KV", f"{pruned.unreferenced.entries:,}", size(pruned.unreferenced.nbytes)),
+        ("KV of other engines", f"{pruned.other.entries:,}", size(pruned.other.nbytes)),
+        ("temporary files", f"{pruned.temporaries:,}", ""),
+        ("quarantined files", f"{pruned.quarantined:,}", ""),
+    ]
+    print(table(("would be deleted" if pruned.dry else "deleted", "files", "size"), rows, right=("files", "size")))

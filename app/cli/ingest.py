@@ -1,0 +1,125 @@
+"""`ragcache ingest`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.catalog_flags import DataDir, Json, Name
+from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.printing import count, plain, print_json, size
+from ragcache.errors import RagcacheError
+from retriever.errors import RetrieverError
+from splitter.errors import SplitterError
+
+if TYPE_CHECKING:
+    from app.ingestion import IngestOptions, IngestResult, Progress
+    from app.settings import Settings
+    from app.workspace import Workspace
+
+
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
+    collection: Name = None,
+    splitter: Annotated[str | None, typer.Option(help="auto, fixed, semantic or structure.")] = None,
+    glob: Annotated[
+        list[str] | None, typer.Option(help="In folders, only files like '*.md' or 'docs/**/*.pdf'.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that read files.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read files and tell what would be done.")] = False,
+    no_kv: Annotated[bool, typer.Option("--no-kv", help="Leave the KV to `ragcache cache warm`.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Delete documents below PATHS whose files are gone.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Read files again that failed before.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="For another ingest into the same collection.")] = False,
+    as_json: Json = False,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Read files into a collection; unchanged ones are skipped, changed ones replaced. Run it again at any time.
+
+    Exit code 1 when a file could not be read; the others are in then.
+    """
+    settings = configure(
+        collection=collection, splitter=splitter, model=model, device=device, dtype=dtype, data_dir=data_dir,
+        cache_dir=cache_dir,
+    )  # fmt: skip
+    from app.ingestion import IngestOptions
+    from app.workspace import Workspace
+
+    options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, prune, retry_failed, dry_run, wait)
+    with Workspace(_without_ram(settings)) as workspace:
+        _run(workspace, paths, options, as_json)
+
+
+def _run(workspace: Workspace, paths: list[Path], options: IngestOptions, as_json: bool) -> None:
+    from app.ingestion import Ingest, IngestError
+
+    if not any(path.exists() or path.is_symlink() for path in paths):
+        raise IngestError(f"there is nothing at {', '.join(plain(str(path)) for path in paths)}: check the spelling")
+    name = workspace.settings.collection
+    find = workspace.catalog.collections.find if options.dry_run else workspace.collection_or_new
+    collection = find(name)
+    with _bar() as report:
+        run = Ingest(workspace, collection, options, report, lambda text: print(text, file=sys.stderr))
+        try:
+            run.run(paths)
+        except KeyboardInterrupt:
+            _tell(run.result, as_json, "interrupted: ")
+            raise
+        except (RagcacheError, RetrieverError, SplitterError):
+            if run.result.added or run.result.replaced:
+                _tell(run.result, as_json, "stopped: ")
+            raise
+    _tell(run.result, as_json)
+    if run.result.failed:
+        raise typer.Exit(1)
+
+
+def _without_ram(settings: Settings) -> Settings:
+    """What is captured is read once more at most, by the chunks behind it; the disk does for that."""
+    return settings.model_copy(update={"ram_bytes": 0}) if settings.disk_bytes else settings
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None] | None]:
+    """On a terminal, by bytes: files differ too much for their number to tell the time that is left."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr, delay=0.5, leave=False) as bar:
+
+        def report(progress: Progress) -> None:
+            bar.total = progress.of_nbytes
+            failed = f", {progress.failed} failed" if progress.failed else ""
+            bar.set_postfix_str(f"{progress.files:,} of {count(progress.of_files, 'file')}{failed}", refresh=False)
+            bar.update(progress.nbytes - bar.n)
+
+        yield report
+
+
+def _tell(result: IngestResult, as_json: bool, state: str = "") -> None:
+    """The summary to stdout; what went wrong, and what to know, to stderr."""
+    for failure in result.failed:
+        print(f"failed: {plain(failure.source)} {plain(failure.reason)}", file=sys.stderr)
+    for note in result.notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
+    if as_json:
+        print_json(result.as_json())
+        return
+    parts = {name: getattr(result, name) for name in ("added", "replaced", "unchanged", "skipped", "pruned")}
+    told = ", ".join(f"{name} {number:,}" for name, number in parts.items() if number or name != "skipped")
+    kv = f", KV {size(result.kv_bytes)}" if result.kv_variants else ""
+    print(
+        f"{state}{'would have ' if result.dry_run else ''}{told}, failed {len(result.failed):,} "
+        f"({count(result.chunks, 'chunk')}, {count(result.tokens, 'token')}{kv}, {result.seconds:.1f} s)"
+    )

@@ -1,0 +1,59 @@
+"""How results are shown: aligned for people, whatever their names hold, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Collection, Sequence
+from typing import Any
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def plain(text: str) -> str:
+    """On one line, and harmless to a terminal: what cannot be printed is written as an escape."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def width(text: str) -> int:
+    """Columns of a terminal."""
+    return sum(_columns(sign) for sign in text)
+
+
+def _columns(sign: str) -> int:
+    if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]], right: Collection[str] = ()) -> str:
+    """Columns under their titles, those named in `right` aligned to the right. The last one is never padded."""
+    lines = [[*titles], *([plain(str(cell)) for cell in row] for row in rows)]
+    widths = [max(width(line[place]) for line in lines) for place in range(len(titles))]
+    return "\n".join(_line(line, widths, [title in right for title in titles]) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, wanted, to_right in zip(cells, widths, right, strict=True):
+        gap = " " * (wanted - width(cell))
+        padded.append(gap + cell if to_right else cell + gap)
+    return "  ".join(padded).rstrip()
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: 1.4 MiB."""
+    value, unit = float(nbytes), 0
+    while value >= 1024 and unit < len(UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{nbytes} B" if unit == 0 else f"{value:.1f} {UNITS[unit]}"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 chunk`, `2,000 chunks`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def print_json(value: Any) -> None:
+    """ASCII, so that any name survives any terminal and pipe."""
+    print(json.dumps(value, indent=2))

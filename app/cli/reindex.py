@@ -1,0 +1,34 @@
+"""`ragcache reindex`."""
+
+from __future__ import annotations
+
+import sys
+
+from app.cli.catalog_flags import DataDir, Json, Name
+from app.cli.flags import Device, configure
+from app.cli.printing import count, plain, print_json
+
+
+def reindex(collection: Name = None, device: Device = None, as_json: Json = False, data_dir: DataDir = None) -> None:
+    """Build the indexes of a collection anew; embed its chunks again where the embedder is another one by now."""
+    settings = configure(collection=collection, device=device, data_dir=data_dir)
+    from tqdm import tqdm
+
+    from app.maintenance.reindexing import reindex as reindexing
+    from app.workspace import Workspace
+
+    embedded = 0
+    with (
+        Workspace(settings) as workspace,
+        tqdm(desc="embedding", unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar,
+    ):
+        for report in reindexing(workspace, settings.collection):
+            embedded = report.embedded
+            bar.total = report.chunks
+            bar.update(report.embedded - bar.n)
+    if as_json:
+        told = {"collection": report.collection.name, "embedder": report.collection.embedder}
+        print_json(told | {"chunks": report.chunks, "embedded": embedded})
+        return
+    anew = f"{count(embedded, 'chunk')} embedded by {report.collection.embedder}, " if embedded else ""
+    print(f"{plain(report.collection.name)}: {anew}{count(report.chunks, 'chunk')} indexed")

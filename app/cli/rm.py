@@ -1,0 +1,75 @@
+"""`ragcache rm`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.catalog_flags import DataDir, Json
+from app.cli.flags import CacheDir, configure
+from app.cli.printing import count, plain, print_json
+
+if TYPE_CHECKING:
+    from app.catalog import Document
+
+_SHOWN = 20  # documents that are named in the question
+
+
+def rm(
+    documents: Annotated[list[str] | None, typer.Argument(help="Their ids or paths.", show_default=False)] = None,
+    collection: Annotated[str | None, typer.Option("--collection", "-c", help="The collection they are in.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole collection.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Delete documents, or a whole collection, with vectors, words and cached KV. The files themselves stay."""
+    if bool(documents) == everything:
+        raise typer.BadParameter("name documents by their ids or paths, or give --all for the whole collection")
+    if collection is None:
+        raise typer.BadParameter("say which collection: -c NAME")
+    settings = configure(data_dir=data_dir, cache_dir=cache_dir)
+    from app.maintenance.removal import remove_collection, remove_documents
+    from app.maintenance.selection import find_document
+    from app.workspace import Workspace
+
+    with Workspace(settings) as workspace:
+        chosen = workspace.catalog.collections.get(collection)
+        if everything:
+            totals = workspace.catalog.collections.totals(chosen)
+            _confirm(f"collection {plain(chosen.name)} with {count(totals.documents, 'document')}", yes)
+            removal = remove_collection(workspace, chosen)
+        else:
+            found = [find_document(workspace.catalog, named, chosen)[1] for named in documents or ()]
+            unique = {document.id: document for document in found}
+            _confirm(_listed(list(unique.values()), plain(chosen.name)), yes)
+            removal = remove_documents(workspace, chosen, list(unique))
+    if as_json:
+        print_json({"collection": chosen.name, **vars(removal), "collection_deleted": everything})
+        return
+    what = f"collection {plain(chosen.name)}: " if everything else ""
+    print(
+        f"deleted {what}{count(removal.documents, 'document')}, {count(removal.chunks, 'chunk')}, "
+        f"{count(removal.kv_variants, 'KV variant')}"
+    )
+
+
+def _listed(documents: Sequence[Document], collection: str) -> str:
+    lines = [f"  {document.id}  {plain(document.source)}" for document in documents[:_SHOWN]]
+    more = [f"  … and {len(documents) - _SHOWN:,} more"] if len(documents) > _SHOWN else []
+    return "\n".join([f"{count(len(documents), 'document')} of {collection}", *lines, *more, ""])
+
+
+def _confirm(what: str, yes: bool) -> None:
+    """On stderr, so that stdout holds the result alone."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked here whether to delete: add --yes")
+    print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Abort

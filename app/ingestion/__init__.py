@@ -1,0 +1,28 @@
+"""From files to documents that can be asked about: read, cut, embedded, indexed, with their KV.
+
+    from app.ingestion import Ingest, IngestOptions
+
+    with Workspace(settings) as workspace:
+        collection = workspace.collection_or_new("papers")
+        result = Ingest(workspace, collection, IngestOptions(prune=True)).run([Path("papers")])
+        print(result.added, result.failed)
+
+A document becomes visible as a whole, in one transaction; an ingest that is stopped at any point goes on where it was
+when it is run again. Importing this brings no model library, nor does an ingest that finds nothing new.
+
+| module | does |
+|---|---|
+| `survey` | which files are new, changed, gone |
+| `readers`, `worker`, `reading` | files to texts, in processes of their own |
+| `chunking`, `boundaries` | texts to chunks |
+| `writing`, `kv` | chunks to embeddings, KV and rows; and what goes with them |
+| `ingest` | all of it, under the collection's lock |
+"""
+
+from __future__ import annotations
+
+from app.ingestion.errors import IngestError
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress
+
+__all__ = ["Failure", "Ingest", "IngestError", "IngestOptions", "IngestResult", "Progress"]

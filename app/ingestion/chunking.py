@@ -1,0 +1,77 @@
+"""A document that was read, cut into chunks that can be embedded and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.catalog import ChunkRecord, DocumentRecord
+from app.catalog.records import Box, PageName, Vectors
+from app.ingestion.reading import Stamp
+from app.loaders.base import Parsed
+from app.prompt import PromptTemplate
+from ragcache.types import Chunk
+from splitter.base import Piece, Splitter
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A document whose chunks have no embeddings yet. Its texts are slices, made when they are asked for."""
+
+    record: DocumentRecord
+    parsed: Parsed
+    pieces: tuple[Piece, ...]
+
+    def texts(self) -> list[str]:
+        return [self.record.text[piece.start : piece.end] for piece in self.pieces]
+
+    def embedded(self) -> list[str]:
+        """What the vectors are of: a chunk with what its reader would know, its headings and the sentence before it."""
+        return [piece.embedded(self.record.text) for piece in self.pieces]
+
+    def segments(self, template: PromptTemplate) -> Iterator[Chunk]:
+        """For the KV. One at a time: the ids of a large document take many times its text."""
+        return (template.chunk(text) for text in self.texts())
+
+    def chunks(self, template: PromptTemplate, vectors: Vectors) -> list[ChunkRecord]:
+        """`vectors`: float32 [pieces, dimension]"""
+        return [
+            _chunk(self.parsed, piece, text, template, vector)
+            for piece, text, vector in zip(self.pieces, self.texts(), vectors, strict=True)
+        ]
+
+
+def draft(source: str, stamp: Stamp, parsed: Parsed, splitter: Splitter) -> Draft:
+    pieces = tuple(splitter.split(parsed.text, parsed.kind))
+    return Draft(record(source, stamp, parsed), parsed, pieces)
+
+
+def record(source: str, stamp: Stamp, parsed: Parsed) -> DocumentRecord:
+    return DocumentRecord(
+        source=source,
+        content_hash=stamp.content_hash,
+        size=stamp.size,
+        mtime_ns=stamp.mtime_ns,
+        kind=parsed.kind,
+        title=parsed.title,
+        text=parsed.text,
+        pages=parsed.pages,
+        lines=parsed.lines,
+    )
+
+
+def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, vector: Vectors) -> ChunkRecord:
+    places = parsed.locate(piece.start, piece.end)
+    pages: tuple[PageName, ...] = tuple((place.page, place.label) for place in places)
+    boxes: tuple[Box, ...] = tuple((place.page, *box) for place in places for box in place.boxes)
+    return ChunkRecord(
+        start=piece.start,
+        end=piece.end,
+        text=text,
+        tokens=template.count(text),
+        token_hash=template.chunk(text).hash,
+        embedding=vector,
+        heading=piece.heading,
+        pages=pages,
+        boxes=boxes,
+    )

@@ -1,0 +1,166 @@
+"""Files and folders into a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from app.catalog import CatalogError, Collection, FileState
+from app.catalog.records import RunState
+from app.ingestion.errors import IngestError
+from app.ingestion.kv import lacking
+from app.ingestion.locking import held
+from app.ingestion.readers import Readers
+from app.ingestion.reading import Outcome, Read, Same, Unread
+from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress, Tally
+from app.ingestion.survey import Pending, Survey, gone, take_survey
+from app.ingestion.writing import Writer
+from app.loaders.errors import printable
+from app.workspace import Workspace
+
+Report = Callable[[Progress], None]
+Tell = Callable[[str], None]
+
+
+class Ingest:
+    """One run. `result` says at any time what it has done so far, also after it was stopped by an exception."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        collection: Collection | None,
+        options: IngestOptions | None = None,
+        progress: Report | None = None,
+        tell: Tell | None = None,
+    ):
+        """A dry run can do without a collection. `tell` is given what the user should know at once."""
+        self._workspace = workspace
+        self._collection = collection
+        self._options = options or IngestOptions()
+        self._progress = progress or (lambda _: None)
+        self._tell = tell or (lambda _: None)
+        self._tally = Tally()
+        self._started = perf_counter()
+        if collection is None and not self._options.dry_run:
+            raise IngestError("documents need a collection to go into: only a dry run can do without")
+
+    @property
+    def result(self) -> IngestResult:
+        name = self._collection.name if self._collection else ""
+        return self._tally.result(name, self._options.dry_run, perf_counter() - self._started)
+
+    def run(self, paths: Iterable[Path]) -> IngestResult:
+        """Files that cannot be read are in the result; whatever else fails is raised, and what was done stays done.
+
+        Raises IngestError, CatalogError, StoreError, RetrieverError and the errors of models that cannot be loaded.
+        """
+        self._started, named = perf_counter(), [Path(path) for path in paths]
+        if self._options.dry_run:
+            self._rehearse(named)
+        else:
+            with self._alone() as collection, self._recorded(collection):
+                self._ingest(collection, named)
+        return self.result
+
+    # -- around it --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[Collection]:
+        """The collection under its lock, as it is then."""
+        assert self._collection is not None
+        catalog, waiting = self._workspace.catalog, self._tell if self._options.wait else None
+        with held(self._workspace.lock_file(self._collection), catalog, self._collection, waiting):
+            self._collection = self._workspace.collection(self._collection.name)
+            yield self._collection
+
+    @contextmanager
+    def _recorded(self, collection: Collection) -> Iterator[None]:
+        """In the list of runs, with how it ended. That a full disk cannot take even this must not hide the reason."""
+        runs = self._workspace.catalog.runs
+        run = runs.start(collection)
+        state: RunState = "failed"
+        try:
+            yield
+            state = "done"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
+        finally:
+            with suppress(CatalogError):
+                runs.finish(run, state, self._tally.counts())
+
+    # -- the ingest -------------------------------------------------------------------------------------------------
+
+    def _ingest(self, collection: Collection, paths: Sequence[Path]) -> None:
+        collection = self._cut_as_asked(collection)
+        states = self._workspace.catalog.documents.states(collection)
+        survey = self._survey(paths, states)
+        writer = Writer(self._workspace, collection, self._tally, self._options.kv)
+        for file, outcome in self._read(survey):
+            match outcome:
+                case Read():
+                    writer.add(file, outcome)
+                case Same():
+                    writer.touch(file, outcome.stamp)
+                case Unread(stamp=stamp) if stamp is not None:
+                    writer.fail(file, stamp, outcome.reason)
+        writer.flush()
+        if self._options.prune:
+            self._tally.pruned = writer.prune(self._gone(paths, states))
+        writer.finish()
+        if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
+            self._tally.note(lacking(collection))
+
+    def _rehearse(self, paths: Sequence[Path]) -> None:
+        """What an ingest would do, as far as it can be known without cutting and embedding."""
+        states = self._workspace.catalog.documents.states(self._collection) if self._collection else {}
+        for file, outcome in self._read(self._survey(paths, states)):
+            if isinstance(outcome, Read):
+                self._tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
+        if self._options.prune:
+            self._tally.pruned = len(self._gone(paths, states))
+
+    def _cut_as_asked(self, collection: Collection) -> Collection:
+        wanted = self._options.splitter
+        if wanted is None or wanted == collection.splitter:
+            return collection
+        self._workspace.splitter(replace(collection, splitter=wanted))  # raises where there is no such splitter
+        collections = self._workspace.catalog.collections
+        collections.set_splitter(collection, wanted, collection.splitter_settings)
+        self._tally.note(f"files are cut by {wanted!r} from now on; documents that were in keep their chunks")
+        return collections.get(collection.name)
+
+    def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> Survey:
+        survey, tally = take_survey(paths, self._options, states), self._tally
+        tally.unchanged, tally.skipped = survey.unchanged, survey.skipped
+        tally.failed += survey.failures
+        if tally.skipped:
+            tally.note("files that failed before and have not changed are skipped: --retry-failed reads them again")
+        return survey
+
+    def _read(self, survey: Survey) -> Iterator[tuple[Pending, Outcome]]:
+        """Each file with what came of it, counted where it is no document, and reported."""
+        files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
+        with Readers(self._options.workers) as readers:
+            for file, outcome in readers.read(survey.pending, self._options.retry_failed):
+                match outcome:
+                    case Same() if file.is_ready:
+                        self._tally.unchanged += 1
+                    case Same():
+                        self._tally.skipped += 1
+                    case Unread():
+                        self._tally.failed.append(Failure(file.source, outcome.reason))
+                yield file, outcome
+                files, nbytes = files + 1, nbytes + file.size
+                self._progress(Progress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed)))
+
+    def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> list[int]:
+        found, absent = gone(paths, states)
+        for folder in absent:
+            self._tally.note(
+                f"{printable(Path(folder))} is not there, so the documents below it stay: `ragcache rm` deletes them"
+            )
+        return found

@@ -1,0 +1,93 @@
+"""The KV of documents: computed before they become visible, deleted after they are gone."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from app.catalog import Collection, KvRecord
+from app.ingestion.records import Tally
+from app.maintenance.engines import Identity, recorded_identities
+from app.maintenance.kv import drop_chunks, identities_to_drop
+from app.workspace import Workspace
+from ragcache.errors import PromptError, StoreError
+
+if TYPE_CHECKING:
+    from app.ingestion.chunking import Draft
+
+log = logging.getLogger(__name__)
+
+
+def lacking(collection: Collection) -> str:
+    return (
+        "documents that were in before have no KV of this model and system prompt: "
+        f"`ragcache cache warm -c {shlex.quote(collection.name)}` computes it"
+    )
+
+
+class KvCapture:
+    """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
+
+    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally):
+        self._cache = workspace.cache
+        self._template = workspace.parts.template
+        self._system = self._template.system()
+        self._tally = tally
+        self._evictions = self._count_evictions()
+        self._remember(workspace, collection)
+
+    def capture(self, draft: Draft) -> list[KvRecord]:
+        """All of a document. The files are on the disk when this returns."""
+        records = []
+        try:
+            for variant in self._cache.ingest(self._system, draft.segments(self._template)):
+                key = variant.key
+                records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
+        except PromptError as error:
+            # The document itself is sound, and its chunks are found; answers compute what is not there.
+            self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
+        self._tally.kv_variants += len(records)
+        self._tally.kv_bytes += sum(record.nbytes for record in records)
+        if self._count_evictions() > self._evictions:
+            self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
+        return records
+
+    def _remember(self, workspace: Workspace, collection: Collection) -> None:
+        """What the collection's KV belongs to; that of documents which are in already may belong to something else."""
+        now = Identity(self._cache.engine.spec.fingerprint, self._system.hash)
+        if (collection.engine_fingerprint, collection.system_hash) == (now.fingerprint, now.system):
+            return
+        workspace.catalog.collections.set_engine(collection, now.fingerprint, now.system)
+        if workspace.catalog.source(collection).position().live:
+            self._tally.note(lacking(collection))
+
+    def _count_evictions(self) -> int:
+        """Of the tier that keeps, which is the last one."""
+        return self._cache.store.stats()[-1].evictions
+
+
+class KvRemoval:
+    """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
+
+    def __init__(self, workspace: Workspace, tally: Tally):
+        self._workspace = workspace
+        self._tally = tally
+        self._recorded = recorded_identities(workspace)
+        self._identities: set[Identity] | None = None
+
+    def drop(self, orphans: Iterable[str]) -> None:
+        """After the commit: what this leaves behind, `ragcache cache prune` finds."""
+        chunks = list(orphans)
+        if not chunks:
+            return
+        try:
+            if self._identities is None:
+                self._identities = identities_to_drop(self._workspace)
+                if self._identities:
+                    self._identities |= self._recorded
+            drop_chunks(self._workspace, self._identities, chunks)
+        except StoreError as error:
+            log.warning("KV of documents that are gone was not deleted: %s", error)
+            self._tally.note("not all KV of documents that are gone could be deleted: `ragcache cache prune` does it")

@@ -1,0 +1,146 @@
+"""Reading many files in processes of their own, in order, a little ahead of whoever takes the results."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from app.ingestion.reading import Job, Outcome, Unread
+from app.ingestion.survey import Pending
+from app.ingestion.worker import Answer
+from app.loaders.base import MEGABYTE, Limits
+
+# Bytes of files that are read ahead: several times as much memory, whatever the number of files.
+AHEAD = 32 * MEGABYTE
+PATIENCE = 600.0  # seconds; no sound file within the limits takes nearly as long
+MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
+# The child finds the packages where we did, also in a program that has changed its path.
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from app.ingestion.worker import serve; serve()"
+
+
+class Readers:
+    """Use it in a `with`. The processes start when the first files come."""
+
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, patience: float = PATIENCE):
+        self._limits = limits or Limits()
+        self._patience = patience
+        self._workers = workers or min(MOST, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="reader")
+        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._all: list[_Process] = []
+
+    def read(self, files: Iterable[Pending], retry: bool = False) -> Iterator[tuple[Pending, Outcome]]:
+        """In the order of the files. `retry` parses files anew that failed with the same content before."""
+        waiting: deque[tuple[Pending, Future[Outcome]]] = deque()
+        nbytes = 0
+        for file in files:
+            while waiting and (len(waiting) >= 4 * self._workers or nbytes + file.size > AHEAD):
+                nbytes -= waiting[0][0].size
+                yield _taken(waiting)
+            waiting.append((file, self._threads.submit(self._read, self._job(file, retry))))
+            nbytes += file.size
+        while waiting:
+            yield _taken(waiting)
+
+    def _job(self, file: Pending, retry: bool) -> Job:
+        failed = file.state is not None and file.state.state == "failed"
+        return Job(file.source, None if failed and retry else file.known_hash, self._limits)
+
+    def _read(self, job: Job) -> Outcome:
+        try:
+            process = self._idle.get_nowait()
+        except queue.Empty:
+            process = _Process(self._patience)
+            self._all.append(process)
+        outcome = process.read(job)
+        if process.alive:
+            self._idle.put(process)
+        return outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in self._all:
+            process.stop()  # also in the middle of a file: nobody wants the answer any more
+        self._threads.shutdown()
+        for process in self._all:
+            process.bury()
+
+
+def _taken(waiting: deque[tuple[Pending, Future[Outcome]]]) -> tuple[Pending, Outcome]:
+    file, future = waiting[0]
+    outcome = future.result()
+    waiting.popleft()
+    return file, outcome
+
+
+@dataclass
+class _Process:
+    """A child, and one job at a time for it."""
+
+    patience: float
+
+    def __post_init__(self) -> None:
+        self.alive = True
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # PDFium and others complain there
+            process_group=0,  # a Ctrl-C is for us, who then stop it
+        )
+
+    def read(self, job: Job) -> Outcome:
+        """A child that dies takes one file with it, and not the ingest."""
+        assert self._child.stdin is not None and self._child.stdout is not None
+        late = threading.Timer(self.patience, self._child.kill)
+        late.daemon = True
+        late.start()
+        try:
+            pickle.dump(job, self._child.stdin)
+            self._child.stdin.flush()
+            answer: Answer = pickle.load(self._child.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):  # cut off in the middle of an answer, perhaps
+            return self._buried(expired=not late.is_alive())
+        finally:
+            late.cancel()
+        for record in answer.log:
+            logging.getLogger(record.name).handle(record)
+        return answer.outcome
+
+    def stop(self) -> None:
+        """From any thread; whoever waits for an answer then sees the end of it."""
+        self._child.kill()
+
+    def bury(self) -> int:
+        """Leave nothing of it -> its exit status."""
+        self.alive = False
+        self._child.kill()
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            with suppress(OSError):  # what it was never told
+                pipe.close()
+        return self._child.wait()
+
+    def _buried(self, expired: bool) -> Outcome:
+        status = self.bury()
+        if expired:
+            return Unread(f"takes more than {self.patience:,.0f} seconds to be read: split or convert it")
+        return Unread(f"crashes the program that reads it (exit status {status}): convert it to another format")

@@ -1,0 +1,106 @@
+"""One file to one outcome: what a reading process does with a job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.loaders import parse, refuse_unknown
+from app.loaders.base import Limits, Parsed
+from app.loaders.errors import LoadError
+from app.loaders.reading import read_file
+
+_TRIES = 3  # for a file that changes while it is read
+
+
+@dataclass(frozen=True)
+class Job:
+    source: str
+    known_hash: str | None  # of a document that need not be made again
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Of the very bytes that were read."""
+
+    content_hash: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Same:
+    """The file is what it was."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Read:
+    stamp: Stamp
+    parsed: Parsed
+
+
+@dataclass(frozen=True)
+class Unread:
+    """No document. With a stamp the content is to blame, and until it changes there is no use in trying again."""
+
+    reason: str
+    stamp: Stamp | None = None
+
+
+Outcome = Same | Read | Unread
+
+
+def read(job: Job) -> Outcome:
+    path = Path(job.source)
+    try:
+        refuse_unknown(path)
+        for _ in range(_TRIES):
+            before = _stat(path)
+            outcome = _read(path, job, before)
+            if before is None or _unchanged(before, _stat(path)):
+                return outcome
+    except LoadError as error:
+        return Unread(error.reason)
+    return Unread("changes again and again while it is read: ingest it again when it is complete")
+
+
+def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
+    try:
+        data = read_file(path, job.limits)
+    except LoadError as error:
+        return Unread(error.reason, _blamed(told, job.limits))
+    assert told is not None
+    stamp = Stamp(hashlib.sha256(data).hexdigest(), len(data), told.st_mtime_ns)
+    if stamp.content_hash == job.known_hash:
+        return Same(stamp)
+    try:
+        return Read(stamp, parse(path, data, job.limits))
+    except LoadError as error:
+        return Unread(error.reason, stamp)
+    except MemoryError:
+        return Unread("needs more memory to be read than there is: split it", stamp)
+
+
+def _blamed(told: os.stat_result | None, limits: Limits) -> Stamp | None:
+    """A file that is empty or too large will be so until it changes. Any other may be readable in a minute."""
+    if told is None or not stat.S_ISREG(told.st_mode) or 0 < told.st_size <= limits.max_bytes:
+        return None
+    return Stamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, told.st_mtime_ns)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _unchanged(before: os.stat_result, after: os.stat_result | None) -> bool:
+    names = ("st_size", "st_mtime_ns", "st_ino")
+    return after is not None and all(getattr(before, name) == getattr(after, name) for name in names)

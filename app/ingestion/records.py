@@ -1,0 +1,108 @@
+"""What an ingest is asked for, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from app.ingestion.errors import IngestError
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    glob: Sequence[str] = ()  # of the files in folders, those whose names or paths match one of these; all by default
+    splitter: str | None = None  # from now on, for the collection
+    workers: int | None = None  # processes that read files; by the cores of the machine when None
+    kv: bool = True  # compute the chunks' KV too
+    prune: bool = False  # delete documents below the paths whose files are gone
+    retry_failed: bool = False  # read files again that failed before and have not changed since
+    dry_run: bool = False  # read files and tell what would be done, but write nothing
+    wait: bool = False  # for another ingest into the same collection, rather than raise
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise IngestError(f"workers={self.workers}: somebody has to read the files, so give at least 1")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that did not become a document."""
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an ingest is, in the files that it has to read."""
+
+    files: int
+    of_files: int
+    nbytes: int  # of these files
+    of_nbytes: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What an ingest did, or would have done if it was a dry run; of one that was stopped, what it did until then."""
+
+    collection: str
+    dry_run: bool
+    added: int  # documents
+    replaced: int  # documents whose files have changed
+    unchanged: int
+    skipped: int  # files that failed before and have not changed since
+    pruned: int  # documents
+    failed: tuple[Failure, ...]
+    chunks: int  # new ones; none in a dry run
+    tokens: int  # of them
+    nbytes: int  # of the files that were read and are in now
+    kv_variants: int
+    kv_bytes: int  # of them, in memory
+    seconds: float
+    notes: tuple[str, ...]  # what the user should know
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Tally:
+    """The numbers of a result while they grow."""
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    pruned: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    nbytes: int = 0
+    kv_variants: int = 0
+    kv_bytes: int = 0
+    failed: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def document(self, replaced: bool, nbytes: int, chunks: int = 0, tokens: int = 0) -> None:
+        """One that is in now."""
+        if replaced:
+            self.replaced += 1
+        else:
+            self.added += 1
+        self.nbytes += nbytes
+        self.chunks += chunks
+        self.tokens += tokens
+
+    def counts(self) -> dict[str, int]:
+        numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}
+        return numbers | {"failed": len(self.failed)}
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def result(self, collection: str, dry_run: bool, seconds: float) -> IngestResult:
+        lists = {"failed": tuple(self.failed), "notes": tuple(self.notes)}
+        return IngestResult(**(vars(self) | lists), collection=collection, dry_run=dry_run, seconds=seconds)

@@ -1,0 +1,112 @@
+"""What there is to do: the files that are there now against the documents that are in, without reading any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.catalog import FileState
+from app.ingestion.records import Failure, IngestOptions
+from app.loaders.discovery import Tally, discover
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A file to be read."""
+
+    source: str  # absolute, without links, so that a file is one document whatever way led to it
+    size: int
+    state: FileState | None  # of the document that it is already
+
+    @property
+    def known_hash(self) -> str | None:
+        return self.state.content_hash if self.state else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a document of an older version of it."""
+        return self.state is not None and self.state.state == "ready"
+
+
+@dataclass
+class Survey:
+    pending: list[Pending] = field(default_factory=list)
+    unchanged: int = 0
+    skipped: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+def take_survey(paths: Iterable[Path], options: IngestOptions, states: Mapping[str, FileState]) -> Survey:
+    """A file of the same size and time of change as before is taken for unchanged; any other is read and compared."""
+    survey, tally, real = Survey(), Tally(), RealNames()
+    for path in discover(paths, options.glob, tally):
+        source = real.of(path)
+        state = states.get(source)
+        size, mtime_ns = _stamp(source)
+        if state is None or (state.size, state.mtime_ns) != (size, mtime_ns):
+            survey.pending.append(Pending(source, size, state))
+        elif state.state == "ready":
+            survey.unchanged += 1
+        elif options.retry_failed:
+            survey.pending.append(Pending(source, size, state))
+        else:
+            survey.skipped += 1
+    survey.failures += [Failure(str(problem.path), problem.reason) for problem in tally.problems]
+    return survey
+
+
+def gone(paths: Sequence[Path], states: Mapping[str, FileState]) -> tuple[list[int], list[str]]:
+    """Ids of the documents at or below the paths whose files are not there; and the named folders that are not.
+
+    A folder that is not there may be a disk that is not mounted: what was below it stays.
+    """
+    real = RealNames()
+    roots = {real.of(path) for path in paths}
+    lost = {root for root in roots if _is_gone(root) and root not in states}
+    found, absent = [], set()
+    for source, state in states.items():
+        above = {source, *map(str, Path(source).parents)} & roots
+        if not above or not _is_gone(source):
+            continue
+        if above <= lost:
+            absent |= above
+        else:
+            found.append(state.id)
+    return found, sorted(absent)
+
+
+class RealNames:
+    """Paths without links. Each folder is looked up once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[Path, str] = {}
+
+    def of(self, path: Path) -> str:
+        if path.name in ("", "..") or path.is_symlink():
+            return os.path.realpath(path)
+        folder = self._folders.get(path.parent)
+        if folder is None:
+            folder = self._folders[path.parent] = os.path.realpath(path.parent)
+        return str(Path(folder, path.name))
+
+
+def _stamp(source: str) -> tuple[int, int]:
+    """Size and time of change; what cannot be looked at is left to whoever reads it to tell."""
+    try:
+        told = Path(source).stat()
+    except OSError:
+        return 0, -1
+    return told.st_size, told.st_mtime_ns
+
+
+def _is_gone(source: str) -> bool:
+    """Not merely out of reach."""
+    try:
+        Path(source).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False

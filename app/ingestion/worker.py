@@ -1,0 +1,58 @@
+"""The process that reads files. `serve` answers pickled jobs on stdin with pickled answers on stdout, until the end.
+
+A process, and not a thread, since the libraries that read formats may crash on a hostile file, or take the whole memory
+of the process with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from app.ingestion.reading import Job, Outcome, read
+
+
+@dataclass(frozen=True)
+class Answer:
+    outcome: Outcome
+    log: tuple[logging.LogRecord, ...]  # what the loaders said meanwhile
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.msg, record.args, record.exc_info = record.getMessage(), None, None
+        self.records.append(record)
+
+    def taken(self) -> tuple[logging.LogRecord, ...]:
+        records, self.records = tuple(self.records), []
+        return records
+
+
+def serve() -> None:
+    """The end of stdin is the end, also when the parent was killed."""
+    with os.fdopen(os.dup(0), "rb") as jobs, os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # what a library prints must not come between the answers
+        kept = _Kept()
+        logging.getLogger("app").addHandler(kept)
+        _serve(jobs, answers, kept)
+
+
+def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
+    while True:
+        try:
+            job: Job = pickle.load(jobs)
+        except EOFError:
+            return
+        outcome = read(job)
+        try:
+            pickle.dump(Answer(outcome, kept.taken()), answers, pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+        except BrokenPipeError:
+            return

@@ -1,0 +1,137 @@
+"""From drafts to documents in the collection: embedded together, made visible one by one.
+
+1. The KV of a document goes to the disk, where nobody looks for it yet.
+2. One transaction makes the document visible, and takes its older version away.
+3. The KV of the older version's chunks that nobody has now is deleted.
+
+A process that is killed before 2 leaves files that `ragcache cache prune` finds and the next ingest writes again, and
+one killed before 3 the same. The indexes follow SQL by themselves; they are only saved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from app.catalog import Collection, DocumentRecord, Removed
+from app.catalog.records import Vectors
+from app.ingestion.kv import KvCapture, KvRemoval
+from app.ingestion.reading import Read, Stamp
+from app.ingestion.records import Tally
+from app.ingestion.survey import Pending
+from app.workspace import Workspace
+
+if TYPE_CHECKING:
+    from app.ingestion.chunking import Draft
+    from splitter.base import Splitter
+
+# Chunks that are embedded together. Twice as many are no faster, and what is embedded and not yet written is lost when
+# the process is stopped.
+TOGETHER = 128
+TOUCHED = 500  # documents per transaction
+FOLLOW = 4096  # chunks after which the indexes catch up, so that the end does not take long
+
+
+class Writer:
+    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally, kv: bool):
+        self._workspace = workspace
+        self._collection = collection
+        self._tally = tally
+        self._kv = kv
+        self._removal = KvRemoval(workspace, tally)
+        self._drafts: list[tuple[Pending, Draft]] = []
+        self._touched: list[tuple[int, int, int]] = []
+        self._behind = 0  # changes that the indexes have not seen
+
+    # -- made when the first document comes -------------------------------------------------------------------------
+
+    @cached_property
+    def _capture(self) -> KvCapture | None:
+        if not self._kv:
+            return None
+        if not self._workspace.settings.disk_bytes:
+            self._tally.note("no KV is kept, since RAGCACHE_DISK_BYTES is 0")
+            return None
+        return KvCapture(self._workspace, self._collection, self._tally)
+
+    @cached_property
+    def _splitter(self) -> Splitter:
+        return self._workspace.splitter(self._collection)
+
+    # -- file by file -----------------------------------------------------------------------------------------------
+
+    def add(self, file: Pending, read: Read) -> None:
+        """The document is in after this call or a later one, at the latest after `flush`."""
+        from app.ingestion.chunking import draft
+
+        _ = self._capture  # a model that cannot be loaded is told before the work, not after it
+        self._drafts.append((file, draft(file.source, read.stamp, read.parsed, self._splitter)))
+        if sum(len(one.pieces) for _, one in self._drafts) >= TOGETHER:
+            self._embed()
+
+    def touch(self, file: Pending, stamp: Stamp) -> None:
+        """The content is what it was, so the next ingest need not read it."""
+        assert file.state is not None
+        self._touched.append((file.state.id, stamp.size, stamp.mtime_ns))
+        if len(self._touched) >= TOUCHED:
+            self._touch()
+
+    def fail(self, file: Pending, stamp: Stamp, reason: str) -> None:
+        """The file no longer says what its document said, so that goes."""
+        record = DocumentRecord(file.source, stamp.content_hash, stamp.size, stamp.mtime_ns, "", "", "")
+        self._forget(self._workspace.catalog.documents.fail(self._collection, record, reason))
+
+    def prune(self, document_ids: Sequence[int]) -> int:
+        removed = (
+            self._workspace.catalog.documents.delete(self._collection, document_ids) if document_ids else Removed()
+        )
+        self._forget(removed)
+        return removed.documents
+
+    def flush(self) -> None:
+        """Everything that was added is in when this returns."""
+        self._embed()
+        self._touch()
+
+    def finish(self) -> None:
+        """Indexes that are up to date and saved, so that the first question need not wait."""
+        self.flush()
+        if self._behind:
+            searcher = self._workspace.searcher(self._collection)
+            searcher.catch_up()
+            searcher.save()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _embed(self) -> None:
+        drafts, self._drafts = self._drafts, []
+        if not drafts:
+            return
+        vectors = self._workspace.embedder.embed([text for _, draft in drafts for text in draft.embedded()])
+        start = 0
+        for file, draft in drafts:
+            end = start + len(draft.pieces)
+            self._write(file, draft, vectors[start:end])
+            start = end
+
+    def _write(self, file: Pending, draft: Draft, vectors: Vectors) -> None:
+        chunks = draft.chunks(self._workspace.template, vectors)
+        kv = self._capture.capture(draft) if self._capture else []
+        replaced = self._workspace.catalog.documents.replace(self._collection, draft.record, chunks, kv)
+        tokens = sum(chunk.tokens for chunk in chunks)
+        self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
+        self._behind += len(chunks)
+        self._forget(replaced.removed)
+
+    def _forget(self, removed: Removed) -> None:
+        """After the commit: what hung on chunks that are gone, and the indexes when they are far behind."""
+        self._removal.drop(removed.orphans)
+        self._behind += removed.chunks
+        if self._behind >= FOLLOW:
+            self._workspace.searcher(self._collection).catch_up()
+            self._behind = 1  # not 0: they are still to be saved
+
+    def _touch(self) -> None:
+        touched, self._touched = self._touched, []
+        self._workspace.catalog.documents.touch(touched)

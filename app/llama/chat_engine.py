@@ -1,0 +1,163 @@
+"""A chat engine over stored KV."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    MessageRole,
+)
+from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from app.llama.nodes import cited_nodes, told
+from app.llama.retriever import CatalogRetriever
+from app.llama.synthesizer import CachedSynthesizer
+from app.pipeline.answer import Answer
+from app.pipeline.condensing import condensed
+from app.pipeline.pipeline import RagPipeline
+from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+from app.prompt import Turn
+
+
+@dataclass
+class StreamingChatResponse(StreamingAgentChatResponse):
+    """`metadata` holds citations, report and notes when the stream has ended."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class CachedChatEngine(BaseChatEngine):
+    """One conversation, kept in memory. Chunks stay at the front of the prompt, so every turn finds their KV."""
+
+    def __init__(
+        self,
+        pipeline: RagPipeline,
+        retriever: BaseRetriever | None = None,
+        *,
+        chat_history: Sequence[ChatMessage] = (),
+        node_postprocessors: Sequence[BaseNodePostprocessor] = (),
+        **request: Any,
+    ) -> None:
+        """The pipeline's own collection is searched unless there is a retriever. `request`: see CachedSynthesizer."""
+        self._pipeline = pipeline
+        self._retriever = retriever or CatalogRetriever(pipeline)
+        self._synthesizer = CachedSynthesizer(
+            pipeline.answering, **({"max_tokens": pipeline.settings.max_tokens} | request)
+        )
+        self._postprocessors = list(node_postprocessors)
+        self._messages = list(chat_history)
+        self._last: list[int | str] = []  # documents of the last prompt
+
+    @property
+    def chat_history(self) -> list[ChatMessage]:
+        return list(self._messages)
+
+    def reset(self) -> None:
+        self._messages, self._last = [], []
+
+    def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+        stream, nodes = self._start(message, chat_history)
+        return self._told(message, stream.answer, nodes)
+
+    async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+        stream, nodes = await self._astart(message, chat_history)
+        return self._told(message, await AsyncAnswerStream(stream).answer(), nodes)
+
+    def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+        """`response_gen` computes as it is read, in the thread that reads it."""
+        stream, nodes = self._start(message, chat_history)
+        response = _streaming(stream, nodes)
+
+        def pieces() -> ChatResponseGen:
+            with stream:
+                for piece in stream:
+                    yield _chat_response(stream.text, piece)
+                self._remember(message, stream.answer)
+                response.metadata |= told(stream.answer)
+
+        response.chat_stream = pieces()
+        return response
+
+    async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+        stream, nodes = await self._astart(message, chat_history)
+        response = _streaming(stream, nodes)
+
+        async def pieces() -> ChatResponseAsyncGen:
+            async with AsyncAnswerStream(stream) as reader:
+                async for piece in reader:
+                    yield _chat_response(reader.text, piece)
+                answer = await reader.answer()
+                self._remember(message, answer)
+                response.metadata |= told(answer)
+
+        response.achat_stream = pieces()
+        return response
+
+    def _start(self, message: str, history: list[ChatMessage] | None) -> tuple[AnswerStream, list[NodeWithScore]]:
+        query = self._query(message, history)
+        nodes = self._retriever.retrieve(query)
+        for postprocessor in self._postprocessors:
+            nodes = postprocessor.postprocess_nodes(nodes, query_bundle=query)
+        return self._answered(message, nodes), nodes
+
+    async def _astart(
+        self, message: str, history: list[ChatMessage] | None
+    ) -> tuple[AnswerStream, list[NodeWithScore]]:
+        query = await asyncio.to_thread(self._query, message, history)
+        nodes = await self._retriever.aretrieve(query)
+        for postprocessor in self._postprocessors:
+            nodes = await postprocessor.apostprocess_nodes(nodes, query_bundle=query)
+        return await asyncio.to_thread(self._answered, message, nodes), nodes
+
+    def _query(self, message: str, history: list[ChatMessage] | None) -> QueryBundle:
+        if history is not None:
+            self._messages = list(history)
+        answering, condense = self._pipeline.answering, self._pipeline.settings.condense
+        turns = _turns(self._messages)
+        return QueryBundle(condensed(condense, turns, message, lambda: (answering.template, answering.cache)))
+
+    def _answered(self, message: str, nodes: list[NodeWithScore]) -> AnswerStream:
+        return self._synthesizer.start(message, nodes, history=_turns(self._messages), last=self._last)
+
+    def _told(self, message: str, answer: Answer, nodes: list[NodeWithScore]) -> AgentChatResponse:
+        self._remember(message, answer)
+        return AgentChatResponse(answer.text, source_nodes=cited_nodes(answer.citations, nodes), metadata=told(answer))
+
+    def _remember(self, message: str, answer: Answer) -> None:
+        self._last = list(dict.fromkeys(citation.document_id for citation in answer.citations))
+        self._messages += [
+            ChatMessage(message, role=MessageRole.USER),
+            ChatMessage(answer.text, role=MessageRole.ASSISTANT),
+        ]
+
+
+def _streaming(stream: AnswerStream, nodes: list[NodeWithScore]) -> StreamingChatResponse:
+    # Not written to a memory of llama-index, which takes a thread that reads ahead of the user.
+    return StreamingChatResponse(source_nodes=cited_nodes(stream.citations, nodes), is_writing_to_memory=False)
+
+
+def _chat_response(text: str, piece: str) -> ChatResponse:
+    return ChatResponse(message=ChatMessage(text, role=MessageRole.ASSISTANT), delta=piece)
+
+
+def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
+    """Questions with their answers; messages of other roles are no part of the conversation."""
+    said = [one for one in messages if one.role in (MessageRole.USER, MessageRole.ASSISTANT)]
+    return [
+        (question.content or "", answer.content or "")
+        for question, answer in pairwise(said)
+        if question.role == MessageRole.USER
+        and answer.role == MessageRole.ASSISTANT
+        and (question.content or "").strip()
+    ]

@@ -1,0 +1,116 @@
+"""Whose every file of the KV cache is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from app.catalog import Collection
+from app.catalog.listings import token_hashes
+from app.maintenance.engines import Identity, current_identity
+from app.maintenance.kv import has_kv, kv_folder
+from app.workspace import Workspace
+from ragcache.errors import PromptError
+from ragcache.store.folder import CacheFolder, Item, engine_name
+from ragcache.types import VariantKey
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Files and their bytes."""
+
+    entries: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Tally:
+        sizes = [item.nbytes for item in items]
+        return cls(len(sizes), sum(sizes))
+
+
+@dataclass
+class Census:
+    """Files by what may become of them."""
+
+    live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
+    dead: list[Item] = field(default_factory=list)  # of the settings' model and System segment; no chunk has them
+    other: list[Item] = field(default_factory=list)  # of other models and System segments
+    unreadable: list[Item] = field(default_factory=list)
+
+
+def take_census(workspace: Workspace) -> Census:
+    """All files of the cache. "Live" is what a chunk of this catalog refers to."""
+    census = Census()
+    if not has_kv(workspace.settings):
+        return census
+    identity, folder = current_identity(workspace), CacheFolder(kv_folder(workspace.settings))
+    families = set(families_of(identity, workspace.catalog.kv.live_hashes()))
+    # The System segment's own: no System stands before it.
+    families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
+    suspects: dict[Item, str] = {}
+    for item in folder.items():
+        if item.engine != engine_name(identity.fingerprint):
+            census.other.append(item)
+        elif item.family in families:
+            census.live.append(item)
+        elif (key := folder.key(item)) is None:
+            census.unreadable.append(item)
+        elif Identity(key.fingerprint, key.system) != identity:
+            census.other.append(item)
+        else:
+            suspects[item] = key.chunk
+    _judge(workspace, census, suspects)
+    return census
+
+
+def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
+    return (VariantKey(identity.fingerprint, identity.system, (), chunk).family for chunk in hashes)
+
+
+def _judge(workspace: Workspace, census: Census, suspects: dict[Item, str]) -> None:
+    """SQL has the token hashes of the tokenizer that each document was ingested with. Where that was another than
+    today's, answers cache chunks under other hashes, so before any is called dead the texts themselves are tokenised.
+    """
+    spoken = _spoken(workspace) if suspects else set()
+    for item, chunk in suspects.items():
+        (census.live if chunk in spoken else census.dead).append(item)
+
+
+def _spoken(workspace: Workspace) -> set[str]:
+    """Token hashes of all chunks by the tokenizer of the settings."""
+    hashes = set()
+    for collection in workspace.catalog.collections.all():
+        for _, texts, _ in workspace.catalog.source(collection).added(0):
+            for text in texts:
+                try:
+                    hashes.add(workspace.template.chunk(text).hash)
+                except PromptError:
+                    continue  # blank: never part of a prompt
+    return hashes
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a collection has in the cache for the model of the settings. Collections may share chunks."""
+
+    collection: Collection
+    chunks: int  # distinct
+    cached: int  # of them, with any KV
+    kv: Tally
+
+
+def shares(workspace: Workspace, census: Census) -> list[Share]:
+    entries: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for item in census.live:
+        entries[item.family] += 1
+        nbytes[item.family] += item.nbytes
+    identity = current_identity(workspace) if census.live else None
+    found = []
+    for collection in workspace.catalog.collections.all():
+        hashes = token_hashes(workspace.catalog.database, collection)
+        families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
+        kv = Tally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
+        found.append(Share(collection, len(hashes), len(families), kv))
+    return found

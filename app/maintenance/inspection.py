@@ -1,0 +1,59 @@
+"""A document or a chunk with all that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.catalog import Chunk, Collection, Document
+from app.loaders.base import Page
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.kv import variants_of
+from app.maintenance.selection import LARGEST_ID, find_document
+from app.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ragcache.types import VariantInfo
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document, its chunks in order (or the one that was asked for), and their KV."""
+
+    collection: Collection
+    document: Document
+    pages: tuple[Page, ...]
+    length: int  # characters of its text
+    chunks: tuple[Chunk, ...]
+    hashes: Mapping[str, int]  # the ordinal of the first chunk of the document with this token hash
+    kv: Mapping[str, list[VariantInfo]] = field(default_factory=dict)  # by token hash
+
+    def variants(self, chunk: Chunk) -> list[VariantInfo]:
+        return self.kv.get(chunk.token_hash, [])
+
+
+def show_document(workspace: Workspace, named: str, collection_name: str | None = None) -> Shown:
+    catalog = workspace.catalog
+    chosen = None if collection_name is None else catalog.collections.get(collection_name)
+    collection, document = find_document(catalog, named, chosen)
+    return _shown(workspace, collection, document, None)
+
+
+def show_chunk(workspace: Workspace, chunk_id: int) -> Shown:
+    """With its document. Raises MaintenanceError when there is no such chunk."""
+    found = workspace.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
+    if not found:
+        raise MaintenanceError(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
+    document = found[0].document
+    collection = next(one for one in workspace.catalog.collections.all() if one.id == document.collection_id)
+    return _shown(workspace, collection, document, chunk_id)
+
+
+def _shown(workspace: Workspace, collection: Collection, document: Document, chunk_id: int | None) -> Shown:
+    layout = workspace.catalog.documents.layout(document.id)
+    chunks = workspace.catalog.chunks.of_document(document.id)
+    chosen = tuple(chunk for chunk in chunks if chunk_id in (None, chunk.id))
+    ordinals = {chunk.token_hash: chunk.ordinal for chunk in reversed(chunks)}
+    kv = variants_of(workspace, collection, [chunk.token_hash for chunk in chosen])
+    return Shown(collection, document, layout.pages, len(layout.text), chosen, ordinals, kv)

@@ -1,0 +1,58 @@
+"""The KV of chunks: where it is, what is there of a chunk, and its end with the chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.catalog import Collection
+from app.maintenance.engines import Identity, known_identities
+from app.settings import Settings
+from app.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ragcache.types import VariantInfo
+
+KV = "kv"  # app.compose knows it too, and would bring torch along
+
+
+def kv_folder(settings: Settings) -> Path:
+    return settings.cache_dir / KV
+
+
+def has_kv(settings: Settings) -> bool:
+    """Whether anything may be cached: asked before the store, whose libraries take seconds to load."""
+    folder = kv_folder(settings)
+    return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
+
+
+def variants_of(workspace: Workspace, collection: Collection, hashes: Iterable[str]) -> dict[str, list[VariantInfo]]:
+    """By token hash, of the model that the collection was last ingested with; the shortest context first."""
+    fingerprint, system = collection.engine_fingerprint, collection.system_hash
+    if fingerprint is None or system is None or not has_kv(workspace.settings):
+        return {}
+    from ragcache.types import VariantKey
+
+    found = {}
+    for chunk in set(hashes):
+        infos = workspace.store.variants(VariantKey(fingerprint, system, (), chunk).family)
+        if infos:
+            found[chunk] = sorted(infos, key=lambda info: (len(info.key.context), info.key.digest))
+    return found
+
+
+def identities_to_drop(workspace: Workspace) -> set[Identity]:
+    """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
+    return known_identities(workspace) if has_kv(workspace.settings) else set()
+
+
+def drop_chunks(workspace: Workspace, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
+    """Delete all KV of chunks that nobody has any more; returns how many variants went. Raises StoreError."""
+    wanted, chunks = list(identities), list(hashes)
+    if not wanted or not chunks:
+        return 0
+    from ragcache.store.chunks import drop_chunk
+
+    store = workspace.store
+    return sum(drop_chunk(store, one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)

@@ -1,0 +1,63 @@
+"""Freeing what the KV cache holds for nobody.
+
+A running ingest has written KV whose chunks SQL does not show yet. Two things keep it: the ingest locks of all
+collections are held, so that no ingest runs into them, and what has been written or read since the start stays, which
+is all that an ingest into a collection made meanwhile can have. The locks are those of this data folder: if several
+data folders or databases share one cache folder, each takes the others' KV for unreferenced, and it is computed again
+when it is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.maintenance.census import Tally, take_census
+from app.maintenance.kv import has_kv, kv_folder
+from app.maintenance.locks import ingest_locks
+from app.workspace import Workspace
+from ragcache.store.folder import CacheFolder, Item
+
+QUARANTINE_AGE = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What went, or would go."""
+
+    unreferenced: Tally
+    other: Tally  # of other models and System segments
+    temporaries: int
+    quarantined: int
+    dry: bool
+
+
+def prune(
+    workspace: Workspace, *, others: bool = False, dry: bool = False, quarantine_age: timedelta = QUARANTINE_AGE
+) -> Pruned:
+    """`others` takes the KV of other models and System segments too. Raises MaintenanceError while an ingest runs."""
+    started = time.time_ns()
+    folder = CacheFolder(kv_folder(workspace.settings))
+    if not has_kv(workspace.settings) and not folder.quarantined(started):
+        return Pruned(Tally(), Tally(), 0, 0, dry)
+    with nullcontext() if dry else ingest_locks(workspace, *workspace.catalog.collections.all()):
+        census = take_census(workspace)
+        dead, other = census.dead, census.other if others else []
+        old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
+        if dry:
+            return Pruned(Tally.of(_loose(dead)), Tally.of(_loose(other)), folder.temporaries(), len(old), dry)
+        gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
+        forget(workspace, [item.address for item in (*gone, *gone_others)])
+    return Pruned(Tally.of(gone), Tally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+
+
+def forget(workspace: Workspace, addresses: list[str]) -> None:
+    """In SQL's notes of what is cached."""
+    for collection in workspace.catalog.collections.all() if addresses else ():
+        workspace.catalog.kv.forget(collection, addresses)
+
+
+def _loose(items: list[Item]) -> list[Item]:
+    return [item for item in items if not item.pinned]

@@ -1,0 +1,102 @@
+"""A collection's indexes made anew, and its chunks embedded again where the embedder is another one.
+
+The new vectors are gathered in a file beside the old indexes, then go into SQL in one transaction, which also gives the
+collection a new index folder. Killed before it, everything is as it was, and the next run takes the file up; killed
+after it, the next run builds the indexes, as a question would.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.catalog import Collection
+from app.maintenance import indexes
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.locks import ingest_locks
+from app.maintenance.vector_log import VectorLog
+from app.workspace import INDEXES, Workspace
+from retriever.types import IntArray, Vectors
+
+LOG = "reembedding-"  # the beginning of the file's name
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Reindexed:
+    """So far; `done` when the indexes are there too."""
+
+    collection: Collection
+    chunks: int  # of the collection
+    embedded: int = 0  # of them, anew, in this run or one that was stopped
+    done: bool = False
+
+
+def reindex(workspace: Workspace, name: str) -> Generator[Reindexed, None, None]:
+    """Reports how far it is; the last report says `done`. Raises MaintenanceError while an ingest runs."""
+    with ingest_locks(workspace, workspace.catalog.collections.get(name)):
+        collection = workspace.catalog.collections.get(name)
+        report = Reindexed(collection, workspace.catalog.source(collection).position().live)
+        if workspace.embedder_fingerprint != collection.embedder_fingerprint:
+            for report in _reembed(workspace, collection):
+                yield report
+        indexes.rebuild(workspace, report.collection)
+        _sweep(workspace, report.collection)
+        yield replace(report, done=True)
+
+
+def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed]:
+    """The last report is of the collection as it is now."""
+    fingerprint, dimension = workspace.embedder_fingerprint, workspace.embedder.dimension
+    source = workspace.catalog.source(collection)
+    live = source.live_ids({})
+    log = VectorLog(workspace.index_folder(collection) / f"{LOG}{fingerprint}.vectors", dimension)
+    try:
+        known = np.intersect1d(log.ids(), live)
+        report = Reindexed(collection, len(live), len(known))
+        yield report
+        for ids, texts, _ in source.added(0, _BATCH):
+            lacking = np.flatnonzero(np.isin(ids, known, invert=True))
+            if len(lacking):
+                log.append(ids[lacking], workspace.embedder.embed([texts[place] for place in lacking]))
+                report = replace(report, embedded=report.embedded + len(lacking))
+                yield report
+    except OSError as error:
+        raise MaintenanceError(
+            f"cannot keep the new embeddings in {log.path}: {error}. Free some space or make it writable, and run the "
+            "command again: it goes on from here"
+        ) from error
+    new = workspace.catalog.collections.reembed(
+        collection, workspace.settings.embedder, fingerprint, dimension, _newest(log, live)
+    )
+    yield replace(report, collection=new)
+
+
+def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]]:
+    """Of chunks that are still there."""
+    for ids, vectors in log.batches():
+        there = np.isin(ids, live)
+        yield ids[there], vectors[there]
+
+
+def _sweep(workspace: Workspace, collection: Collection) -> None:
+    """Remove what embedding again has left: its file, and folders of indexes that no collection has any more.
+
+    Only such folders hold such a file, so those of another database over the same data folder are left alone.
+    """
+    paths = list((workspace.settings.data_dir / INDEXES).glob(f"*/{LOG}*"))
+    others = {workspace.index_folder(one) for one in workspace.catalog.collections.all()}
+    own = workspace.index_folder(collection)
+    for path in paths:
+        try:
+            if path.parent == own:
+                path.unlink()
+            elif path.parent not in others:
+                shutil.rmtree(path.parent)
+        except FileNotFoundError:
+            continue  # another process sweeps too
+        except OSError as error:
+            raise MaintenanceError(f"all is indexed, but old files cannot be removed: {error}. Delete them") from error

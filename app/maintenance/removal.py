@@ -1,0 +1,59 @@
+"""Documents and collections, deleted with all that hangs on them.
+
+SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
+and what a killed process leaves of that is harmless: indexes catch up by themselves, and `cache prune` finds the KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.catalog import Collection, Removed
+from app.maintenance import indexes
+from app.maintenance.engines import Identity
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.kv import drop_chunks, identities_to_drop
+from app.maintenance.locks import ingest_locks
+from app.workspace import Workspace
+from ragcache.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What went."""
+
+    documents: int
+    chunks: int
+    kv_variants: int
+
+
+def remove_documents(workspace: Workspace, collection: Collection, document_ids: Sequence[int]) -> Removal:
+    """Ids that are not there are passed over. Raises MaintenanceError while an ingest runs."""
+    identities = identities_to_drop(workspace)
+    with ingest_locks(workspace, collection):
+        removed = workspace.catalog.documents.delete(collection, document_ids)
+        indexes.catch_up(workspace, collection)
+        return _with_kv(workspace, removed, identities)
+
+
+def remove_collection(workspace: Workspace, collection: Collection) -> Removal:
+    """With its conversations. Raises MaintenanceError while an ingest runs."""
+    identities = identities_to_drop(workspace)
+    with ingest_locks(workspace, collection):
+        removed = workspace.catalog.collections.delete(collection)
+        indexes.discard(workspace, collection)
+        removal = _with_kv(workspace, removed, identities)
+    # Whoever waits for it finds the collection gone; its number is never given again.
+    workspace.lock_file(collection).unlink(missing_ok=True)
+    return removal
+
+
+def _with_kv(workspace: Workspace, removed: Removed, identities: Iterable[Identity]) -> Removal:
+    try:
+        dropped = drop_chunks(workspace, identities, removed.orphans)
+    except StoreError as error:
+        raise MaintenanceError(
+            f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
+        ) from error
+    return Removal(removed.documents, removed.chunks, dropped)

@@ -1,0 +1,164 @@
+"""KV that is missing, computed as an ingest would have: each document's chunks in order, in the context before them.
+
+What is there already stays, so a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.catalog import Chunk as StoredChunk
+from app.catalog import Collection, Document, KvRecord
+from app.catalog.tokens import retokenize
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.locks import ingest_locks
+from app.workspace import Workspace
+from ragcache.cache import ChunkCache
+from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
+from ragcache.kvgen import LEAD_TOKENS
+from ragcache.types import Chunk, System, Variant, VariantKey
+
+_TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After a document: what has been done so far."""
+
+    documents: int = 0
+    chunks: int = 0
+    computed: int = 0  # variants
+    tokens: int = 0  # of them
+    nbytes: int = 0  # of them, in memory
+    failed: tuple[tuple[str, str], ...] = ()  # source and reason
+
+
+def warm(workspace: Workspace, collection: Collection) -> Generator[Progress, None, None]:
+    """One report after each document. Holds the collection's ingest lock meanwhile.
+
+    Raises MaintenanceError while an ingest runs, and when the cache is too small to hold what was just computed;
+    StoreError when it cannot be written.
+    """
+    with ingest_locks(workspace, collection):
+        if workspace.store.stats()[-1].tier != "disk":
+            raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
+        cache, system = workspace.cache, workspace.template.system()
+        warmer, done, evictions = Warmer(cache, system), Progress(), _evictions(cache)
+        for document in workspace.catalog.documents.all(collection, "ready"):
+            done = _warm(workspace, collection, document, warmer, done)
+            if _evictions(cache) > evictions:
+                raise MaintenanceError(
+                    f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
+                    "raise RAGCACHE_DISK_BYTES and run the command again"
+                )
+            yield done
+        workspace.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
+
+
+def _warm(workspace: Workspace, collection: Collection, document: Document, warmer: Warmer, done: Progress) -> Progress:
+    stored, segments = _segments(workspace, document)
+    changed = [
+        (chunk.id, workspace.template.count(chunk.text), segment.hash)
+        for chunk, segment in zip(stored, segments, strict=True)
+        if chunk.token_hash != segment.hash
+    ]
+    retokenize(workspace.catalog.database, collection, changed)
+    failed = done.failed
+    records: dict[str, KvRecord] = {}
+    tokens = 0
+    try:
+        for variant in warmer.document(segments):
+            key = variant.key
+            records[key.digest] = KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes)
+            tokens += len(variant)
+    except PromptError as error:
+        failed += ((document.source, str(error)),)
+    if records:
+        workspace.catalog.kv.record(collection, list(records.values()))
+    return replace(
+        done,
+        documents=done.documents + 1,
+        chunks=done.chunks + len(stored),
+        computed=done.computed + len(records),
+        tokens=done.tokens + tokens,
+        nbytes=done.nbytes + sum(record.nbytes for record in records.values()),
+        failed=failed,
+    )
+
+
+def _segments(workspace: Workspace, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
+    """Without blank chunks, which no prompt holds."""
+    stored = [chunk for chunk in workspace.catalog.chunks.of_document(document.id) if chunk.text.strip()]
+    return stored, [workspace.template.chunk(chunk.text) for chunk in stored]
+
+
+def _evictions(cache: ChunkCache) -> int:
+    """Of the tier that keeps: the RAM over it may well be smaller."""
+    return cache.store.stats()[-1].evictions
+
+
+class _Vanished(Exception):
+    """Stored KV that another chunk needs as its context could not be read."""
+
+
+@dataclass
+class _Link:
+    """A chunk of the document that has its KV; it is read when a later chunk needs it."""
+
+    key: VariantKey
+    variant: Variant | None = None
+
+
+class Warmer:
+    """Any variant with a chunk's context in the document serves, whatever that context's own KV had seen."""
+
+    def __init__(self, cache: ChunkCache, system: System):
+        self._cache = cache
+        self._system = cache.system_variant(system)
+
+    def document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
+        """Compute and store what is missing; yields what was stored."""
+        for _ in range(_TRIES):
+            try:
+                yield from self._document(chunks)
+                return
+            except _Vanished:
+                continue  # what was bad is quarantined by now, and so counts as missing
+        raise MaintenanceError("cached KV vanishes as soon as it is written: is another process emptying the folder?")
+
+    def _document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
+        window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
+        leads = sum(map(len, chunks)) >= LEAD_TOKENS
+        for chunk in chunks:
+            key, new = self._find(chunk, [link.key for link in window]), None
+            if key is None:
+                new = self._capture(chunk, [self._load(link) for link in window])
+                key = new.key
+                yield new
+            if leads and window and self._find(chunk, []) is None:
+                yield self._capture(chunk, [])
+            window.append(_Link(key, new))
+
+    def _find(self, chunk: Chunk, context: Sequence[VariantKey]) -> VariantKey | None:
+        hashes = tuple(key.chunk for key in context)
+        family = VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
+        found = [info.key for info in self._cache.store.variants(family) if info.key.context == hashes]
+        return min(found, key=lambda key: (key.history, key.digest), default=None)
+
+    def _load(self, link: _Link) -> Variant:
+        if link.variant is None:
+            try:
+                fetched = self._cache.store.get(link.key)
+            except (CorruptEntry, ForeignEntry):
+                fetched = None
+            if fetched is None:
+                raise _Vanished
+            link.variant = fetched.variant
+        return link.variant
+
+    def _capture(self, chunk: Chunk, context: Sequence[Variant]) -> Variant:
+        variant = self._cache.kvgen.capture(self._system, context, chunk)
+        self._cache.store.put(variant)
+        return variant

@@ -1,0 +1,102 @@
+"""From a question and the chunks that were found for it to an answer that streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.catalog import Catalog, PageName
+from app.citations import Citation, Retrieved, locate
+from app.pipeline.answer import Answer
+from app.pipeline.budget import fit
+from app.pipeline.pieces import Pieces
+from app.pipeline.prompt_order import in_prompt_order
+from app.pipeline.quoting import quoted
+from app.pipeline.stream import AnswerStream
+
+if TYPE_CHECKING:
+    from app.prompt import PromptTemplate, Turn
+    from ragcache.cache import ChunkCache
+    from ragcache.generation import Generation
+    from ragcache.sampling import Sampling
+    from splitter.base import Embed
+
+NOTHING_FOUND = "no chunk was found for this question: answered without any"
+STOPPED = "stopped before its end"
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that one answer depends on."""
+
+    question: str
+    found: Sequence[Retrieved]  # best first
+    history: Sequence[Turn] = ()  # oldest first
+    last: Sequence[int | str] = ()  # documents of the last turn's prompt, in its order
+    max_tokens: int = 256
+    linker: str | None = None
+    sampling: Sampling | None = None
+    quotes: bool = True
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
+
+
+@dataclass(frozen=True)
+class Answering:
+    """`embed` chooses the quotes, where there is one; `catalog` knows their pages."""
+
+    template: PromptTemplate
+    cache: ChunkCache
+    embed: Embed | None = None
+    catalog: Catalog | None = None
+
+    def start(self, request: Request) -> AnswerStream:
+        """The prompt is computed when this returns. Raises PromptError for a question that cannot be asked."""
+        template = self.template
+        chunks = [template.chunk(one.text) for one in request.found]
+        fitted = fit(
+            template,
+            request.question,
+            [len(chunk) for chunk in chunks],
+            request.history,
+            self.cache.engine.spec.max_tokens,
+            request.max_tokens,
+        )
+        placed = in_prompt_order(request.found[: fitted.chunks], request.last)
+        by_id = {one.chunk_id: chunk for one, chunk in zip(request.found, chunks, strict=True)}
+        history = request.history[len(request.history) - fitted.turns :]
+        text = template.turns(history, request.question, passages=bool(placed))
+        generation = self.cache.generate(
+            [template.system(), *(by_id[one.chunk_id] for one in placed), text],
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            linker=request.linker,
+            stop=template.stop,
+        )
+        notes = fitted.notes if request.found else (NOTHING_FOUND,)
+        return self._stream(request, generation, placed, notes)
+
+    def _stream(
+        self, request: Request, generation: Generation, placed: Sequence[Retrieved], notes: tuple[str, ...]
+    ) -> AnswerStream:
+        report = generation.report
+        report.seconds.update(request.seconds)
+        report.ttft_s += sum(request.seconds.values())  # as whoever asked has waited
+        report.incidents += notes
+        cited = tuple(Citation.of(number, one) for number, one in enumerate(placed, start=1))
+
+        def finish(text: str, whole: bool) -> Answer:
+            if not whole:
+                return Answer(request.question, text, cited, report, (*notes, STOPPED))
+            return Answer(request.question, text, self._quoted(request, cited, text), report, notes)
+
+        return AnswerStream(generation, Pieces(self.template.decode), cited, finish)
+
+    def _quoted(self, request: Request, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
+        if self.embed is None or not request.quotes:
+            return cited
+        return quoted(cited, request.question, text, self.embed, self._pages)
+
+    def _pages(self, document_id: int | str, start: int, end: int, text: str) -> list[PageName] | None:
+        places = locate(self.catalog, document_id, start, end, text) if self.catalog else None
+        return None if places is None else [(place.page, place.label) for place in places]

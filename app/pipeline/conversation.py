@@ -1,0 +1,101 @@
+"""Several questions after each other, stored with their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+from app.catalog import CatalogError, Message, NewMessage
+from app.pipeline.answer import Answer
+from app.pipeline.options import Asked, AskOptions
+from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+
+if TYPE_CHECKING:
+    from app.pipeline.pipeline import RagPipeline
+    from app.prompt import Turn
+
+LONGEST_TITLE = 80
+
+
+class Conversation:
+    """The catalog holds it: any program may go on with it by its id, and each question sees what is stored then.
+
+    A question is stored together with its answer, when that ends. An answer that was stopped is stored as far as it
+    came, and not at all if that is nowhere.
+    """
+
+    def __init__(self, pipeline: RagPipeline, collection: str, conversation_id: str | None = None):
+        self.collection = collection
+        self.id = conversation_id  # None until something is stored
+        self._pipeline = pipeline
+        self._conversations = pipeline.workspace.catalog.conversations
+
+    @classmethod
+    def stored(cls, pipeline: RagPipeline, conversation_id: str) -> Conversation:
+        """Raises CatalogError when there is none with this id."""
+        catalog = pipeline.workspace.catalog
+        found = catalog.conversations.get(conversation_id)
+        names = [one.name for one in catalog.collections.all() if one.id == found.collection_id]
+        if not names:
+            raise CatalogError(f"the collection of conversation {conversation_id!r} has just been deleted")
+        return cls(pipeline, names[0], conversation_id)
+
+    @property
+    def messages(self) -> list[Message]:
+        return [] if self.id is None else self._conversations.messages(self.id)
+
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+        return self.stream(question, **options).answer
+
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
+        """Options of a pipeline but `history` and `collection`, which are the conversation's own."""
+        own = {"history", "collection"} & set(options)
+        if own:
+            raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
+        messages = self.messages
+        asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
+        stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
+        stream.then.append(self._store)
+        return stream
+
+    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+        return await (await self.astream(question, **options)).answer()
+
+    async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
+        return AsyncAnswerStream(await asyncio.to_thread(self.stream, question, **options))
+
+    def _store(self, answer: Answer) -> None:
+        if not answer.text and answer.notes:  # stopped before its first word
+            return
+        if self.id is None:
+            collection = self._pipeline.workspace.catalog.collections.get(self.collection)
+            self.id = self._conversations.create(collection, _title(answer.question)).id
+        told = answer.to_dict()
+        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"])
+        self._conversations.add(self.id, [NewMessage("user", answer.question), said])
+
+
+def turns(messages: Sequence[Message]) -> list[Turn]:
+    """Questions with their answers, oldest first; what has no counterpart is left out."""
+    found: list[Turn] = []
+    question: str | None = None
+    for message in messages:
+        if message.role == "user":
+            question = message.content
+        elif message.role == "assistant" and question is not None and message.content.strip():
+            found.append((question, message.content))
+            question = None
+    return found
+
+
+def _last_documents(messages: Sequence[Message]) -> list[int | str]:
+    """Of the last answer's citations, which are numbered in the order of its prompt."""
+    cited = next((message.citations for message in reversed(messages) if message.role == "assistant"), ())
+    return list(dict.fromkeys(citation["document_id"] for citation in cited))
+
+
+def _title(question: str) -> str:
+    line = " ".join(question.split())
+    return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"

@@ -1,0 +1,202 @@
+"""RagPipeline: documents in, cited answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from app.catalog import CatalogError, Collection
+from app.citations import Retrieved, retrieved
+from app.pipeline.answer import Answer
+from app.pipeline.answering import Answering, Request
+from app.pipeline.condensing import condensed
+from app.pipeline.options import Asked, AskOptions
+from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+from app.settings import Settings, load_settings
+from app.workspace import Workspace
+from ragcache.errors import PromptError
+
+if TYPE_CHECKING:
+    from app.ingestion import IngestResult
+    from app.pipeline.conversation import Conversation
+    from retriever.searcher import Searcher
+
+# Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
+# so many times more while that is not enough.
+COPIES, DEEPER = 2, 8
+
+
+class RagPipeline:
+    """Threads may share it. Methods that begin with `a` do the same in a thread, for programs with an event loop.
+
+    Raises the errors of its parts, which are all meant for users: RagcacheError, RetrieverError and SplitterError.
+    """
+
+    def __init__(self, settings: Settings | None = None, workspace: Workspace | None = None):
+        """With the settings of this process unless others are given; a workspace has its own, and stays open."""
+        assert settings is None or workspace is None, "a workspace has settings already"
+        self.workspace = workspace or Workspace(settings or load_settings())
+        self._shared = workspace is not None
+        self._lock = threading.Lock()  # of what is loaded once
+        self._loaded: Answering | None = None
+        self._checked: set[str] = set()  # uids of collections that our embedder made the vectors of
+
+    @property
+    def settings(self) -> Settings:
+        return self.workspace.settings
+
+    @property
+    def answering(self) -> Answering:
+        """What makes answers from chunks, wherever these come from. Loads the models at the first use."""
+        with self._lock:
+            if self._loaded is None:
+                space = self.workspace
+                self._loaded = Answering(space.parts.template, space.cache, space.embedder.embed, space.catalog)
+            return self._loaded
+
+    # -- documents --------------------------------------------------------------------------------------------------
+
+    def ingest(
+        self, paths: Iterable[str | Path] | str | Path, collection: str | None = None, **options: Any
+    ) -> IngestResult:
+        """Read files and folders into a collection, which is made where there is none.
+
+        `options`: fields of app.ingestion.IngestOptions, such as glob and prune. Files that cannot be read are in the
+        result; the others are in the collection.
+        """
+        from app.ingestion import Ingest, IngestOptions
+
+        chosen, space = IngestOptions(**options), self.workspace
+        name = collection or self.settings.collection
+        target = space.catalog.collections.find(name) if chosen.dry_run else space.collection_or_new(name)
+        several = [paths] if isinstance(paths, str | Path) else paths
+        return Ingest(space, target, chosen).run([Path(path) for path in several])
+
+    def retrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
+        """The chunks that an answer would be made from, best first. Copies of a text count once."""
+        asked = Asked(**options)
+        collection = self._collection(asked.collection)
+        return self._search(self.workspace.searcher(collection), _checked(question), asked)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+        return self.stream(question, **options).answer
+
+    def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
+        """The answer as it comes; everything before its first token is done when this returns."""
+        return self.start(_checked(question), Asked(**options))
+
+    def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
+        """`last`: the documents of the last turn's prompt, in its order."""
+        collection = self._collection(asked.collection)
+        searcher, answering = self.workspace.searcher(collection), self.answering
+        self._warm()
+        started = perf_counter()
+        settings = self.settings
+        query = condensed(settings.condense, asked.history, question, lambda: (answering.template, answering.cache))
+        rewritten = perf_counter()
+        found = self._search(searcher, query, asked)
+        seconds = {"condense": rewritten - started} if asked.history else {}
+        return answering.start(
+            Request(
+                question,
+                found,
+                asked.history,
+                last,
+                asked.max_tokens or settings.max_tokens,
+                asked.linker,
+                asked.sampling,
+                asked.quotes,
+                {**seconds, "retrieve": perf_counter() - rewritten},
+            )
+        )
+
+    def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
+        """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""
+        from app.pipeline.conversation import Conversation
+
+        if conversation_id is None:
+            return Conversation(self, self._collection(collection).name)
+        return Conversation.stored(self, conversation_id)
+
+    # -- the same in threads ----------------------------------------------------------------------------------------
+
+    async def aingest(
+        self, paths: Iterable[str | Path] | str | Path, collection: str | None = None, **options: Any
+    ) -> IngestResult:
+        return await asyncio.to_thread(self.ingest, paths, collection, **options)
+
+    async def aretrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
+        return await asyncio.to_thread(self.retrieve, question, **options)
+
+    async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
+        """Cancelling it stops the decoding."""
+        return await (await self.astream(question, **options)).answer()
+
+    async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
+        return AsyncAnswerStream(await asyncio.to_thread(self.stream, question, **options))
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _collection(self, name: str | None) -> Collection:
+        """Raises CatalogError for one that is not there, is empty, or was embedded by another model."""
+        wanted, catalog = name or self.settings.collection, self.workspace.catalog
+        collection = catalog.collections.find(wanted)
+        if collection is None:
+            names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
+            raise CatalogError(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
+        if collection.uid not in self._checked:  # an embedding anew changes the uid
+            self.workspace.collection(wanted)
+            self._checked.add(collection.uid)
+        if not catalog.source(collection).position().live:
+            raise CatalogError(f"collection {wanted!r} is empty: {_how_to_fill(wanted)} puts documents into it")
+        return collection
+
+    def _search(self, searcher: Searcher, query: str, asked: Asked) -> list[Retrieved]:
+        wanted, options = asked.top_k or self.settings.top_k, self.workspace.search_options
+        depth = COPIES * wanted
+        while True:
+            hits = {hit.id: hit.score for hit in searcher.search(query, depth, where=asked.where, options=options)}
+            found = self.workspace.catalog.chunks.found(list(hits))
+            first = {one.chunk.token_hash: one for one in reversed(found)}  # the best ranked of each text
+            if len(first) >= wanted or len(hits) < depth:
+                break
+            depth *= DEEPER
+        return [retrieved(one, hits[one.chunk.id]) for one in found if first[one.chunk.token_hash] is one][:wanted]
+
+    def _warm(self) -> None:
+        """Load the embedder before the clock starts: a report tells what answers cost, not the start of a program."""
+        with self._lock:
+            if self.workspace.search_options.mode != "keyword":
+                assert self.workspace.embedder.dimension
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if not self._shared:
+            self.workspace.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _checked(question: str) -> str:
+    if not question.strip():
+        raise PromptError("the question is empty: ask something")
+    return question.strip()
+
+
+def _how_to_fill(collection: str) -> str:
+    return f"`ragcache ingest PATH -c {shlex.quote(collection)}`"

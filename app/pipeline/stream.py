@@ -1,0 +1,162 @@
+"""An answer as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+from app.citations import Citation
+from app.pipeline.answer import Answer
+from app.pipeline.pieces import Pieces
+
+if TYPE_CHECKING:
+    from ragcache.generation import Generation
+
+Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
+
+
+class AnswerStream:
+    """Pieces of text, once; `answer` reads the rest of them and holds everything.
+
+    Closing it early, or leaving its `with`, stops decoding and frees the prompt's KV; `answer` is then what came until
+    there. One thread reads it; another may `stop` it.
+    """
+
+    def __init__(self, generation: Generation, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
+        self.citations = citations  # without quotes until the answer is complete
+        self.report = generation.report  # complete when the answer is
+        self.then: list[Callable[[Answer], None]] = []  # called with the answer, once
+        self._generation = generation
+        self._tokens: Iterator[int] | None = iter(generation)
+        self._pieces = pieces
+        self._finish = finish
+        self._shown: list[str] = []
+        self._answer: Answer | None = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()  # of a step
+
+    @property
+    def text(self) -> str:
+        """What has come so far."""
+        return "".join(self._shown)
+
+    @property
+    def answer(self) -> Answer:
+        for _ in self:
+            pass
+        assert self._answer is not None
+        return self._answer
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        with self._lock:
+            piece = self._step()
+        if self._stopped.is_set():
+            self.close()
+        if not piece:
+            raise StopIteration
+        return piece
+
+    def stop(self) -> None:
+        """Ask it to end after the token that is computed now, if one is; does not wait."""
+        self._stopped.set()
+        if self._lock.acquire(blocking=False):  # else the thread that has it sees what was asked
+            try:
+                self._end(whole=False)
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End here. Nothing happens when it has ended."""
+        self._stopped.set()
+        with self._lock:
+            self._end(whole=False)
+
+    def _step(self) -> str:
+        """The next piece; "" at the end."""
+        piece = ""
+        while not piece and self._tokens is not None and not self._stopped.is_set():
+            token = next(self._tokens, None)
+            if token is not None:
+                piece = self._pieces.add(token)
+                continue
+            if piece := self._pieces.end():
+                self._shown.append(piece)
+            self._end(whole=True)
+            return piece
+        if piece:
+            self._shown.append(piece)
+        return piece
+
+    def _end(self, whole: bool) -> None:
+        if self._tokens is None:
+            return
+        tokens, self._tokens = self._tokens, None
+        cast("Generator[int]", tokens).close()  # it holds the KV of the prompt
+        self.report.answer_tokens = len(self._generation.tokens)
+        self._answer = self._finish(self.text, whole)
+        self.citations = self._answer.citations
+        for call in self.then:
+            call(self._answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncAnswerStream:
+    """The same for a program with an event loop: each step runs in a thread. Cancelling a step stops the decoding."""
+
+    def __init__(self, stream: AnswerStream):
+        self._stream = stream
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        return self._stream.citations
+
+    @property
+    def text(self) -> str:
+        return self._stream.text
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        piece = await self._in_thread(lambda: next(self._stream, None))
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    async def answer(self) -> Answer:
+        """Reads the rest first."""
+        async for _ in self:
+            pass
+        return self._stream.answer
+
+    async def aclose(self) -> None:
+        self._stream.stop()
+        await asyncio.to_thread(self._stream.close)
+
+    async def _in_thread(self, step: Callable[[], str | None]) -> str | None:
+        try:
+            return await asyncio.to_thread(step)
+        except asyncio.CancelledError:
+            self._stream.stop()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,56 @@
+"""What every engine offers, so that KVGen, the planner and the store serve each of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from ragcache.errors import PromptError
+from ragcache.types import Segment, Variant, VariantKey
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What others need to know of an engine."""
+
+    fingerprint: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    max_tokens: int
+    vocabulary: int
+    eos: frozenset[int]
+
+    @property
+    def token_bytes(self) -> int:
+        """KV of one token."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class Engine(ABC):
+    """Holds the weights of one model. Threads may share it."""
+
+    name: ClassVar[str]
+    spec: EngineSpec
+
+    @abstractmethod
+    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+        """KV and profile of `segment` behind the variants `before`, whose KV is taken as it is stored.
+
+        Raises PromptError when they do not fit the model's context, or hold what is no token of it.
+        """
+
+    def check_tokens(self, ids: Sequence[int]) -> None:
+        """Raises PromptError for what is no token of this model."""
+        for token in (min(ids), max(ids)):
+            if not 0 <= token < self.spec.vocabulary:
+                raise PromptError(
+                    f"token {token} is not in the model's vocabulary of {self.spec.vocabulary}: use the model's own "
+                    "tokenizer"
+                )

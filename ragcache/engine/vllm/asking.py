@@ -1,0 +1,130 @@
+"""What a request says to be linked: the `ragcache` entry of its kv_transfer_params, as JSON.
+
+    {"segments": [{"kind": "system", "tokens": 41, "sha256": "…"},
+                  {"kind": "chunk", "tokens": 187, "sha256": "…"},
+                  {"kind": "text", "tokens": 23}],
+     "linker": "auto"}
+
+or, to capture the last segment behind stored variants of those before it,
+
+    {"capture": {"segments": […], "keys": [{"system": "", "context": [], "chunk": "…", "history": ""}, …]}}
+
+The segments cut the prompt's token ids in order. The hash of each (see `ragcache.types.ids_hash`) is compared with the
+ids that arrived: a prompt that was tokenised otherwise must not meet another prompt's KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragcache.errors import ConfigError, PromptError
+from ragcache.kvgen import history_of
+from ragcache.linking import make_linker
+from ragcache.linking.base import Linker
+from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
+
+KEY = "ragcache"
+KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
+UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
+
+
+@dataclass(frozen=True)
+class LinkAsk:
+    """A prompt to be linked."""
+
+    segments: tuple[Segment, ...]
+    linker: Linker
+
+
+@dataclass(frozen=True)
+class CaptureAsk:
+    """A prompt whose last segment is to be captured behind the variants of those before it."""
+
+    segments: tuple[Segment, ...]
+    keys: tuple[VariantKey, ...]  # one per segment: what to place, and last, what it will be
+    desk: str  # where in this process the variants change hands; "" is the store
+
+
+def link_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
+    """kv_transfer_params of a request for these segments."""
+    return {KEY: {"segments": [_told(segment) for segment in segments], "linker": linker}}
+
+
+def capture_params(segments: Sequence[Segment], keys: Sequence[VariantKey], desk: str = "") -> dict[str, Any]:
+    told = [
+        {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
+    ]
+    return {KEY: {"capture": {"segments": [_told(segment) for segment in segments], "keys": told, "desk": desk}}}
+
+
+def _told(segment: Segment) -> dict[str, Any]:
+    kind = next(name for name, known in KINDS.items() if isinstance(segment, known))
+    return {"kind": kind, "tokens": len(segment), "sha256": segment.hash}
+
+
+def read_ask(
+    params: dict[str, Any] | None, ids: Sequence[int], default: str, fingerprint: str
+) -> LinkAsk | CaptureAsk | None:
+    """None for a request that asks nothing of us. `default`: the linker of one that names none.
+
+    Raises PromptError or ConfigError for one that is malformed, or that does not fit the prompt.
+    """
+    asked = (params or {}).get(KEY)
+    if asked is None:
+        return None
+    if isinstance(asked, dict) and isinstance(asked.get("capture"), dict):
+        return _capture(asked["capture"], ids, fingerprint)
+    if not isinstance(asked, dict) or not isinstance(asked.get("segments"), list):
+        raise PromptError(f"kv_transfer_params[{KEY!r}] is {asked!r:.80}: give an object with a list of segments")
+    unknown = set(asked) - {"segments", "linker"}
+    if unknown:
+        raise PromptError(f"kv_transfer_params[{KEY!r}] has unknown keys {sorted(unknown)}: use segments and linker")
+    linker = make_linker(str(asked.get("linker", default)))
+    if linker.name in UNSERVED:
+        raise ConfigError(f"linker {linker.name!r} does not run inside vLLM: {UNSERVED[linker.name]}")
+    return LinkAsk(_cut(asked["segments"], ids), linker)
+
+
+def _capture(asked: dict[str, Any], ids: Sequence[int], fingerprint: str) -> CaptureAsk:
+    try:
+        keys = tuple(
+            VariantKey(fingerprint, one["system"], tuple(one["context"]), one["chunk"], one["history"])
+            for one in asked["keys"]
+        )
+        segments = _cut(asked["segments"], ids)
+    except (KeyError, TypeError) as error:
+        raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: {error!r} (see link_params)") from error
+    if [key.chunk for key in keys] != [segment.hash for segment in segments]:
+        raise PromptError("the keys of a capture are not those of its segments: name one per segment, in order")
+    if len(keys) > 1 and keys[-1] != _key_behind(keys[:-1], keys[-1].chunk):
+        raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
+    return CaptureAsk(segments, keys, str(asked.get("desk", "")))
+
+
+def _key_behind(before: Sequence[VariantKey], chunk: str) -> VariantKey:
+    """The address of a chunk's KV behind a System segment and context chunks."""
+    system, *context = before
+    hashes = tuple(key.chunk for key in context)
+    return VariantKey(system.fingerprint, system.chunk, hashes, chunk, history_of(context))
+
+
+def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
+    segments: list[Segment] = []
+    start = 0
+    for place, one in enumerate(told):
+        kind = KINDS.get(one.get("kind", "")) if isinstance(one, dict) else None
+        tokens = one.get("tokens") if kind else None
+        if kind is None or not isinstance(tokens, int) or tokens < 1:
+            raise PromptError(f"segment {place} is {one!r:.80}: give kind ({', '.join(KINDS)}) and tokens (at least 1)")
+        segment = kind(tuple(ids[start : start + tokens]))
+        if kind is not Text and one.get("sha256") != ids_hash(segment.ids):
+            raise PromptError(
+                f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {one.get('sha256')!r}"
+            )
+        segments.append(segment)
+        start += tokens
+    if start != len(ids):
+        raise PromptError(f"the segments have {start} tokens, the prompt has {len(ids)}: cut the same ids")
+    return tuple(segments)

@@ -1,0 +1,123 @@
+"""ChunkCache's verbs over vLLM: ingest, generate."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import fields
+from time import perf_counter
+from typing import Any
+
+from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.engine import VllmEngine
+from ragcache.errors import ModelError, PromptError
+from ragcache.ingest import Ingest
+from ragcache.linking import make_linker
+from ragcache.planning import plan_prompt
+from ragcache.report import ChunkReport, Report
+from ragcache.sampling import Sampling
+from ragcache.store.base import KVStore
+from ragcache.types import Segment
+
+
+class VllmCache(Ingest):
+    """One engine, the store that it links from, a default linker. Threads may share it."""
+
+    def __init__(self, engine: VllmEngine, store: KVStore, linker: str = "auto", *, context_chunks: int = 3):
+        super().__init__(engine, store, context_chunks)
+        make_linker(linker)  # a wrong name is said now
+        self.engine: VllmEngine = engine
+        self.linker = linker
+
+    def generate(
+        self,
+        segments: Sequence[Segment],
+        *,
+        max_tokens: int = 256,
+        sampling: Sampling | None = None,
+        linker: str | None = None,
+        stop: frozenset[int] = frozenset(),
+    ) -> VllmGeneration:
+        """Stream the answer's tokens; `report` of the returned object is complete when the stream ends."""
+        if max_tokens < 1:
+            raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
+        chosen = linker or self.linker
+        make_linker(chosen)
+        # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
+        return VllmGeneration(self.engine, plan.ids, link_params(segments, chosen), max_tokens, sampling, stop)
+
+
+class VllmGeneration:
+    """An iterator over the answer's tokens, once; leaving it early aborts the request. See ragcache.generation."""
+
+    def __init__(
+        self,
+        engine: VllmEngine,
+        ids: Sequence[int],
+        params: dict[str, Any],
+        max_tokens: int,
+        sampling: Sampling | None,
+        stop: frozenset[int],
+    ):
+        self.tokens: list[int] = []
+        self.report = Report(str(params[KEY]["linker"]), len(ids), 0, 0)
+        self._engine = engine
+        self._stop = engine.spec.eos | stop
+        self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._started = perf_counter()
+        settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
+        told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
+        self._request = engine.submit(ids, told, self._outputs.put)
+        self._stream = self._tokens()
+
+    def __iter__(self) -> Iterator[int]:
+        return self._stream
+
+    def close(self) -> None:
+        """End the answer here."""
+        self._stream.close()
+        self._engine.abort(self._request)
+
+    def _tokens(self) -> Generator[int, None, None]:
+        first, finished = 0.0, False
+        try:
+            while not finished:
+                output = self._outputs.get()
+                if output is None:
+                    finished = True
+                    raise ModelError("the vLLM engine broke during the answer: see the log for why, and start another")
+                finished = output.finished
+                for token in output.outputs[0].token_ids:
+                    first = first or perf_counter()
+                    if token not in self._stop:
+                        self.tokens.append(token)
+                        yield token
+        finally:
+            if not finished:
+                self._engine.abort(self._request)
+        self._complete(output.kv_transfer_params, first)
+
+    def _complete(self, params: dict[str, Any] | None, first: float) -> None:
+        now = perf_counter()
+        _fill(self.report, (params or {}).get(KEY, {}))
+        self.report.ttft_s = first - self._started
+        self.report.decode_s = now - first
+        self.report.answer_tokens = len(self.tokens)
+
+
+def _settings(sampling: Sampling) -> dict[str, Any]:
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "seed": sampling.seed,
+    }
+
+
+def _fill(report: Report, told: dict[str, Any]) -> None:
+    """From the JSON that the response carried."""
+    for field in fields(Report):
+        if field.name in told:
+            setattr(report, field.name, told[field.name])
+    report.chunks = [ChunkReport(**chunk) for chunk in told.get("chunks", [])]

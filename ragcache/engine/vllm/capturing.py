@@ -1,0 +1,53 @@
+"""One request that captures its last segment: load what stands before it, compute it, keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragcache.engine.vllm.asking import CaptureAsk
+from ragcache.engine.vllm.job import Phase
+from ragcache.engine.vllm.orders import Capture, Load, Loaded, Piece, PromptRows
+from ragcache.report import Report
+
+
+class CaptureJob:
+    """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody."""
+
+    def __init__(self, request: str, asked: CaptureAsk, blocks: Sequence[int]):
+        self.request = request
+        self.phase = Phase.NEW
+        self._asked, self._blocks = asked, tuple(blocks)
+        starts = [0]
+        for segment in asked.segments:
+            starts.append(starts[-1] + len(segment))
+        self._start, self.tokens = starts[-2], len(asked.segments[-1])
+        self._pieces = tuple(Piece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
+        self._waiting = {piece.index for piece in self._pieces}
+        self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=self.tokens)
+
+    def load(self) -> Load:
+        self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE
+        return Load(self.request, self._pieces, self._blocks, 0, self._asked.desk)
+
+    def loaded(self, answer: Loaded) -> None:
+        if self.phase is not Phase.LOADING:
+            return
+        if answer.chosen is None:
+            self.report.incidents += answer.incidents
+            self.report.incidents.append(f"not captured: segment {answer.index} before it is not stored")
+            self.phase = Phase.DONE
+            return
+        self._waiting.discard(answer.index)
+        if not self._waiting:
+            self.phase = Phase.COMPUTE
+
+    def give_up_loading(self) -> tuple[int, ...]:
+        self.report.incidents.append("not captured: what stands before it was not loaded in time")
+        self.phase = Phase.DONE
+        return tuple(self._waiting)
+
+    def capture(self) -> Capture:
+        self.phase = Phase.DONE
+        positions = tuple(range(self._start, self._start + self.tokens))
+        rows = PromptRows(self._asked.segments[-1].ids, positions, self._blocks)
+        return Capture(self.request, rows, self._asked.keys[-1], self._asked.desk)

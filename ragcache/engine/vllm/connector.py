@@ -1,0 +1,146 @@
+"""vLLM's connector interface: `--kv-transfer-config '{"kv_connector": "RagcacheConnector", "kv_connector_module_path":
+"ragcache.engine.vllm.connector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute"}'`.
+
+A linked request goes through vLLM as one whose KV comes from elsewhere: it is parked with all of its blocks, the
+workers fill these (cached KV placed, some rows computed), and vLLM goes on with the last token of the prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorWorkerMetadata,
+)
+from vllm.platforms import current_platform
+
+from ragcache.engine.vllm.hashing import rewrite_hashes
+from ragcache.engine.vllm.orders import Answers, Orders
+from ragcache.engine.vllm.scheduling import Budget, LinkScheduler
+from ragcache.engine.vllm.setup import Setup, read_setup
+from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.engine.vllm.working import LinkWorker
+from ragcache.errors import ModelError
+
+
+@dataclass
+class StepOrders(KVConnectorMetadata):
+    orders: Orders
+
+
+@dataclass
+class StepAnswers(KVConnectorWorkerMetadata):
+    answers: Answers
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        assert isinstance(other, StepAnswers), other
+        return StepAnswers(self.answers.joined(other.answers))
+
+
+class RagcacheConnector(KVConnectorBase_V1):
+    """vLLM makes one for its scheduler and one for each worker."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._setup: Setup = read_setup(vllm_config, kv_cache_config)
+        self._scheduler: LinkScheduler | None = None
+        self._worker: LinkWorker | None = None
+        self._finished: set[str] = set()
+        self._parked: dict[str, Any] = {}  # vLLM's requests
+        if role is KVConnectorRole.SCHEDULER:
+            self._scheduler = self._setup.scheduler()
+
+    # -- worker -----------------------------------------------------------------------------------------------------
+
+    def attach_runner(self, runner: Any) -> None:
+        """The worker's hand-over of the model."""
+        spans = SpanRunner(runner, self._vllm_config)
+        self._worker = LinkWorker(spans, self._setup.store(), self._setup.heads())
+
+    @property
+    def worker(self) -> LinkWorker:
+        if self._worker is None:
+            raise ModelError(
+                "the connector was given no model: start vLLM with --worker-cls ragcache.engine.vllm.worker.SpanWorker"
+            )
+        return self._worker
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        orders = self._get_connector_metadata().orders
+        if orders or self.worker.busy:
+            self.worker.obey(orders)
+        self._finished.update(orders.finish)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """A request is parked until all of its layers are there."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Nothing is saved in passing: KVGen captures by requests of its own."""
+
+    def wait_for_save(self) -> None:
+        pass
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        finished, self._finished = self._finished, set()
+        return None, finished or None
+
+    def build_connector_worker_meta(self) -> StepAnswers | None:
+        answers = self.worker.take_answers()
+        return None if answers is None else StepAnswers(answers)
+
+    def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    # -- scheduler --------------------------------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> LinkScheduler:
+        assert self._scheduler is not None, "asked of a worker's connector"
+        return self._scheduler
+
+    def on_new_request(self, request: Any) -> None:
+        exact = self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params)
+        if exact is not None:
+            rewrite_hashes(request, exact, self._setup.hash_block)
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        count = self.scheduler.matched(request.request_id, num_computed_tokens)
+        return count, count > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens:
+            self.scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
+            self._parked[request.request_id] = request
+
+    def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
+        used = scheduler_output.total_num_scheduled_tokens
+        left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
+        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step()))
+        for name in orders.finish:
+            self._resume(self._parked.pop(name))
+        return StepOrders(orders)
+
+    def _resume(self, request: Any) -> None:
+        """A parked request counts as computed up to its end; the workers do not know it yet, so it can still be told
+        where to go on, as vLLM itself does after a load that failed.
+        """
+        position = self.scheduler.resumes(request.request_id)
+        if position is not None:
+            request.num_computed_tokens = position
+
+    def _spans_per_step(self) -> int:
+        """Attention backends of GPUs have room for as many sequences as vLLM may run; the CPU's takes any number."""
+        limit: int = self._vllm_config.scheduler_config.max_num_seqs
+        return 1 << 20 if current_platform.is_cpu() else limit
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        if isinstance(connector_output.kv_connector_worker_meta, StepAnswers):
+            self.scheduler.answered(connector_output.kv_connector_worker_meta.answers)
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return False, self.scheduler.gone(request.request_id)

@@ -1,0 +1,243 @@
+"""vLLM inside this process: one thread steps it, any thread may ask."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from vllm import SamplingParams
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+from ragcache.engine.base import Engine, EngineSpec
+from ragcache.engine.vllm.asking import capture_params
+from ragcache.engine.vllm.checks import WORKER
+from ragcache.engine.vllm.connector import RagcacheConnector
+from ragcache.engine.vllm.setup import model_fingerprint
+from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.engine.vllm.working import Desk
+from ragcache.errors import ModelError, PromptError
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk, Segment, System, Variant, VariantKey
+
+T = TypeVar("T")
+# Takes one RequestOutput, or None when the engine broke; on the engine's thread, so it must not block.
+Deliver = Callable[[Any], None]
+
+
+class VllmEngine(Engine):
+    """Everything that vLLM does happens on one thread of ours; requests run side by side as its scheduler decides."""
+
+    name = "vllm"
+
+    def __init__(self, folder: Path, dtype: torch.dtype, store: KVStore, *, linking: dict[str, Any], **options: Any):
+        """`linking`: fields of LinkSettings. `options`: vLLM's engine arguments.
+
+        Raises ConfigError for a setup that linking cannot serve, ModelError for a model that vLLM cannot run.
+        """
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._deliver: dict[str, Deliver] = {}
+        started: Future[None] = Future()
+        arguments = _arguments(folder, dtype, linking, options)
+        self._thread = threading.Thread(target=self._run, args=(arguments, store, started), name="ragcache-vllm")
+        self._thread.daemon = True  # an application that ends does not wait for requests nobody reads
+        self._thread.start()
+        started.result()
+
+    # -- any thread -------------------------------------------------------------------------------------------------
+
+    def submit(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
+        """Start a request -> its name. Raises PromptError when it cannot be served."""
+        self.check_tokens(ids)
+        if len(ids) + (params.max_tokens or 1) > self.spec.max_tokens:
+            raise PromptError(
+                f"prompt and answer need {len(ids) + (params.max_tokens or 1)} tokens, the model's context has "
+                f"{self.spec.max_tokens}: retrieve fewer or smaller chunks, or ask for a shorter answer"
+            )
+        return self._ask(lambda: self._add(ids, params, deliver))
+
+    def abort(self, request: str) -> None:
+        """End a request that nobody reads any more; one that has ended already is no error."""
+        self._ask(lambda: self._abort(request))
+
+    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+        """One request of its own; the variants change hands in this process, whatever the store holds."""
+        segments = [*(_segment(variant, place) for place, variant in enumerate(before)), segment]
+        keys = [*(variant.key for variant in before), key]
+        ids = [token for one in segments for token in one.ids]
+        name, desk = uuid.uuid4().hex, Desk(before)
+        self._worker.desks[name] = desk
+        done: Future[Any] = Future()
+        params = self.sampling(1, {"kv_transfer_params": capture_params(segments, keys, name)})
+        try:
+            self.submit(ids, params, lambda output: done.set_result(output) if not output or output.finished else None)
+            told = getattr(done.result(), "kv_transfer_params", "the vLLM engine broke")
+        finally:
+            del self._worker.desks[name]
+        if desk.captured is None:
+            raise ModelError(f"KV of {len(segment)} tokens was not captured: {told}")
+        return desk.captured
+
+    def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> SamplingParams:
+        return SamplingParams(
+            max_tokens=max_tokens,
+            detokenize=False,
+            ignore_eos=True,  # ours are among the stop tokens
+            extra_args=extra,
+            output_kind=RequestOutputKind.DELTA,
+            **{"temperature": 0.0, **settings},
+        )
+
+    @property
+    def spans(self) -> SpanRunner:
+        """For self-checks and tests while no request runs."""
+        return self._worker.spans
+
+    def drain(self) -> None:
+        """Wait until vLLM has nothing left to do, not even for requests that were aborted."""
+        while self._ask(self._scheduler.has_requests):
+            pass
+
+    def free_blocks(self) -> int:
+        """Of the paged cache (for tests and figures)."""
+        return self._ask(lambda: int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()))
+
+    def check_integrity(self) -> None:
+        """Assert the invariants of the bookkeeping (for tests)."""
+        self._ask(self._connector.scheduler.check_integrity)
+
+    def close(self) -> None:
+        """Ends what runs; safe to call twice."""
+        if self._thread.is_alive():
+            self._commands.put(None)
+            self._thread.join()
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Run on the engine's thread, between two steps."""
+        if not self._thread.is_alive():
+            raise ModelError("the vLLM engine has ended: see the log for why, and start another")
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except (ValueError, TypeError, AssertionError) as error:
+                answer.set_exception(error)
+
+        self._commands.put(run)
+        while True:
+            try:
+                return answer.result(timeout=1.0)
+            except TimeoutError:
+                if not self._thread.is_alive() and not answer.done():
+                    raise ModelError("the vLLM engine ended meanwhile: see the log for why") from None
+
+    # -- the engine's thread ----------------------------------------------------------------------------------------
+
+    def _run(self, arguments: EngineArgs, store: KVStore, started: Future[None]) -> None:
+        try:
+            self._start(arguments, store)
+            started.set_result(None)
+        finally:
+            if not started.done():  # vLLM raises all kinds of errors, some of them with the reason in the log alone
+                started.set_exception(ModelError(f"vLLM did not start: {sys.exception()}"))
+        try:
+            while self._obey():
+                for output in self._engine.step():
+                    self._deliver[output.request_id](output)
+                    if output.finished:
+                        del self._deliver[output.request_id]
+        finally:
+            for deliver in self._deliver.values():
+                deliver(None)
+            self._engine.engine_core.shutdown()
+
+    def _start(self, arguments: EngineArgs, store: KVStore) -> None:
+        if has_kv_transfer_group():  # vLLM keeps it for the whole process
+            raise ModelError("this process runs a vLLM engine already: close that one first")
+        config = arguments.create_engine_config()
+        # The worker in this process too, where the variants are. The CPU platform chooses another by itself.
+        config.parallel_config.distributed_executor_backend = "uni"
+        self._engine = LLMEngine(config, UniProcExecutor, log_stats=False, multiprocess_mode=False)
+        self._scheduler = self._engine.engine_core.engine_core.scheduler
+        connector, worker_side = self._scheduler.get_kv_connector(), get_kv_transfer_group()
+        assert isinstance(connector, RagcacheConnector), connector
+        assert isinstance(worker_side, RagcacheConnector), worker_side
+        self._connector, self._worker = connector, worker_side.worker
+        connector.scheduler.store = self._worker.store = store
+        self.spec = _spec(config)
+
+    def _obey(self) -> bool:
+        """Do what was asked between two steps; waits when there is nothing to step. False at the end."""
+        while True:
+            try:
+                command = self._commands.get(block=not self._scheduler.has_requests())
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
+
+    def _add(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
+        name = uuid.uuid4().hex
+        self._deliver[name] = deliver  # outputs carry the name that we gave, vLLM's inside has a longer one
+        try:
+            self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
+        except ValueError:
+            del self._deliver[name]
+            raise
+        return name
+
+    def _abort(self, name: str) -> None:
+        if self._deliver.pop(name, None) is not None:
+            self._engine.abort_request([name])
+
+
+def _segment(variant: Variant, place: int) -> Segment:
+    return System(variant.ids) if place == 0 else Chunk(variant.ids)
+
+
+def _arguments(folder: Path, dtype: torch.dtype, linking: dict[str, Any], options: dict[str, Any]) -> EngineArgs:
+    transfer = KVTransferConfig(
+        kv_connector="RagcacheConnector",
+        kv_connector_module_path="ragcache.engine.vllm.connector",
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+        kv_connector_extra_config={"ram_bytes": 1, **linking},  # our store takes the place of its own
+    )
+    own = {
+        "model": str(folder),
+        "dtype": str(dtype).removeprefix("torch."),
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "worker_cls": WORKER,
+        "kv_transfer_config": transfer,
+    }
+    return EngineArgs(**{**own, **options})
+
+
+def _spec(config: Any) -> EngineSpec:
+    model = config.model_config
+    eos = model.try_get_generation_config().get("eos_token_id", getattr(model.hf_text_config, "eos_token_id", None))
+    return EngineSpec(
+        fingerprint=model_fingerprint(config),
+        layers=int(model.hf_text_config.num_hidden_layers),
+        kv_heads=int(model.get_total_num_kv_heads()),
+        head_dim=int(model.get_head_size()),
+        dtype=model.dtype,
+        device=torch.device(config.device_config.device),
+        max_tokens=int(model.max_model_len),
+        vocabulary=int(model.get_vocab_size()),
+        eos=frozenset() if eos is None else frozenset([eos] if isinstance(eos, int) else eos),
+    )

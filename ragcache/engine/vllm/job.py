@@ -1,0 +1,245 @@
+"""One request on its way from cached chunks to KV: load, choose, perhaps probe, repair in slices.
+
+Pure state: it knows nothing of vLLM, and every decision here is taken once for all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import takewhile
+
+import numpy as np
+
+from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, Loaded, Piece, Probe, Probed, PromptRows
+from ragcache.errors import ConfigError
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
+from ragcache.planning import Candidate, Plan, PlannedChunk
+from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.types import FloatArray, VariantKey
+
+PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
+
+
+class Phase(Enum):
+    NEW = auto()
+    LOADING = auto()
+    PROBE = auto()  # to be ordered
+    PROBING = auto()
+    COMPUTE = auto()
+    DONE = auto()
+
+
+class NeedsProbe(Exception):
+    """A linker asked what the question reads."""
+
+    def __init__(self, depth: float):
+        self.depth = depth
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """A prompt with something cached, as planned when it arrived."""
+
+    plan: Plan
+    linker: Linker
+    system: VariantKey
+    exact: int  # positions before this one hold the KV of a plain prefill: others may share it
+
+    def pieces(self) -> tuple[Piece, ...]:
+        chunks = (
+            Piece(chunk.index, chunk.span.start, tuple(found.info.key for found in self._may_serve(chunk)))
+            for chunk in self.plan.chunks
+            if chunk.candidates
+        )
+        return (Piece(SYSTEM, 0, (self.system,)), *chunks)
+
+    def _may_serve(self, chunk: PlannedChunk) -> Iterable[Candidate]:
+        """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
+        shared = chunk.span.start < self.exact
+        return takewhile(lambda found: found.exact or not shared, chunk.candidates)
+
+
+class PlannedPrompt(LinkedPrompt):
+    """What a linker sees of a prompt whose KV lies on the workers."""
+
+    def __init__(self, plan: Plan, chunks: list[PlacedChunk], attention: FloatArray | None):
+        self.ids, self.question, self.chunks = plan.ids, plan.question, chunks
+        self._attention = attention
+
+    def question_attention(self, depth: float = 1.0) -> FloatArray:
+        if self._attention is None:
+            raise NeedsProbe(depth)
+        return self._attention
+
+    def deviation(self, layers: int) -> FloatArray:
+        raise ConfigError("KV deviation is not measured inside vLLM: use the torch engine for this linker")
+
+
+class LinkJob:
+    """From the moment that vLLM has given the prompt its blocks."""
+
+    def __init__(self, request: str, linkage: Linkage, blocks: Sequence[int], skip: int, *, ranks: int, layers: int):
+        """`skip`: so many positions are in vLLM's prefix cache."""
+        self.request, self.linkage, self.skip = request, linkage, skip
+        self.phase = Phase.NEW
+        self.report = _report(linkage)
+        self._blocks = tuple(blocks)
+        self._ranks, self._layers = ranks, layers
+        self._pieces = {piece.index: piece for piece in linkage.pieces()}
+        self._loads: dict[int, list[Loaded]] = {index: [] for index in self._pieces}
+        self._probes: list[FloatArray] = []
+        self._depth = 1
+        self._rows: Positions = np.empty(0, dtype=np.int64)
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        self.phase = Phase.LOADING
+        return Load(self.request, tuple(self._pieces.values()), self._blocks, self.skip)
+
+    def probe(self) -> Probe:
+        self.phase = Phase.PROBING
+        return Probe(self.request, self._prompt_rows(self._probe_rows()), self.linkage.plan.question, self._depth)
+
+    def compute(self, tokens: int, spans: int) -> Compute:
+        """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
+        count = _fitting(self._rows, tokens, spans)
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        if not len(self._rows):
+            self.phase = Phase.DONE
+        return Compute(self.request, self._prompt_rows(rows))
+
+    @property
+    def probe_cost(self) -> int:
+        """In tokens through all layers."""
+        return -(-len(self._probe_rows()) * self._depth // self._layers)
+
+    def _probe_rows(self) -> Positions:
+        plan = self.linkage.plan
+        return np.concatenate([self._missing(), np.arange(plan.question, len(plan.ids))])
+
+    def _prompt_rows(self, rows: Positions) -> PromptRows:
+        ids = self.linkage.plan.ids
+        return PromptRows(tuple(ids[row] for row in rows), tuple(rows.tolist()), self._blocks)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def loaded(self, answer: Loaded) -> None:
+        """Once per rank and piece; what comes after the decision is too late."""
+        if self.phase is not Phase.LOADING:
+            return
+        self._loads[answer.index].append(answer)
+        self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
+        if all(len(loads) >= self._ranks for loads in self._loads.values()):
+            self._decide(None)
+
+    def give_up_loading(self) -> tuple[int, ...]:
+        """Do without the pieces that are not there yet -> these."""
+        late = tuple(index for index, loads in self._loads.items() if len(loads) < self._ranks)
+        self.report.incidents.append(f"{len(late)} cached segments were not loaded in time, and are computed")
+        self._decide(None)
+        return late
+
+    def probed(self, answer: Probed) -> None:
+        self._probes.append(answer.attention)
+        if len(self._probes) == self._ranks:
+            self._decide(np.mean(np.stack(self._probes), axis=0, dtype=np.float32))
+
+    def _decide(self, attention: FloatArray | None) -> None:
+        plan, chosen = self.linkage.plan, self._chosen()
+        placed = [_placed(plan.chunks[index], candidate) for index, candidate in chosen.items()]
+        try:
+            prompt = PlannedPrompt(plan, placed, attention)
+            selected = self.linkage.linker.select(prompt) if placed else self._rows[:0]
+        except NeedsProbe as needed:
+            self._depth = max(1, round(needed.depth * self._layers))
+            self.report.charged += len(self._probe_rows()) * self._depth / self._layers
+            self.phase = Phase.PROBE
+            return
+        self._tell(chosen, selected)
+        rows = np.union1d(selected, self._missing())
+        self._rows = rows[rows >= self.skip].astype(np.int64)
+        self.phase = Phase.COMPUTE if len(self._rows) else Phase.DONE
+
+    def _agreed(self, index: int) -> Loaded | None:
+        """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""
+        loads = self._loads.get(index, [])
+        same = {load.chosen for load in loads}
+        return loads[0] if len(loads) >= self._ranks and len(same) == 1 and None not in same else None
+
+    def _chosen(self) -> dict[int, Candidate]:
+        chosen = {}
+        for chunk in self.linkage.plan.chunks:
+            load = self._agreed(chunk.index)
+            if load is not None and load.chosen is not None:
+                chosen[chunk.index] = chunk.candidates[load.chosen]
+        return chosen
+
+    def _missing(self) -> Positions:
+        """Positions before the question that nothing right or cached lies at."""
+        plan = self.linkage.plan
+        gone = np.zeros(plan.question, dtype=bool)
+        gone[: len(plan.system)] = self._agreed(SYSTEM) is None
+        for text in plan.texts:
+            gone[text.start : text.end] = True
+        for chunk in plan.chunks:
+            gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
+        gone[: self.skip] = False
+        return np.flatnonzero(gone)
+
+    # -- report -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, chosen: dict[int, Candidate], selected: Positions) -> None:
+        plan, report = self.linkage.plan, self.report
+        system = self._agreed(SYSTEM)
+        if self.skip >= len(plan.system):
+            report.system_tier = PREFIX
+        elif system is not None:
+            report.system_tier = system.tier
+        else:
+            report.other_computed += len(plan.system) - self.skip
+        report.other_computed += sum(len(text) for text in plan.texts)
+        for chunk in plan.chunks:
+            report.chunks.append(self._told(chunk, chosen.get(chunk.index), selected))
+
+    def _told(self, chunk: PlannedChunk, candidate: Candidate | None, selected: Positions) -> ChunkReport:
+        span, tokens = chunk.span, len(chunk.segment)
+        prefix = min(max(self.skip - span.start, 0), tokens)
+        if prefix == tokens:
+            return ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=True, overlap=1.0)
+        if candidate is None:
+            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
+        load = self._loads[chunk.index][0]
+        repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
+        return ChunkReport(
+            chunk.segment.hash,
+            tokens,
+            load.tier,
+            reused=tokens - repaired,
+            repaired=repaired,
+            exact=candidate.exact,
+            overlap=candidate.reuse.beta_adjusted,
+            nbytes=load.nbytes,
+        )
+
+
+def _report(linkage: Linkage) -> Report:
+    plan = linkage.plan
+    report = Report(linkage.linker.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+    report.incidents += plan.incidents
+    return report
+
+
+def _placed(chunk: PlannedChunk, found: Candidate) -> PlacedChunk:
+    return PlacedChunk(
+        chunk.index, chunk.span.start, len(chunk.segment), found.info.profile, found.reuse, found.exact, found.sources
+    )
+
+
+def _fitting(rows: Positions, tokens: int, spans: int) -> int:
+    """How many of the rows are at most so many tokens in at most so many runs; at least one."""
+    head = rows[: max(1, tokens)]
+    breaks = np.flatnonzero(np.diff(head) != 1) + 1  # where a new run starts
+    return int(breaks[spans - 1]) if len(breaks) >= spans else len(head)

@@ -1,0 +1,141 @@
+"""What the scheduler's side of the connector tells the workers to do in a step, and what they answer.
+
+Every rank gets the same orders and obeys them in the same order, so that tensor-parallel ranks never wait for each
+other in different passes. What takes its own time on each rank (reading a file) is answered one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ragcache.types import FloatArray, VariantKey
+
+
+@dataclass(frozen=True)
+class PromptRows:
+    """Rows of one prompt to compute."""
+
+    ids: tuple[int, ...]  # of the rows
+    positions: tuple[int, ...]  # ascending, one per row
+    blocks: tuple[int, ...]  # of the prompt, in order: the KV of position p lies in blocks[p // block size]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A cached segment to place."""
+
+    index: int  # of the chunk; SYSTEM for the System segment
+    start: int  # its first position
+    keys: tuple[VariantKey, ...]  # variants that would serve, best first
+
+
+SYSTEM = -1
+
+
+@dataclass(frozen=True)
+class Load:
+    """Fetch these pieces and place them; positions before `skip` hold right KV already, shared with others."""
+
+    request: str
+    pieces: tuple[Piece, ...]
+    blocks: tuple[int, ...]
+    skip: int
+    desk: str = ""  # where in this process the variants lie; "" is the store
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the question reads: attention of the prompt's positions from `question` on to those before it."""
+
+    request: str
+    rows: PromptRows  # what is missing, and the question
+    question: int
+    layers: int  # to go through
+
+
+@dataclass(frozen=True)
+class Compute:
+    request: str
+    rows: PromptRows
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Compute these rows, all after the pieces that were loaded, and keep their KV and profile under `key`."""
+
+    request: str
+    rows: PromptRows
+    key: VariantKey
+    desk: str = ""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """In this order."""
+
+    load: tuple[Load, ...] = ()
+    drop: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (request, pieces) that nobody waits for any more
+    probe: tuple[Probe, ...] = ()
+    compute: tuple[Compute, ...] = ()
+    capture: tuple[Capture, ...] = ()
+    finish: tuple[str, ...] = ()  # tell vLLM that these requests' KV is there, and forget them
+    idle: bool = False  # no request runs beside: waiting for a file delays nobody
+
+    def __bool__(self) -> bool:
+        return bool(self.load or self.drop or self.probe or self.compute or self.capture or self.finish)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A piece was placed, or could not be."""
+
+    request: str
+    index: int
+    chosen: int | None  # which of the piece's keys was placed; None for none
+    tier: str = ""
+    nbytes: int = 0
+    incidents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probed:
+    request: str
+    attention: FloatArray  # [question tokens, question], mean over this rank's heads and the layers
+
+
+@dataclass(frozen=True)
+class Told:
+    """Something went wrong for a request and was worked around."""
+
+    request: str
+    incident: str
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds that a worker spent for a request."""
+
+    request: str
+    stage: str
+    seconds: float
+
+
+@dataclass
+class Answers:
+    """Of one rank in one step, or of all of them."""
+
+    loaded: list[Loaded] = field(default_factory=list)
+    probed: list[Probed] = field(default_factory=list)
+    timed: list[Timed] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.loaded or self.probed or self.timed or self.told)
+
+    def joined(self, other: Answers) -> Answers:
+        return Answers(
+            self.loaded + other.loaded,
+            self.probed + other.probed,
+            self.timed + other.timed,
+            self.told + other.told,
+        )

@@ -1,0 +1,245 @@
+"""The scheduler's side: which requests are linked, and what the workers do for them in each step.
+
+It knows nothing of vLLM: the connector brings requests, blocks, budgets and answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, read_ask
+from ragcache.engine.vllm.capturing import CaptureJob
+from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
+from ragcache.engine.vllm.orders import Answers, Capture, Compute, Orders, Probe
+from ragcache.errors import ConfigError, PromptError
+from ragcache.planning import Plan, plan_prompt
+from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.store.base import KVStore
+from ragcache.types import VariantKey
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    linker: str = "auto"  # of requests that name none
+    step_tokens: int = 256  # computed per step for linked prompts while other requests run: their next token waits
+    least_tokens: int = 32  # computed per step even when other prefills take the whole budget, or they would starve us
+    load_timeout_s: float = 5.0  # then what is not loaded is computed
+    share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of one step."""
+
+    left: int  # tokens that this step's ordinary work leaves
+    busy: bool  # ordinary requests run in it
+    spans: int  # pseudo-requests that one forward takes
+
+
+class LinkScheduler:
+    """One per engine, called by its one thread."""
+
+    def __init__(
+        self,
+        fingerprint: str,
+        store: KVStore,
+        settings: LinkSettings,
+        *,
+        ranks: int,
+        layers: int,
+        clock: Callable[[], float] = perf_counter,
+    ):
+        self.store = store
+        self._fingerprint, self._settings = fingerprint, settings
+        self._ranks, self._layers = ranks, layers
+        self._clock = clock
+        self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
+        self._incidents: dict[str, str] = {}  # of requests that asked wrongly, and are served plainly
+        self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
+        self._started: dict[str, float] = {}
+        self._finishing: set[str] = set()  # gone before their job was done
+        self._reports: dict[str, Report] = {}
+
+    # -- a request's way --------------------------------------------------------------------------------------------
+
+    def arrived(self, request: str, ids: Sequence[int], params: dict[str, Any] | None) -> int | None:
+        """None when there is nothing to link: it is an ordinary request then. Else, up to which position its KV will be
+        that of a plain prefill.
+        """
+        try:
+            asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
+            wish = self._plan(request, asked) if isinstance(asked, LinkAsk) else asked
+            if isinstance(wish, CaptureAsk) and self._ranks > 1:
+                raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+        except (PromptError, ConfigError) as error:
+            # An engine has no way to refuse a request at this point; a plain prefill is right, and the answer says why.
+            logger.warning("request %s is not linked: %s", request, error)
+            self._incidents[request] = f"not linked: {error}"
+            return None
+        if wish is None:
+            return None
+        self._wishes[request] = wish
+        return wish.exact if isinstance(wish, Linkage) else 0
+
+    def _plan(self, request: str, asked: LinkAsk) -> Linkage | None:
+        plan = plan_prompt(asked.segments, self._fingerprint, self.store, lookup=not asked.linker.recompute_all)
+        if not any(chunk.candidates for chunk in plan.chunks):
+            self._reports[request] = _plain_report(plan, asked.linker.name)
+            return None
+        system = VariantKey(self._fingerprint, "", (), plan.system.hash)
+        return Linkage(plan, asked.linker, system, _exact_until(plan) if self._settings.share_exact else 0)
+
+    def matched(self, request: str, computed: int) -> int:
+        """Tokens beyond `computed` whose KV vLLM is to wait for. It is the whole prompt, so that there are blocks for
+        the question too: a probe passes through it. See `resumes`.
+        """
+        wish = self._wishes.get(request)
+        if wish is None or (isinstance(wish, Linkage) and computed >= wish.plan.question):
+            return 0
+        return max(0, _tokens(wish) - computed)
+
+    def resumes(self, request: str) -> int | None:
+        """Where vLLM goes on once we are finished: at the question, which it computes as any prompt's end. None for a
+        request that is gone, or that it has nothing left to do for.
+        """
+        wish = self._wishes.get(request)
+        return wish.plan.question if isinstance(wish, Linkage) else None
+
+    def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
+        """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
+        wish = self._wishes[request]
+        if isinstance(wish, CaptureAsk):
+            self._jobs[request] = CaptureJob(request, wish, blocks)
+        else:
+            skip = _tokens(wish) - external
+            self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
+        self._started[request] = self._clock()
+
+    def gone(self, request: str) -> dict[str, Any] | None:
+        """The request finished or was aborted -> what its response carries."""
+        if self._jobs.pop(request, None) is not None:
+            self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
+        self._started.pop(request, None)
+        self._wishes.pop(request, None)
+        told = self._reports.pop(request, None)
+        incident = self._incidents.pop(request, None)
+        if incident is not None:
+            return {KEY: {"incidents": [incident]}}
+        return None if told is None else {KEY: told.to_dict()}
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._jobs or self._finishing)
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def step(self, budget: Budget) -> Orders:
+        """What the workers do in this step, oldest request first."""
+        load = tuple(job.load() for job in self._jobs.values() if job.phase is Phase.NEW)
+        drop = self._late()
+        left = self._tokens(budget)
+        probe: list[Probe] = []
+        compute: list[Compute] = []
+        capture: list[Capture] = []
+        spans = budget.spans
+        for job in self._jobs.values():
+            if left <= 0 or spans <= 0:
+                break
+            if isinstance(job, CaptureJob):
+                if job.phase is Phase.COMPUTE:
+                    left -= job.tokens  # in one pass, for the sake of the profile
+                    capture.append(job.capture())
+            elif job.phase is Phase.PROBE:
+                left -= job.probe_cost  # a probe is not cut: its rows are few
+                probe.append(job.probe())
+            elif job.phase is Phase.COMPUTE:
+                compute.append(job.compute(left, spans))
+                left -= len(compute[-1].rows.ids)
+                spans -= _runs(compute[-1].rows.positions)
+        work = (tuple(probe), tuple(compute), tuple(capture))
+        return Orders(load, drop, *work, self._finished(), idle=not budget.busy)
+
+    def _tokens(self, budget: Budget) -> int:
+        left = min(budget.left, self._settings.step_tokens) if budget.busy else budget.left
+        return max(left, self._settings.least_tokens)
+
+    def _late(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        deadline = self._clock() - self._settings.load_timeout_s
+        return tuple(
+            (request, job.give_up_loading())
+            for request, job in self._jobs.items()
+            if job.phase is Phase.LOADING and self._started[request] < deadline
+        )
+
+    def _finished(self) -> tuple[str, ...]:
+        done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
+        for request in done:
+            self._report(self._jobs.pop(request))
+        gone = tuple(self._finishing)
+        self._finishing.clear()
+        return (*done, *gone)
+
+    def _report(self, job: LinkJob | CaptureJob) -> None:
+        job.report.seconds["parked"] = self._clock() - self._started.pop(job.request)
+        self._reports[job.request] = job.report
+
+    def answered(self, answers: Answers) -> None:
+        for loaded in answers.loaded:
+            if loaded.request in self._jobs:
+                self._jobs[loaded.request].loaded(loaded)
+        for probed in answers.probed:
+            probing = self._jobs.get(probed.request)
+            if isinstance(probing, LinkJob):
+                probing.probed(probed)
+        for told in answers.told:
+            if (report := self._report_of(told.request)) is not None:
+                report.incidents.append(told.incident)
+        for timed in answers.timed:
+            if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
+                report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
+
+    def _report_of(self, request: str) -> Report | None:
+        job = self._jobs.get(request)
+        return self._reports.get(request) if job is None else job.report
+
+    def check_integrity(self) -> None:
+        """Assert that nothing outlives its request (for tests)."""
+        assert set(self._jobs) <= set(self._wishes), (self._jobs, self._wishes)
+        assert set(self._started) == set(self._jobs), (self._started, self._jobs)
+        assert not set(self._finishing) & set(self._wishes)
+
+
+def _tokens(wish: Linkage | CaptureAsk) -> int:
+    return len(wish.plan.ids) if isinstance(wish, Linkage) else sum(len(segment) for segment in wish.segments)
+
+
+def _plain_report(plan: Plan, linker: str) -> Report:
+    """Of a prompt that nothing was reused for."""
+    report = Report(linker, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+    report.other_computed = len(plan.system) + sum(len(text) for text in plan.texts)
+    report.incidents += plan.incidents
+    for chunk in plan.chunks:
+        tokens = len(chunk.segment)
+        report.chunks.append(ChunkReport(chunk.segment.hash, tokens, COMPUTED, computed=tokens))
+    return report
+
+
+def _exact_until(plan: Plan) -> int:
+    """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
+    end = len(plan.system)
+    for chunk in plan.chunks:
+        if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
+            break
+        end = chunk.span.end
+    return end
+
+
+def _runs(positions: Sequence[int]) -> int:
+    return 1 + sum(after != before + 1 for before, after in pairwise(positions))

@@ -1,0 +1,96 @@
+"""From vLLM's configuration to ours: `kv_connector_extra_config` holds the store's folder and the linker's settings.
+
+{"store": "/data/kv", "ram_bytes": 4000000000, "disk_bytes": null, "codec": "bf16", "linker": "auto", …}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ragcache.engine.fingerprint import digest_folder, fingerprint
+from ragcache.engine.vllm.checks import refuse
+from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.errors import ConfigError
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+
+STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec"}
+LOSSLESS = {"raw", "bf16"}  # of the model's own 16 bits; a float32 model loses in bf16
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What both sides of the connector need; made by each for itself."""
+
+    vllm_config: Any
+    extra: dict[str, Any]
+    settings: LinkSettings
+    block: int
+    hash_block: int  # tokens per block hash
+
+    @property
+    def ranks(self) -> int:
+        return int(self.vllm_config.parallel_config.tensor_parallel_size)
+
+    @property
+    def layers(self) -> int:
+        return int(self.vllm_config.model_config.hf_text_config.num_hidden_layers)
+
+    def store(self) -> KVStore:
+        """Of this side alone, but for the folder, which all share."""
+        root = self.extra.get("store")
+        return open_store(
+            None if root is None else Path(root),
+            self.extra.get("ram_bytes"),
+            self.extra.get("disk_bytes"),
+            self.extra.get("codec", "bf16"),
+        )
+
+    def scheduler(self) -> LinkScheduler:
+        return LinkScheduler(
+            model_fingerprint(self.vllm_config), self.store(), self.settings, ranks=self.ranks, layers=self.layers
+        )
+
+    def heads(self) -> slice:
+        """The K/V heads of this rank."""
+        from vllm.distributed import get_tensor_model_parallel_rank
+
+        total = int(self.vllm_config.model_config.get_total_num_kv_heads())
+        own = max(1, total // self.ranks)
+        first = get_tensor_model_parallel_rank() * total // self.ranks  # fewer heads than ranks: some hold the same
+        return slice(first, first + own)
+
+
+def read_setup(vllm_config: Any, kv_cache_config: Any) -> Setup:
+    """Raises ConfigError for what the connector cannot serve, with all reasons."""
+    refuse(vllm_config, kv_cache_config)
+    extra = dict(vllm_config.kv_transfer_config.kv_connector_extra_config)
+    known = {field.name for field in fields(LinkSettings)} | STORE_KEYS
+    unknown = sorted(set(extra) - known)
+    if unknown:
+        raise ConfigError(
+            f"kv_connector_extra_config has unknown keys {unknown}: choose from {', '.join(sorted(known))}"
+        )
+    chosen = {name: value for name, value in extra.items() if name not in STORE_KEYS}
+    chosen.setdefault("share_exact", _lossless(vllm_config, extra.get("codec", "bf16")))
+    block = int(kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size)
+    hash_block = int(getattr(kv_cache_config, "hash_block_size", None) or block)
+    return Setup(vllm_config, extra, LinkSettings(**chosen), block, hash_block)
+
+
+def _lossless(vllm_config: Any, codec: str) -> bool:
+    return codec == "raw" or (codec == "bf16" and str(vllm_config.model_config.dtype) == "torch.bfloat16")
+
+
+def model_fingerprint(vllm_config: Any) -> str:
+    """That of the torch engine over the same folder and number format, so that both share their caches."""
+    from transformers import AutoConfig
+
+    folder = Path(vllm_config.model_config.model)
+    if not folder.is_dir():
+        raise ConfigError(f"the model {str(folder)!r} is no local folder: caches are named by the bytes of its files")
+    weights, tokenizer = digest_folder(folder)
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    return fingerprint(config.to_dict(), vllm_config.model_config.dtype, weights, tokenizer)

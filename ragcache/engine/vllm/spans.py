@@ -1,0 +1,213 @@
+"""Scattered rows of prompts through vLLM's own model, and cached KV into its paged cache.
+
+A span [a, b) of a prompt is a pseudo-request: query length b - a, sequence length b, over the block row of the prompt.
+Bottom-right causal masking is then exact, and since each layer writes its K and V before it attends, spans see each
+other's fresh KV and, everywhere else, whatever was placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.models.utils import extract_layer_index
+from vllm.v1.attention.backend import CommonAttentionMetadata
+
+from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.taps import Enough, QuestionReader, Recorder, reading, recording
+from ragcache.errors import ModelError
+from ragcache.rope import Rope
+from ragcache.types import FloatArray, Profile, Span, spans_of
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows of several prompts as vLLM takes them. A batch is ordered by span length: some attention backends want
+    the single rows, which they treat as decodes, first.
+    """
+
+    spans: list[tuple[int, Span, range]]  # (which prompt, its span, the rows of that prompt), in the batch's order
+    order: list[int]  # per row of the batch, which of all prompts' rows it is, one prompt after the other
+
+    @classmethod
+    def of(cls, prompts: Sequence[PromptRows]) -> Batch:
+        spans = []
+        offsets = [0, *accumulate(len(prompt.ids) for prompt in prompts)]
+        for index, prompt in enumerate(prompts):
+            done = 0
+            for span in spans_of(prompt.positions):
+                spans.append((index, span, range(done, done + len(span))))
+                done += len(span)
+        spans.sort(key=lambda item: len(item[1]))
+        return cls(spans, [offsets[index] + row for index, _, own in spans for row in own])
+
+    def gather(self, rows: Sequence[Sequence[int]]) -> list[int]:
+        """One value per row and prompt -> in the batch's order."""
+        return [rows[index][row] for index, _, own in self.spans for row in own]
+
+
+class SpanRunner:
+    """Runs on the worker, beside vLLM's model runner and between its forwards; it has no state of its own."""
+
+    def __init__(self, runner: Any, vllm_config: Any):
+        """Raises ModelError for a KV cache that is not one group of plain attention layers."""
+        self._runner = runner
+        self._config = vllm_config
+        self.device = torch.device(runner.device)
+        self._group = _only_group(runner)
+        layers = vllm_config.compilation_config.static_forward_context
+        names = sorted(self._group.layer_names, key=extract_layer_index)
+        self.layers = [layers[name] for name in names]
+        self.block_size = int(self._group.kv_cache_spec.block_size)
+        self._kernel_blocks = self.block_size // _kernel_block_size(runner, self.block_size)
+        self.rope = Rope.from_config(vllm_config.model_config.hf_text_config, self.device)
+
+    @property
+    def model(self) -> Any:
+        return self._runner.get_model()
+
+    def slots(self, blocks: Sequence[int], positions: Sequence[int] | range) -> torch.Tensor:
+        """Where the KV of these positions lies in the paged cache. [n]"""
+        places = np.asarray(positions, dtype=np.int64)
+        rows = np.asarray(blocks, dtype=np.int64)[places // self.block_size]
+        return torch.from_numpy(rows * self.block_size + places % self.block_size).to(self.device)
+
+    @torch.inference_mode()
+    def place(self, k: torch.Tensor, v: torch.Tensor, start: int, blocks: Sequence[int], skip: int = 0) -> torch.Tensor:
+        """Unrotated k and v [layers, kv_heads, n, head_dim] at [start, start + n), save for the positions before
+        `skip`, which are somebody's whose KV is right -> k rotated [layers, kv_heads, n, head_dim].
+        """
+        span = slice(start, start + k.shape[2])
+        rotated = torch.empty(k.shape, dtype=self._config.model_config.dtype, device=self.device)
+        self.rope.rotate_into(rotated, k.to(self.device), span)
+        values = v.to(rotated)
+        first = max(0, skip - start)
+        if first < k.shape[2]:
+            slots = self.slots(blocks, range(start + first, span.stop))
+            for layer, keys, own in zip(self.layers, rotated, values, strict=True):
+                self._write(layer, keys[:, first:], own[:, first:], slots)
+        return rotated
+
+    def _write(self, layer: Any, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+        keys, values = k.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous()  # [n, kv_heads, head_dim]
+        layer.impl.do_kv_cache_update(layer, keys, values, layer.kv_cache, slots)
+
+    @torch.inference_mode()
+    def compute(self, prompts: Sequence[PromptRows]) -> list[torch.Tensor]:
+        """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]."""
+        batch = Batch.of(prompts)
+        return self._scatter(batch, prompts, self._forward(batch, prompts))
+
+    @torch.inference_mode()
+    def question_attention(self, rows: PromptRows, keys: torch.Tensor, question: int, layers: int) -> FloatArray:
+        """Attention of the rows from `question` on to each position before it, mean over heads and the first `layers`.
+
+        `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
+        [question rows, question]
+        """
+        batch = Batch.of([rows])
+        first = self.layers[:layers]
+        stop = layers < len(self.layers)
+        reader = QuestionReader(keys, rows.positions, question, self._scale, layers, stop)
+        with reading(first, batch.order, reader), suppress(Enough):
+            self._forward(batch, [rows])
+        return reader.mean()
+
+    @torch.inference_mode()
+    def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:
+        """Rows that stand right behind placed segments, whose rotated K [layers, kv_heads, n, head_dim] is `before`
+        -> their unrotated K and V [layers, kv_heads, rows, head_dim], and the profile.
+        """
+        batch = Batch.of([rows])
+        recorder = Recorder(before, len(rows.ids), rows.positions[0], len(self.layers), self._scale)
+        with recording(self.model, self.layers, recorder):
+            self._forward(batch, [rows])
+        return recorder.result()
+
+    @property
+    def _scale(self) -> float:
+        return float(self.layers[0].impl.scale)
+
+    def _forward(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
+        """-> hidden in the batch's order [n, hidden]."""
+        ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), device=self.device)
+        positions = torch.tensor(batch.gather([prompt.positions for prompt in prompts]), device=self.device)
+        slots = self._batch_slots(batch, prompts)
+        metadata = self._group.build_metadata(self._common(batch, prompts, slots, positions))
+        names = self._group.layer_names
+        with set_forward_context(
+            dict.fromkeys(names, metadata),
+            self._config,
+            num_tokens=len(ids),
+            slot_mapping=dict.fromkeys(names, slots),
+            skip_compiled=True,  # no shape of ours was compiled, and captures hook into modules
+        ):
+            hidden: torch.Tensor = self.model(
+                input_ids=ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
+            )
+        return hidden
+
+    def _batch_slots(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
+        parts = [self.slots(prompts[index].blocks, range(span.start, span.end)) for index, span, _ in batch.spans]
+        return torch.cat(parts)
+
+    def _common(
+        self, batch: Batch, prompts: Sequence[PromptRows], slots: torch.Tensor, positions: torch.Tensor
+    ) -> CommonAttentionMetadata:
+        lengths = [len(span) for _, span, _ in batch.spans]
+        ends = [span.end for _, span, _ in batch.spans]
+        starts = torch.tensor([0, *np.cumsum(lengths).tolist()], dtype=torch.int32)
+        seq_lens = torch.tensor(ends, dtype=torch.int32)
+        return CommonAttentionMetadata(
+            query_start_loc=starts.to(self.device),
+            query_start_loc_cpu=starts,
+            seq_lens=seq_lens.to(self.device),
+            num_reqs=len(lengths),
+            num_actual_tokens=len(slots),
+            max_query_len=max(lengths),
+            max_seq_len=max(ends),
+            block_table_tensor=self._block_table(batch, prompts),
+            slot_mapping=slots,
+            causal=True,
+            positions=positions,
+            seq_lens_cpu_upper_bound=seq_lens,
+        )
+
+    def _block_table(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
+        """A row per span. [spans, blocks]"""
+        width = max(len(prompt.blocks) for prompt in prompts)
+        rows = np.zeros((len(prompts), width), dtype=np.int32)
+        for row, prompt in zip(rows, prompts, strict=True):
+            row[: len(prompt.blocks)] = prompt.blocks
+        if self._kernel_blocks > 1:  # the kernels' blocks are smaller than the scheduler's
+            within = np.arange(self._kernel_blocks, dtype=np.int32)
+            rows = (rows[:, :, None] * self._kernel_blocks + within).reshape(len(prompts), -1)
+        return torch.from_numpy(rows[[index for index, _, _ in batch.spans]]).to(self.device)
+
+    def _scatter(self, batch: Batch, prompts: Sequence[PromptRows], hidden: torch.Tensor) -> list[torch.Tensor]:
+        rows = torch.empty_like(hidden)
+        rows[torch.tensor(batch.order, device=self.device)] = hidden
+        return list(rows.split([len(prompt.ids) for prompt in prompts]))
+
+
+def _only_group(runner: Any) -> Any:
+    groups = [group for groups in runner.attn_groups for group in groups]
+    if len(groups) != 1 or type(groups[0].kv_cache_spec).__name__ != "FullAttentionSpec":
+        kinds = sorted({type(group.kv_cache_spec).__name__ for group in groups})
+        raise ModelError(
+            f"this model's KV cache has {len(groups)} groups of layers ({', '.join(kinds)}): linking needs one, with "
+            "full attention in every layer"
+        )
+    return groups[0]
+
+
+def _kernel_block_size(runner: Any, block_size: int) -> int:
+    """Model runners V1 and V2 keep it under two names."""
+    sizes = getattr(runner, "kernel_block_sizes", None) or getattr(runner, "_kernel_block_sizes", None)
+    return int(sizes[0]) if sizes else block_size

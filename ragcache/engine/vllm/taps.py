@@ -1,0 +1,131 @@
+"""What sits in on a span forward: hooks on vLLM's own modules, which run since such a forward is never compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
+
+from ragcache.engine.torch.attention import attention_weights
+from ragcache.errors import ModelError
+from ragcache.scoring.profile import ProfileBuilder
+from ragcache.types import FloatArray, Profile
+
+ROWS = 256  # query rows whose attention weights exist at once
+
+
+class Enough(Exception):
+    """Ends a forward whose remaining layers nobody needs."""
+
+
+class QuestionReader:
+    """Sums the attention of the question's rows to every position before the question."""
+
+    def __init__(self, keys: torch.Tensor, rows: Sequence[int], question: int, scale: float, layers: int, stop: bool):
+        """`keys`: rotated K that is placed [layers, kv_heads, positions, head_dim], written where `rows`, the positions
+        of the pass, are computed anew; from `question` on they are the question's.
+        """
+        self._keys, self._scale, self._layers, self._stop = keys, scale, layers, stop
+        self._rows = torch.tensor(rows, device=keys.device)
+        self._others = int((self._rows < question).sum())
+        self._sum = torch.zeros((len(rows) - self._others, question), device=keys.device)
+        self._done = 0
+
+    def read(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        """One layer's rotated q [heads, rows, head_dim] and k [kv_heads, rows, head_dim], rows in prompt order."""
+        keys = self._keys[self._done]
+        keys[:, self._rows] = k
+        weights = attention_weights(q[:, self._others :], keys, self._rows[self._others :], self._scale)
+        self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
+        self._done += 1
+        if self._done == self._layers and self._stop:
+            raise Enough
+
+    def mean(self) -> FloatArray:
+        assert self._done == self._layers, (self._done, self._layers)
+        return np.asarray((self._sum / self._layers).cpu().numpy(), dtype=np.float32)
+
+
+class Recorder:
+    """Keeps the K and V of a pass over one segment, and sums its profile."""
+
+    def __init__(self, before: Sequence[torch.Tensor], n: int, start: int, layers: int, scale: float):
+        """`before`: rotated K of what stands before the segment [layers, kv_heads, m, head_dim]."""
+        self._before, self._layers, self._scale = before, layers, scale
+        self._positions = torch.arange(start, start + n)
+        self._profile = ProfileBuilder([part.shape[2] for part in before] or (0,), n, layers)
+        self._k: list[torch.Tensor] = []  # per layer [n, kv_heads * head_dim], unrotated
+        self._v: list[torch.Tensor] = []  # per layer [kv_heads, n, head_dim]
+
+    def unrotated(self, k: torch.Tensor) -> None:
+        self._k.append(k.clone())  # RoPE may write in place
+
+    def attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """One layer's rotated q [heads, n, head_dim], k and v [kv_heads, n, head_dim]."""
+        keys = torch.cat([*(part[len(self._v)] for part in self._before), k], dim=1)
+        positions = self._positions.to(k.device)
+        for start in range(0, len(positions), ROWS):
+            rows = slice(start, start + ROWS)
+            self._profile.add(attention_weights(q[:, rows], keys, positions[rows], self._scale), start)
+        self._v.append(v.clone())
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor, Profile]:
+        if len(self._k) != self._layers:
+            raise ModelError(f"the model turned K {len(self._k)} times in {self._layers} layers: not a standard RoPE")
+        v = torch.stack(self._v)
+        k = torch.stack([part.view(part.shape[0], v.shape[1], -1).transpose(0, 1) for part in self._k])
+        return k.contiguous(), v.contiguous(), self._profile.build()
+
+
+@contextmanager
+def recording(model: Any, layers: Sequence[Any], recorder: Recorder) -> Iterator[None]:
+    """While inside, `recorder` sees every layer's K before RoPE, and q, k and v after it. One span alone: its rows are
+    in order.
+    """
+
+    def turn(module: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        recorder.unrotated((*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[2])
+
+    def see(layer: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        q, k, v = (*args, *(kwargs[name] for name in ("query", "key", "value") if name in kwargs))[:3]
+        kv_heads = layer.num_kv_heads
+        recorder.attended(_split(q, layer.num_heads), _split(k, kv_heads), _split(v, kv_heads))
+
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, RotaryEmbeddingBase):  # one that all layers share, or one each: called in their order
+                hooks.callback(module.register_forward_pre_hook(turn, with_kwargs=True).remove)
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+        yield
+
+
+@contextmanager
+def reading(layers: Sequence[Any], order: Sequence[int], reader: QuestionReader) -> Iterator[None]:
+    """While inside, `reader` sees the rotated q and k of the first layers. `order`: per row of the batch, which row of
+    the prompt it is.
+    """
+    back = torch.argsort(torch.tensor(order))
+
+    def see(layer: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        q, k = (*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[:2]
+        reader.read(_heads(q, layer.num_heads, back), _heads(k, layer.num_kv_heads, back))
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+        yield
+
+
+def _heads(rows: torch.Tensor, heads: int, order: torch.Tensor) -> torch.Tensor:
+    """[rows, heads * head_dim] in the batch's order -> [heads, rows, head_dim] in the prompt's."""
+    return _split(rows[order.to(rows.device)], heads)
+
+
+def _split(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """[rows, heads * head_dim] -> [heads, rows, head_dim]."""
+    return rows.view(rows.shape[0], heads, -1).transpose(0, 1)

@@ -1,0 +1,214 @@
+"""The worker's side: fetches, places, probes and computes what the scheduler's side ordered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+
+from ragcache.engine.vllm.orders import (
+    Answers,
+    Capture,
+    Compute,
+    Load,
+    Loaded,
+    Orders,
+    Piece,
+    Probe,
+    Probed,
+    Timed,
+    Told,
+)
+from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.errors import StoreError
+from ragcache.store.base import Fetched, KVStore
+from ragcache.types import Variant
+
+logger = logging.getLogger(__name__)
+READERS = 2  # threads that read files while the model computes
+IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, instead of spinning
+PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
+
+
+@dataclass
+class Desk:
+    """Where an engine in the same process hands variants over, so that a capture needs no store."""
+
+    before: Sequence[Variant]
+    captured: Variant | None = None
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A piece as the reader found it."""
+
+    chosen: int | None
+    fetched: Fetched | None
+    incidents: tuple[str, ...]
+
+
+@dataclass
+class Linking:
+    """What a worker knows of a request that is being linked."""
+
+    blocks: tuple[int, ...]
+    skip: int
+    reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
+    placed: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)  # start, rotated K: a probe reads them
+
+
+class LinkWorker:
+    """One per rank. Everything but the reading runs in the worker's one thread, between vLLM's forwards."""
+
+    def __init__(self, spans: SpanRunner, store: KVStore, heads: slice):
+        """`heads`: those K/V heads of the model that this rank holds."""
+        self.store = store
+        self.spans, self._heads = spans, heads
+        self.desks: dict[str, Desk] = {}
+        self._linkings: dict[str, Linking] = {}
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read")
+        self._answers = Answers()
+
+    def obey(self, orders: Orders) -> None:
+        for load in orders.load:
+            self._start(load)
+        for request, pieces in orders.drop:
+            for index in pieces:
+                self._linkings[request].reading.pop(index, None)
+        self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
+        for probe in orders.probe:
+            self._probe(probe)
+        if orders.compute:
+            self._compute(orders.compute)
+        for capture in orders.capture:
+            self._capture(capture)
+        for request in orders.finish:
+            self._linkings.pop(request, None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some file is still being read."""
+        return any(linking.reading for linking in self._linkings.values())
+
+    def take_answers(self) -> Answers | None:
+        answers, self._answers = self._answers, Answers()
+        return answers or None
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    # -- load -------------------------------------------------------------------------------------------------------
+
+    def _start(self, load: Load) -> None:
+        linking = self._linkings[load.request] = Linking(load.blocks, load.skip)
+        for piece in load.pieces:
+            if load.desk in self.desks:
+                handed = self.desks[load.desk].before[piece.index]
+                brought = Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
+                self._place_piece(load.request, linking, piece, brought)
+            else:
+                linking.reading[piece.index] = (piece, self._readers.submit(self._bring, piece))
+
+    def _bring(self, piece: Piece) -> Brought:
+        incidents: list[str] = []
+        for chosen, key in enumerate(piece.keys):
+            try:
+                fetched = self.store.get(key)
+            except StoreError as error:
+                logger.warning("cache entry not used: %s", error)
+                incidents.append(f"cache entry not used: {error}")
+                continue
+            if fetched is not None:
+                return Brought(chosen, fetched, tuple(incidents))
+        return Brought(None, None, tuple(incidents))
+
+    def _place(self, idle: bool) -> None:
+        started = perf_counter()
+        while True:
+            reading = [future for linking in self._linkings.values() for _, future in linking.reading.values()]
+            if not reading:
+                return
+            if idle:
+                wait(reading, IDLE_WAIT_S, FIRST_COMPLETED)
+            if not self._place_ready(started, idle) or not idle:
+                return
+
+    def _place_ready(self, started: float, idle: bool) -> bool:
+        """Whether there was anything."""
+        any_ready = False
+        for request, linking in self._linkings.items():
+            for index, (piece, future) in list(linking.reading.items()):
+                if not future.done():
+                    continue
+                if not idle and any_ready and perf_counter() - started > PLACE_S:
+                    return True
+                any_ready = True
+                del linking.reading[index]
+                self._place_piece(request, linking, piece, future.result())
+        return any_ready
+
+    def _place_piece(self, request: str, linking: Linking, piece: Piece, brought: Brought) -> None:
+        started = perf_counter()
+        fetched = brought.fetched
+        if fetched is None:
+            self._answers.loaded.append(Loaded(request, piece.index, None, incidents=brought.incidents))
+            return
+        variant = fetched.variant
+        k, v = variant.k[:, self._heads], variant.v[:, self._heads]
+        rotated = self.spans.place(k, v, piece.start, linking.blocks, linking.skip)
+        linking.placed[piece.index] = (piece.start, rotated)
+        told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
+        self._answers.loaded.append(told)
+        self._spent(request, "place", started)
+
+    # -- compute ----------------------------------------------------------------------------------------------------
+
+    def _probe(self, probe: Probe) -> None:
+        started = perf_counter()
+        keys = self._placed_keys(self._linkings[probe.request], probe)
+        attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
+        self._answers.probed.append(Probed(probe.request, attention))
+        self._linkings[probe.request].placed.clear()
+        self._spent(probe.request, "probe", started)
+
+    def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
+        """[layers, kv_heads, positions, head_dim] of the probe's layers."""
+        _, sample = next(iter(linking.placed.values()))
+        _, heads, _, dim = sample.shape
+        keys = sample.new_zeros((probe.layers, heads, probe.rows.positions[-1] + 1, dim))
+        for start, rotated in linking.placed.values():
+            keys[:, :, start : start + rotated.shape[2]] = rotated[: probe.layers]
+        return keys
+
+    def _compute(self, slices: Sequence[Compute]) -> None:
+        started = perf_counter()
+        self.spans.compute([one.rows for one in slices])
+        for one in slices:
+            self._linkings[one.request].placed.clear()
+            self._spent(one.request, "repair", started)
+
+    def _capture(self, capture: Capture) -> None:
+        started = perf_counter()
+        placed = self._linkings[capture.request].placed
+        before = [placed[index][1] for index in sorted(placed)]
+        k, v, profile = self.spans.capture(capture.rows, before)
+        variant = Variant(capture.key, capture.rows.ids, k, v, profile)
+        if capture.desk in self.desks:
+            self.desks[capture.desk].captured = variant
+        else:
+            self._keep(capture.request, variant)
+        self._spent(capture.request, "capture", started)
+
+    def _keep(self, request: str, variant: Variant) -> None:
+        try:
+            self.store.put(variant)
+        except StoreError as error:
+            logger.warning("KV not stored: %s", error)
+            self._answers.told.append(Told(request, f"KV not stored: {error}"))
+
+    def _spent(self, request: str, stage: str, started: float) -> None:
+        self._answers.timed.append(Timed(request, stage, perf_counter() - started))

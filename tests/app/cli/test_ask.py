@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app import Settings
+from app.citations import Citation
+from tests.app.cli.inside import Run, make_run
+
+QUESTION = "Who designed the lighthouse?"
+LINE = r"first token \d+\.\d\d s · \d/\d chunks from (ram|disk)( · .*)? · \d+ % repaired"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Settings) -> Run:
+    monkeypatch.chdir(tmp_path)
+    folders = ("--data-dir", str(library.data_dir), "--cache-dir", str(library.cache_dir))
+    return make_run(capsys, monkeypatch, "--model", library.model, "--max-tokens", "6", *folders)
+
+
+def test_the_answer_then_its_citations_and_beside_them_the_report(run: Run) -> None:
+    ran = run("ask", QUESTION, "--top-k", "3", "--linker", "query")
+    assert ran.code == 0
+    answer, citations = ran.out.split("\n\n")
+    assert answer.strip()
+    places = re.findall(r"^\[(\d)\] (\S+\.md), pages? \d(?:-\d)?$\n    “.+”$", citations, re.MULTILINE)
+    assert [number for number, _ in places] == ["1", "2", "3"]
+    assert "lighthouse.md" in {name for _, name in places}
+    assert re.fullmatch(LINE, ran.err.strip()), ran.err
+
+
+def test_as_json(run: Run) -> None:
+    ran = run("ask", QUESTION, "--json", "--top-k", "2", "--no-cache")
+    assert (ran.code, ran.err) == (0, "")
+    assert set(ran.json) == {"question", "answer", "citations", "report", "notes"}
+    assert ran.json["question"] == QUESTION
+    assert len([Citation.from_dict(one) for one in ran.json["citations"]]) == 2
+    assert ran.json["report"]["linker"] == "full"
+    assert [chunk["tier"] for chunk in ran.json["report"]["chunks"]] == ["computed"] * 2
+
+
+def test_what_was_left_out_is_told_also_without_the_report(run: Run) -> None:
+    ran = run("ask", QUESTION, "--top-k", "40", "--no-show-report")
+    assert ran.code == 0
+    assert re.fullmatch(r"note: the lowest-ranked \d+ of \d+ chunks left out: .+\n", ran.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([QUESTION, "-c", "nope"], "no collection 'nope'; there are: default. `ragcache ingest PATH -c nope` makes it"),
+        ([" "], "the question is empty: ask something"),
+        ([QUESTION, "--linker", "nope"], "unknown linker 'nope'"),
+    ],
+)
+def test_errors_are_one_line(run: Run, arguments: list[str], told: str) -> None:
+    ran = run("ask", *arguments)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"error: {told}")
+    assert ran.err.count("\n") == 1

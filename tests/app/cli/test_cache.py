@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from app.workspace import Workspace
+from tests.app.cli.inside import Run, make_run
+from tests.app.maintenance.shelves import fill, make_settings
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text(f"RAGCACHE_MODEL={tiny_folder}\nRAGCACHE_DTYPE=float32\nRAGCACHE_DEVICE=cpu\n")
+    return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def workspace(tiny_folder: Path, tmp_path: Path) -> Workspace:
+    return Workspace(make_settings(tiny_folder, tmp_path))
+
+
+def test_warm_then_stats_then_prune(run: Run, workspace: Workspace) -> None:
+    collection = fill(workspace)
+    cold = run("cache", "stats", "--json").json
+    assert cold["kinds"]["referenced"] == {"entries": 0, "bytes": 0}
+    ran = run("cache", "warm", "-c", "default")
+    assert ran.out.startswith("default: 5 KV variants computed (")
+    assert ran.out.endswith(" for 5 chunks of 2 documents\n")
+    assert run("cache", "warm", "--json").json["computed"] == 0
+    told = run("cache", "stats", "--json").json
+    assert told["collections"][0] | {"bytes": 1} == {
+        "name": "default", "chunks": 5, "cached": 5, "entries": 5, "bytes": 1
+    }  # fmt: skip
+    assert [(one["tier"], one["entries"]) for one in told["tiers"]] == [("ram", 0), ("disk", 6)]
+    workspace.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
+    shown = run("cache", "stats").out
+    assert "\nunreferenced         2  " in shown
+    assert "\ndefault          3       3        3  " in shown
+    assert "\nunreferenced KV          2  " in run("cache", "prune", "--dry-run").out
+    pruned = run("cache", "prune", "--json").json
+    assert (pruned["unreferenced"]["entries"], pruned["dry_run"]) == (2, False)
+    left = run("cache", "prune", "--all-engines").out.splitlines()
+    assert left[0].split() == ["deleted", "files", "size"]
+    assert all(" 0" in line for line in left[1:])
+
+
+def test_verify_fails_on_flaws(run: Run, workspace: Workspace, tmp_path: Path) -> None:
+    assert run("cache", "verify").out == "0 entries read (0 B), 0 bad\n"
+    fill(workspace, kv=True)
+    ran = run("cache", "verify", "--json")
+    assert (ran.code, ran.json["entries"], ran.json["flaws"]) == (0, 6, [])
+    victim = next((tmp_path / "cache").rglob("*.kv"))
+    victim.write_bytes(b"torn")
+    ran = run("cache", "verify")
+    assert ran.code == 1
+    assert ran.out.startswith(f"✗ {victim}: ")
+    assert ran.out.endswith("), 1 bad\n")
+    assert run("cache", "verify").code == 0
+
+
+def test_a_chunk_that_cannot_be_computed_is_told(run: Run, workspace: Workspace) -> None:
+    fill(workspace, books={"/huge.txt": [" ".join(f"word{number}" for number in range(1500))]})
+    ran = run("cache", "warm")
+    assert ran.code == 1
+    assert ran.out.startswith("✗ /huge.txt: ")
+    ran = run("cache", "warm", "--json")
+    assert (ran.code, ran.json["failed"][0]["source"]) == (1, "/huge.txt")
+
+
+def test_errors(run: Run, workspace: Workspace, tmp_path: Path) -> None:
+    collection = fill(workspace, kv=True)
+    assert run("cache", "warm", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
+    assert run("cache", "nope").code == run("cache", "prune", "--quarantine-days", "-1").code == 2
+    with FileLock(workspace.lock_file(collection)):
+        for command in ("warm", "prune"):
+            ran = run("cache", command)
+            assert (ran.code, ran.out) == (1, "")
+            assert ran.err.startswith("error: another process is working on collection 'default'")
+    usage = tmp_path / "cache" / "kv" / "usage"
+    usage.unlink()
+    usage.mkdir()  # where a file should be
+    for command in ("stats", "verify", "warm"):
+        ran = run("cache", command)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("error: cannot open the cache folder")
+        assert ran.err.count("\n") == 1

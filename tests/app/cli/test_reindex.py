@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from app.workspace import Workspace
+from tests.app.cli.inside import Run, make_run
+from tests.app.maintenance.shelves import fill, make_settings
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def workspace(tiny_folder: Path, tmp_path: Path) -> Workspace:
+    return Workspace(make_settings(tiny_folder, tmp_path))
+
+
+def test_it_tells_what_it_has_done(run: Run, workspace: Workspace) -> None:
+    fill(workspace)
+    ran = run("reindex", "-c", "default")
+    assert (ran.code, ran.out) == (0, "default: 5 chunks embedded by bundled:minilm, 5 chunks indexed\n")
+    assert "embedding" not in ran.err, "no progress where nobody looks"
+    again = {"collection": "default", "embedder": "bundled:minilm", "chunks": 5, "embedded": 0}
+    assert run("reindex", "--json").json == again
+
+
+def test_errors(run: Run, workspace: Workspace) -> None:
+    collection = fill(workspace)
+    assert run("reindex", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
+    assert run("reindex", "--nope").code == 2
+    lock = workspace.lock_file(collection)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        ran = run("reindex")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: another process is working on collection 'default'")

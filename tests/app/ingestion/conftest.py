@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.compose import Parts, load_parts
+from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.models import resolve_embedder
+from app.settings import Settings, load_settings
+from app.workspace import Workspace
+from tests.app.ingestion.models import write_tiny_embedder
+
+Run = Callable[..., IngestResult]
+
+
+@pytest.fixture(scope="session")
+def tiny_embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_embedder(tmp_path_factory.mktemp("embedder"), resolve_embedder("bundled:minilm"))
+
+
+@pytest.fixture
+def settings(tiny_folder: Path, tiny_embedder: Path, tmp_path: Path) -> Settings:
+    return load_settings(
+        None, model=str(tiny_folder), embedder=str(tiny_embedder), dtype="float32", device="cpu",
+        data_dir=tmp_path / "data", cache_dir=tmp_path / "cache",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    """A model that is loaded once for all of these tests."""
+    folder = tmp_path_factory.mktemp("parts")
+    return load_parts(load_settings(None, model=str(tiny_folder), dtype="float32", device="cpu", cache_dir=folder))
+
+
+@pytest.fixture
+def workspace(settings: Settings, parts: Parts) -> Iterator[Workspace]:
+    with Workspace(settings) as workspace:
+        workspace.__dict__["parts"] = parts
+        yield workspace
+        workspace.catalog.check_integrity()
+        if "store" in workspace.__dict__:
+            workspace.store.check_integrity()
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def ingest(workspace: Workspace, docs: Path) -> Run:
+    """Of the folder `docs`, or of other paths, without KV unless it is asked for."""
+
+    def run(*paths: Path, **options: object) -> IngestResult:
+        values = {"kv": False, "workers": 1} | options
+        collection = workspace.collection_or_new("default")
+        return Ingest(workspace, collection, IngestOptions(**values)).run(paths or [docs])
+
+    return run

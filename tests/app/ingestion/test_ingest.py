@@ -1,0 +1,215 @@
+"""What an ingest makes of files that come, change and go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.catalog import Document
+from app.ingestion import Ingest, IngestError, IngestOptions, Progress
+from app.ingestion.writing import TOGETHER
+from app.workspace import Workspace
+from splitter.errors import SplitterError
+from tests.app.ingestion.conftest import Run
+from tests.app.loaders.files import write_mixed_folder, write_pdf
+
+
+def documents(workspace: Workspace) -> dict[str, Document]:
+    collection = workspace.catalog.collections.get("default")
+    return {Path(one.source).name: one for one in workspace.catalog.documents.all(collection)}
+
+
+def texts(workspace: Workspace, name: str) -> list[str]:
+    return [chunk.text for chunk in workspace.catalog.chunks.of_document(documents(workspace)[name].id)]
+
+
+def write(docs: Path, **said: str) -> None:
+    for name, text in said.items():
+        (docs / f"{name}.txt").write_text(text)
+
+
+def test_every_format_becomes_chunks_that_know_their_place(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    result = ingest(write_mixed_folder(docs))
+    assert (result.added, result.failed, result.replaced) == (12, (), 0)
+    found = documents(workspace)
+    assert len(found) == 12
+    assert all(one.state == "ready" and Path(one.source).is_absolute() for one in found.values())
+    for one in found.values():
+        layout = workspace.catalog.documents.layout(one.id)
+        for chunk in workspace.catalog.chunks.of_document(one.id):
+            assert layout.text[chunk.start : chunk.end] == chunk.text
+            assert chunk.token_hash == workspace.template.chunk(chunk.text).hash
+    (chunk,) = [one for one in workspace.catalog.chunks.of_document(found["keeper.pdf"].id) if "1884" in one.text]
+    assert (2, "page") in chunk.pages
+    assert {box[0] for box in chunk.boxes} == {page for page, _ in chunk.pages}
+
+
+def test_what_is_unchanged_is_not_read_again(ingest: Run, docs: Path) -> None:
+    write(docs, a="One.", b="Two.")
+    assert ingest().added == 2
+    before = (docs / "a.txt").stat()
+    (docs / "a.txt").write_text("Eno.")
+    os.utime(docs / "a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    again = ingest()
+    assert (again.unchanged, again.added, again.replaced) == (2, 0, 0)
+
+
+def test_a_changed_file_takes_the_place_of_its_older_version(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="The lamp is red.", b="The bell is old.")
+    ingest()
+    before = documents(workspace)
+    write(docs, a="The lamp is green.")
+    result = ingest()
+    assert (result.added, result.replaced, result.unchanged) == (0, 1, 1)
+    assert texts(workspace, "a.txt") == ["The lamp is green."]
+    assert {name: one.id for name, one in documents(workspace).items()} == {
+        name: one.id for name, one in before.items()
+    }
+
+
+def test_a_file_that_was_only_touched_is_compared_once(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="The lamp is red.")
+    ingest()
+    (old,) = workspace.catalog.chunks.of_document(documents(workspace)["a.txt"].id)
+    os.utime(docs / "a.txt", ns=(5, 5))
+    result = ingest()
+    assert (result.unchanged, result.replaced) == (1, 0)
+    assert documents(workspace)["a.txt"].mtime_ns == 5
+    assert workspace.catalog.chunks.of_document(documents(workspace)["a.txt"].id) == [old]
+
+
+def test_a_failed_file_is_told_and_skipped_until_it_changes(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, good="Words.")
+    (docs / "bad.pdf").write_bytes(b"%PDF-1.7 nothing")
+    first = ingest()
+    assert (first.added, len(first.failed)) == (1, 1)
+    assert first.failed[0].source == str(docs / "bad.pdf")
+    assert "is damaged" in first.failed[0].reason
+    second = ingest()
+    assert (second.skipped, second.unchanged, second.failed) == (1, 1, ())
+    assert any("--retry-failed" in note for note in second.notes)
+    third = ingest(retry_failed=True)
+    assert (third.skipped, len(third.failed)) == (0, 1)
+    bad = documents(workspace)["bad.pdf"]
+    assert (bad.state, bad.attempts) == ("failed", 2)
+    write_pdf(docs / "bad.pdf", [["Sound now."]])
+    assert (ingest().added, documents(workspace)["bad.pdf"].state) == (1, "ready")
+
+
+def test_a_document_whose_file_went_bad_is_found_no_more(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="Words.")
+    ingest()
+    (docs / "a.txt").write_bytes(b"")
+    result = ingest()
+    assert "is empty" in result.failed[0].reason
+    assert texts(workspace, "a.txt") == []
+    assert documents(workspace)["a.txt"].state == "failed"
+
+
+def test_a_file_out_of_reach_leaves_its_document_as_it_is(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="Words.")
+    ingest()
+    (docs / "a.txt").unlink()
+    result = ingest(docs / "a.txt", docs / "never.txt")
+    assert [failure.reason.partition(":")[0] for failure in result.failed] == ["does not exist"] * 2
+    assert texts(workspace, "a.txt") == ["Words."]
+    assert set(documents(workspace)) == {"a.txt"}
+
+
+def test_pruning_takes_what_is_gone_and_nothing_else(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    for folder in ("in", "out"):
+        (docs / folder).mkdir()
+        for name in "ab":
+            (docs / folder / f"{folder}_{name}.txt").write_text(f"Words {folder} {name}.")
+    ingest()
+    (docs / "in" / "in_a.txt").unlink()
+    (docs / "out" / "out_a.txt").unlink()
+    assert ingest(docs / "in").pruned == 0
+    result = ingest(docs / "in", prune=True, glob=("*.md",))
+    assert result.pruned == 1
+    assert set(documents(workspace)) == {"in_b.txt", "out_a.txt", "out_b.txt"}
+    for path in (docs / "out").iterdir():
+        path.unlink()
+    (docs / "out").rmdir()
+    kept = ingest(docs / "out", prune=True)
+    assert kept.pruned == 0
+    assert any("is not there, so the documents below it stay" in note for note in kept.notes)
+    assert ingest(docs, prune=True).pruned == 2
+    assert set(documents(workspace)) == {"in_b.txt"}
+
+
+def test_a_dry_run_tells_and_writes_nothing(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="One.", b="Two.", c="Three.")
+    rehearsed = Ingest(workspace, None, IngestOptions(dry_run=True)).run([docs])
+    assert (rehearsed.added, rehearsed.chunks, rehearsed.dry_run) == (3, 0, True)
+    assert workspace.catalog.collections.all() == []
+    ingest()
+    before = documents(workspace)
+    write(docs, a="Changed.", d="")
+    (docs / "b.txt").unlink()
+    told = ingest(dry_run=True, prune=True)
+    assert (told.added, told.replaced, told.unchanged, told.pruned, len(told.failed)) == (0, 1, 1, 1, 1)
+    assert documents(workspace) == before
+
+
+def test_a_document_larger_than_a_batch_and_many_smaller_ones(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    number = 3 * TOGETHER
+    write(docs, b_large="\n\n".join(f"Entry {line}. " + "The fog came in again. " * 40 for line in range(number)))
+    for name in range(5):
+        write(docs, **{f"a{name}": f"Small {name}.", f"c{name}": f"Late {name}."})
+    result = ingest(splitter="fixed")
+    assert result.chunks > number
+    ids = {name: [one.id for one in workspace.catalog.chunks.of_document(document.id)]
+           for name, document in documents(workspace).items()}  # fmt: skip
+    assert sum(map(len, ids.values())) == result.chunks
+    in_order = [one for name in sorted(ids) for one in ids[name]]
+    assert in_order == sorted(in_order)
+
+
+def test_the_vectors_are_those_of_the_embedder(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    for name in range(7):
+        write(docs, **{f"n{name}": f"Book {name} " + "has many words. " * name})
+    ingest()
+    collection = workspace.catalog.collections.get("default")
+    for _, said, vectors in workspace.catalog.source(collection).added(0):
+        np.testing.assert_allclose(vectors, workspace.embedder.embed(said), atol=1e-5)
+    found = workspace.searcher(collection).search("Book 3", 7)
+    assert len(found) == 7
+
+
+def test_a_file_with_two_ways_to_it_is_one_document(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    (docs / "real").mkdir()
+    write(docs / "real", a="Words.")
+    (docs / "link").symlink_to("real")
+    assert ingest(docs / "link").added == 1
+    assert ingest(docs / "real", docs / "real" / "a.txt").unchanged == 1
+    assert documents(workspace)["a.txt"].source == str(docs / "real" / "a.txt")
+
+
+def test_another_splitter_is_for_what_comes(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    write(docs, a="Words.")
+    ingest()
+    result = ingest(splitter="fixed")
+    assert any("from now on" in note for note in result.notes)
+    assert workspace.catalog.collections.get("default").splitter == "fixed"
+    with pytest.raises(SplitterError, match="unknown splitter 'nope'"):
+        ingest(splitter="nope")
+    assert workspace.catalog.collections.get("default").splitter == "fixed"
+
+
+def test_progress_reaches_the_end(workspace: Workspace, docs: Path) -> None:
+    write(docs, a="One.", b="Two two.", c="")
+    seen: list[Progress] = []
+    Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(kv=False), seen.append).run([docs])
+    assert [one.files for one in seen] == [1, 2, 3]
+    assert seen[-1] == Progress(3, 3, 12, 12, 1)
+
+
+def test_options_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(IngestError, match="workers=0"):
+        IngestOptions(workers=0)
+    with pytest.raises(IngestError, match="need a collection"):
+        Ingest(workspace, None)

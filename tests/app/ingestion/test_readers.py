@@ -1,0 +1,165 @@
+"""Reading processes: whatever a file does to one of them, the others and the ingest go on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.catalog import FileState
+from app.ingestion.readers import Readers
+from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, read
+from app.ingestion.survey import Pending
+from app.loaders.base import Limits
+from tests.app.loaders.files import write_mixed_folder
+
+
+class Bomb(Limits):
+    """Limits that go off as the other process unpickles them, as a hostile file may in the middle of a library."""
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any):
+        object.__setattr__(self, "_fuse", (call, arguments))
+
+    def __reduce__(self) -> Any:
+        return vars(self)["_fuse"]
+
+
+def pending(*paths: Path) -> list[Pending]:
+    return [Pending(str(path), path.stat().st_size if path.exists() else 0, None) for path in paths]
+
+
+def outcomes(files: list[Pending], workers: int = 2, **options: Any) -> list[Outcome]:
+    with Readers(workers, **options) as readers:
+        found = list(readers.read(files))
+    assert [file for file, _ in found] == files
+    return [outcome for _, outcome in found]
+
+
+def test_files_come_in_order_and_as_they_are_read_here(tmp_path: Path) -> None:
+    paths = sorted(write_mixed_folder(tmp_path).iterdir())
+    found = outcomes(pending(*paths), workers=3)
+    assert found == [read(Job(str(path), None, Limits())) for path in paths]
+    assert all(isinstance(one, Read) for one in found)
+
+
+def test_a_crash_costs_one_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    files = pending(*[tmp_path / "a.txt"] * 4)
+    with Readers(1) as readers:
+        readers._limits = Bomb(os.abort)
+        ((_, crashed),) = readers.read(files[:1])
+        readers._limits = Limits()
+        rest = [outcome for _, outcome in readers.read(files[1:])]
+    assert isinstance(crashed, Unread)
+    assert crashed.reason.startswith("crashes the program that reads it (exit status -6)")
+    assert crashed.stamp is None
+    assert all(isinstance(one, Read) for one in rest)
+
+
+def test_a_file_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    (slow,) = outcomes(pending(tmp_path / "a.txt"), limits=Bomb(time.sleep, 1000), patience=0.2)
+    assert isinstance(slow, Unread)
+    assert "takes more than 0 seconds" in slow.reason
+
+
+def test_leaving_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    with Readers(2) as readers:
+
+        def give() -> Iterator[Pending]:
+            yield from pending(tmp_path / "a.txt")
+            readers._limits = Bomb(time.sleep, 1000)  # for all that follow
+            yield from pending(*[tmp_path / "a.txt"] * 7)
+
+        assert isinstance(next(readers.read(give()))[1], Read)
+        children = [process._child for process in readers._all]
+    assert children
+    assert all(child.returncode is not None for child in children)
+
+
+def test_what_the_loaders_say_is_heard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_bytes("é".encode() * 100 + b"\xff" + "é".encode() * 100)
+    with caplog.at_level(logging.WARNING):
+        outcomes(pending(tmp_path / "a.txt"))
+    assert "1 places are not valid UTF-8" in caplog.text
+
+
+def test_large_files_are_not_read_far_ahead(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    files = [Pending(str(tmp_path / "a.txt"), 20_000_000, None) for _ in range(6)]
+    taken = []
+
+    def give() -> Any:
+        for file in files:
+            taken.append(file)
+            yield file
+
+    with Readers(4) as readers:
+        results = readers.read(give())
+        next(results)
+        assert len(taken) == 2
+
+
+def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(b"%PDF-1.7 nothing")
+    failed = read(Job(str(path), None, Limits()))
+    assert isinstance(failed, Unread) and failed.stamp is not None
+    assert read(Job(str(path), failed.stamp.content_hash, Limits())) == Same(failed.stamp)
+    state = FileState(1, failed.stamp.content_hash, 0, 0, "failed", 1, "damaged")
+    file = Pending(str(path), 16, state)
+    with Readers(1) as readers:
+        assert [one for _, one in readers.read([file])] == [Same(failed.stamp)]
+        assert [one for _, one in readers.read([file], retry=True)] == [failed]
+
+
+@pytest.mark.parametrize(("data", "told"), [(b"", "is empty"), (b"x" * 11, "more than the limit")])
+def test_what_will_not_change_by_itself_has_a_stamp(data: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    outcome = read(Job(str(path), None, Limits(max_bytes=10)))
+    assert isinstance(outcome, Unread) and told in outcome.reason
+    stat = path.stat()
+    assert outcome.stamp is not None
+    assert (outcome.stamp.size, outcome.stamp.mtime_ns) == (len(data), stat.st_mtime_ns)
+
+
+def test_what_may_be_there_in_a_minute_has_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    for name in ("gone.txt", "pipe.txt", "unknown.suffix"):
+        outcome = read(Job(str(tmp_path / name), None, Limits()))
+        assert isinstance(outcome, Unread) and outcome.stamp is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    import app.ingestion.reading as reading
+
+    parse, changes = reading.parse, iter([b"newer", b"newest"])
+
+    def parsed(*arguments: Any) -> Any:
+        for data in changes:
+            path.write_bytes(data)
+            break
+        return parse(*arguments)
+
+    monkeypatch.setattr(reading, "parse", parsed)
+    outcome = read(Job(str(path), None, Limits()))
+    assert isinstance(outcome, Read) and outcome.parsed.text == "newest"
+    assert outcome.stamp.size == 6
+    changes = iter([b"1", b"22", b"333"])
+    restless = read(Job(str(path), None, Limits()))
+    assert isinstance(restless, Unread) and "changes again and again" in restless.reason
+
+
+def test_records_can_be_sent() -> None:
+    for outcome in (Same(Stamp("h", 1, 2)), Unread("why", None)):
+        assert pickle.loads(pickle.dumps(outcome)) == outcome

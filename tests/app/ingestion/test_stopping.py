@@ -1,0 +1,120 @@
+"""An ingest that is kept out, waits, or is stopped."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+import app.ingestion.writing as writing
+from app.catalog import CatalogError
+from app.ingestion import Ingest, IngestError, IngestOptions, Progress
+from app.workspace import Workspace
+from tests.app.catalog.test_failures import public_folder, without_rights
+from tests.app.ingestion.conftest import Run
+
+__all__ = ["public_folder"]
+
+
+def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ingest: Run) -> None:
+    (docs / "a.txt").write_text("Words.")
+    collection, refused = workspace.collection_or_new("default"), list[str]()
+
+    def second(_: Progress) -> None:
+        with pytest.raises(IngestError) as failed:
+            ingest()
+        refused.append(str(failed.value))
+
+    Ingest(workspace, collection, IngestOptions(kv=False), second).run([docs])
+    assert refused[0].startswith(f"another ingest (process {os.getpid()}, since ")
+    assert "--wait" in refused[0]
+    assert ingest().unchanged == 1
+
+
+def test_whoever_else_holds_the_lock_is_somebody(workspace: Workspace, docs: Path, ingest: Run) -> None:
+    path = workspace.lock_file(workspace.collection_or_new("default"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path), pytest.raises(IngestError, match=r"^another process is working on collection 'default'"):
+        ingest()
+
+
+def test_waiting_is_told_and_ends(workspace: Workspace, docs: Path) -> None:
+    (docs / "a.txt").write_text("Words.")
+    collection = workspace.collection_or_new("default")
+    path = workspace.lock_file(collection)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told, waits = list[str](), threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        waits.set()
+
+    run = Ingest(workspace, collection, IngestOptions(kv=False, wait=True), tell=tell)
+    with ThreadPoolExecutor(1) as thread:
+        with FileLock(path):
+            future = thread.submit(run.run, [docs])
+            assert waits.wait(60)
+            assert not future.done()
+        assert future.result().added == 1
+    assert told == ["another process is working on collection 'default': waiting for it"]
+
+
+def test_other_collections_are_free(workspace: Workspace, docs: Path, ingest: Run) -> None:
+    (docs / "a.txt").write_text("Words.")
+    other = workspace.collection_or_new("other")
+    run = Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(kv=False), lambda _: done())
+
+    def done() -> None:
+        assert Ingest(workspace, other, IngestOptions(kv=False)).run([docs]).added == 1
+
+    assert run.run([docs]).added == 1
+
+
+def test_a_collection_that_goes_meanwhile_is_missed(workspace: Workspace, docs: Path) -> None:
+    collection = workspace.collection_or_new("default")
+    workspace.catalog.collections.delete(collection)
+    with pytest.raises(CatalogError, match="no collection 'default'"):
+        Ingest(workspace, collection).run([docs])
+
+
+def test_ctrl_c_keeps_what_is_in_and_drops_the_rest(
+    workspace: Workspace, docs: Path, ingest: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "TOGETHER", 1)  # each document for itself
+    for name in "abc":
+        (docs / f"{name}.txt").write_text(f"Words of {name}.")
+    collection = workspace.collection_or_new("default")
+
+    def stop(progress: Progress) -> None:
+        if progress.files == 2:
+            raise KeyboardInterrupt
+
+    run = Ingest(workspace, collection, IngestOptions(kv=False), stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.run([docs])
+    assert run.result.added == 2
+    assert len(workspace.catalog.documents.all(collection)) == 2
+    (newest,) = workspace.catalog.runs.newest(collection)
+    assert (newest.state, newest.counts["added"]) == ("interrupted", 2)
+    again = ingest()
+    assert (again.added, again.unchanged) == (1, 2)
+
+
+def test_runs_are_written_down(workspace: Workspace, docs: Path, ingest: Run) -> None:
+    (docs / "a.txt").write_text("Words.")
+    (docs / "b.txt").write_bytes(b"")
+    ingest()
+    (newest,) = workspace.catalog.runs.newest(workspace.catalog.collections.get("default"))
+    assert (newest.state, newest.counts["added"], newest.counts["failed"]) == ("done", 1, 1)
+
+
+def test_a_lock_that_cannot_be_made_is_told(public_folder: Path, workspace: Workspace, docs: Path) -> None:
+    collection = workspace.collection_or_new("default")
+    object.__setattr__(workspace.settings, "data_dir", public_folder)
+    public_folder.chmod(0o555)
+    with without_rights(), pytest.raises(IngestError, match=r"cannot lock .* Make the data folder writable"):
+        Ingest(workspace, collection).run([docs])

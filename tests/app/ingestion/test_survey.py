@@ -1,0 +1,68 @@
+"""What is new, changed and gone, from names and times alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from app.catalog import FileState
+from app.ingestion.records import IngestOptions
+from app.ingestion.survey import RealNames, gone, take_survey
+
+
+def known(path: Path, **changes: object) -> FileState:
+    stat = path.stat()
+    values = {"id": 1, "content_hash": "h", "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "state": "ready"}
+    return FileState(**(values | {"attempts": 0, "error": None} | changes))
+
+
+def test_size_and_time_tell_what_has_changed(tmp_path: Path) -> None:
+    for name in "abcde":
+        (tmp_path / f"{name}.txt").write_text("words")
+    a, b, c, d, e = sorted(tmp_path.iterdir())
+    states = {
+        str(a): known(a), str(b): known(b, size=4), str(c): known(c, mtime_ns=1), str(d): known(d, state="failed"),
+    }  # fmt: skip
+    survey = take_survey([tmp_path], IngestOptions(), states)
+    assert [file.source for file in survey.pending] == [str(b), str(c), str(e)]
+    assert (survey.unchanged, survey.skipped, survey.failures) == (1, 1, [])
+    again = take_survey([tmp_path], IngestOptions(retry_failed=True), states)
+    assert [file.source for file in again.pending] == [str(b), str(c), str(d), str(e)]
+    assert [file.is_ready for file in again.pending] == [True, True, False, False]
+
+
+def test_dead_links_and_loops_are_failures(tmp_path: Path) -> None:
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    (tmp_path / "a.txt").write_text("words")
+    survey = take_survey([tmp_path], IngestOptions(), {})
+    assert [failure.source for failure in survey.failures] == [str(tmp_path / "loop.txt")]
+    assert len(survey.pending) == 1
+
+
+def test_names_without_links(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "a.txt").write_text("words")
+    (tmp_path / "real" / "b.txt").symlink_to("a.txt")
+    odd = tmp_path / "real" / os.fsdecode(b"line\nbreak \xff.txt")
+    odd.write_text("words")
+    real = RealNames()
+    for path in (
+        tmp_path / "link" / "a.txt", tmp_path / "link" / "b.txt", tmp_path / "link" / ".." / "real" / "a.txt",
+        tmp_path / "link" / odd.name, tmp_path / "link", tmp_path / "real" / "..", Path("/"), Path("gone.txt"),
+    ):  # fmt: skip
+        assert real.of(path) == os.path.realpath(path)
+
+
+def test_only_what_is_surely_gone_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("words")
+    template = known(tmp_path / "here" / "a.txt")
+    sources = ["here/a.txt", "here/b.txt", "here/a.txt/inside.txt", "lost/c.txt", "lost.txt", "other/d.txt"]
+    states = {
+        str(tmp_path / source): FileState(**(vars(template) | {"id": number})) for number, source in enumerate(sources)
+    }
+    assert gone([tmp_path / "here"], states) == ([1, 2], [])
+    assert gone([tmp_path / "lost", tmp_path / "lost.txt"], states) == ([4], [str(tmp_path / "lost")])
+    assert gone([tmp_path], states) == ([1, 2, 3, 4, 5], [])
+    assert gone([tmp_path / "hers"], states) == ([], [])

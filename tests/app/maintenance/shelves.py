@@ -1,0 +1,91 @@
+"""Workspaces with documents in them, for the tests of what an operator does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.catalog import ChunkRecord, Collection, DocumentRecord, KvRecord
+from app.loaders.base import Page
+from app.settings import Settings, load_settings
+from app.workspace import Workspace
+
+DIMENSION = 4
+BOOKS = {
+    "/books/rye.txt": ("Rye flour takes more water.", "The dough rests overnight."),
+    "/books/lamps.txt": ("The lamp was lit in 1855.", "Its keeper lived alone.", "Ships were warned by a bell."),
+}
+
+
+def make_settings(model: Path, folder: Path, **changes: Any) -> Settings:
+    values = {"dtype": "float32", "device": "cpu", "data_dir": folder / "data", "cache_dir": folder / "cache"}
+    return load_settings(None, model=str(model), **(values | changes))
+
+
+def reopened(workspace: Workspace, **changes: Any) -> Workspace:
+    """As another process sees it: with nothing in RAM, and perhaps other settings that leave the model as it is."""
+    other = Workspace(workspace.settings.model_copy(update=changes), workspace.catalog)
+    other.__dict__["parts"] = workspace.parts
+    return other
+
+
+def make_collection(workspace: Workspace, name: str = "default", **changes: Any) -> Collection:
+    values: dict[str, Any] = {
+        "embedder": "old-embedder",
+        "embedder_fingerprint": "f" * 32,
+        "dimension": DIMENSION,
+        "splitter": "auto",
+    }
+    return workspace.catalog.collections.create(name, **(values | changes))
+
+
+def put(workspace: Workspace, collection: Collection, source: str, texts: Sequence[str], *, kv: bool = False) -> int:
+    """A document of these chunks, with their KV where that is wanted; returns its id."""
+    chunks, start, whole = [], 0, "\n".join(texts)
+    segments = [workspace.template.chunk(text) for text in texts]
+    for text, segment in zip(texts, segments, strict=True):
+        end = start + len(text)
+        count = workspace.template.count(text)
+        pages = ((1, "page"),)
+        chunks.append(ChunkRecord(start, end, text, count, segment.hash, vector(text), ("Part", "One"), pages))
+        start = end + 1
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+    record = DocumentRecord(
+        source, digest, len(whole), 7, "prose", source.rpartition("/")[2], whole, (Page(1, "page", 0, len(whole)),)
+    )
+    records = []
+    if kv:
+        system = workspace.template.system()
+        for variant in workspace.cache.ingest(system, segments):
+            key = variant.key
+            records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
+        workspace.catalog.collections.set_engine(collection, workspace.parts.engine.spec.fingerprint, system.hash)
+    return workspace.catalog.documents.replace(collection, record, chunks, records).document_id
+
+
+def fill(
+    workspace: Workspace, name: str = "default", books: Mapping[str, Sequence[str]] = BOOKS, *, kv: bool = False
+) -> Collection:
+    """A collection of books, as an ingest leaves it."""
+    collection = make_collection(workspace, name)
+    for source, texts in books.items():
+        put(workspace, collection, source, texts, kv=kv)
+    return workspace.catalog.collections.get(name)
+
+
+def fail(workspace: Workspace, collection: Collection, source: str, reason: str) -> None:
+    workspace.catalog.documents.fail(collection, DocumentRecord(source, "0" * 64, 3, 7, "", source, ""), reason)
+
+
+def vector(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    seed = int(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16)
+    return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
+
+
+def files(workspace: Workspace) -> set[str]:
+    """Addresses of all KV on the disk, those of the System segment too."""
+    return {path.stem for path in (workspace.settings.cache_dir / "kv").glob("*/*/*/*.kv")}

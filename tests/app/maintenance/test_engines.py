@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from app.maintenance.engines import Identity, current_identity, known_identities, recorded_identities
+from app.settings import Settings
+from app.workspace import Workspace
+from ragcache.engine.torch.engine import TorchEngine
+from tests.app.maintenance.shelves import fill, make_settings
+from tests.tiny import Tiny
+
+
+def test_the_engine_is_named_without_loading_it(workspace: Workspace, settings: Settings) -> None:
+    loaded = Identity(workspace.parts.engine.spec.fingerprint, workspace.template.system().hash)
+    assert current_identity(workspace) == loaded
+    with Workspace(settings, workspace.catalog) as fresh:
+        assert current_identity(fresh) == loaded
+        assert "parts" not in fresh.__dict__
+
+
+def test_of_every_family(every_tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> None:
+    """The configuration in a file and that of a loaded model say the same of each RoPE."""
+    every_tiny.model.save_pretrained(tmp_path / "model")
+    for file in tiny_folder.glob("tokenizer*"):
+        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+    settings = make_settings(tmp_path / "model", tmp_path)
+    with Workspace(settings) as workspace:
+        from_file = current_identity(workspace).fingerprint
+        import torch
+
+        engine = TorchEngine.from_folder(tmp_path / "model", torch.float32, torch.device("cpu"))
+        assert from_file == engine.spec.fingerprint
+
+
+def test_without_the_model_those_that_are_written_down(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(workspace, kv=True)
+    identity = current_identity(workspace)
+    assert recorded_identities(workspace) == {identity}
+    with Workspace(make_settings(tmp_path / "gone", tmp_path)) as other, caplog.at_level(logging.WARNING):
+        assert known_identities(other) == {identity}
+    assert "is not looked for: no model" in caplog.text

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.catalog import CatalogError
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.inspection import show_chunk, show_document
+from app.maintenance.listing import listed, summaries
+from app.maintenance.selection import find_document
+from app.workspace import Workspace
+from tests.app.maintenance.shelves import BOOKS, fail, fill, put, reopened
+
+
+def test_summaries_and_lists(workspace: Workspace) -> None:
+    assert summaries(workspace.catalog) == []
+    collection = fill(workspace)
+    fill(workspace, "another", {})
+    fail(workspace, collection, "/books/bad.pdf", "it is encrypted")
+    another, default = summaries(workspace.catalog)
+    assert (another.collection.name, another.totals.documents) == ("another", 0)
+    assert (default.totals.documents, default.totals.failed, default.totals.chunks) == (3, 1, 5)
+    all_of_them = listed(workspace.catalog, "default")
+    assert [(one.document.source, one.chunks, one.pages) for one in all_of_them] == [
+        ("/books/bad.pdf", 0, 0),
+        ("/books/lamps.txt", 3, 1),
+        ("/books/rye.txt", 2, 1),
+    ]
+    counted = sum(workspace.template.count(text) for text in BOOKS["/books/rye.txt"])
+    assert (all_of_them[2].tokens, all_of_them[0].tokens) == (counted, 0)
+    (bad,) = listed(workspace.catalog, "default", failed=True)
+    assert bad.document.error == "it is encrypted"
+
+
+def test_a_document_is_found_by_id_and_by_path(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = fill(workspace, books={})
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    source = str(tmp_path / "real" / "12")
+    number = put(workspace, collection, source, ["Text."])
+    monkeypatch.chdir(tmp_path / "link")
+    for named in (str(number), source, "./12", "../link/12", "../real/../real/12"):
+        assert find_document(workspace.catalog, named, collection)[1].id == number, named
+    with pytest.raises(CatalogError, match="no document 12:"):
+        find_document(workspace.catalog, "12", collection)
+    with pytest.raises(MaintenanceError, match=r"no document '9{30}' in collection 'default'"):
+        find_document(workspace.catalog, "9" * 30, collection)
+
+
+def test_one_of_several_collections_must_be_named(workspace: Workspace) -> None:
+    first, second = fill(workspace), fill(workspace, "other")
+    with pytest.raises(MaintenanceError, match="is in the collections 'default', 'other': choose one with -c"):
+        find_document(workspace.catalog, "/books/rye.txt")
+    assert find_document(workspace.catalog, "/books/rye.txt", second)[0] == second
+    with pytest.raises(MaintenanceError, match="no document '1' in collection 'other'"):
+        find_document(workspace.catalog, "1", second)
+    assert find_document(workspace.catalog, "1")[0] == first
+
+
+def test_the_kv_of_each_chunk(workspace: Workspace) -> None:
+    fill(workspace, kv=True)
+    with reopened(workspace) as fresh:
+        shown = show_document(fresh, "/books/lamps.txt")
+    assert (len(shown.pages), len(shown.chunks)) == (1, 3)
+    first, _, third = (shown.variants(chunk) for chunk in shown.chunks)
+    assert [(one.tier, one.key.context) for one in first] == [("disk", ())]
+    assert [shown.hashes[one] for one in third[0].key.context] == [0, 1]
+    chunk = show_chunk(workspace, shown.chunks[2].id)
+    assert (chunk.document, [one.ordinal for one in chunk.chunks]) == (shown.document, [2])
+    assert [info.key for info in chunk.variants(chunk.chunks[0])] == [third[0].key]
+    for unknown in (10**6, 10**30, -1):
+        with pytest.raises(MaintenanceError, match=f"no chunk {unknown}:"):
+            show_chunk(workspace, unknown)
+
+
+def test_without_kv_no_store_is_opened(workspace: Workspace) -> None:
+    fill(workspace)
+    shown = show_document(workspace, "1", "default")
+    assert not any(shown.variants(chunk) for chunk in shown.chunks)
+    assert not workspace.settings.cache_dir.exists()

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.catalog import CatalogError
+from app.maintenance.errors import MaintenanceError
+from app.maintenance.reindexing import LOG, reindex
+from app.maintenance.vector_log import VectorLog
+from app.models import resolve_embedder
+from app.workspace import Workspace
+from retriever.embedder import Embedder
+from tests.app.maintenance.shelves import DIMENSION, fill
+
+BOOKS = {f"/books/{number}.txt": [f"The bell of ship {number}.", f"Its crew of {number}."] for number in range(3)}
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder(resolve_embedder("bundled:minilm"))
+
+
+@pytest.fixture
+def workspace(workspace: Workspace, embedder: Embedder) -> Workspace:
+    workspace.__dict__["embedder"] = embedder  # read once for all of these tests
+    return workspace
+
+
+def check(workspace: Workspace) -> None:
+    """A question finds what it should, and what it finds has the vector of its text."""
+    collection = workspace.collection()
+    hits = workspace.searcher(collection).search("Which ship had the bell 1?", 1)
+    found = workspace.catalog.chunks.found([hits[0].id])[0]
+    assert found.chunk.text == "The bell of ship 1."
+    for ids, texts, vectors in workspace.catalog.source(collection).added(0):
+        assert len(ids) == 6
+        np.testing.assert_allclose(vectors, workspace.embedder.embed(texts), atol=1e-5)
+
+
+def test_another_embedder_embeds_everything_again(workspace: Workspace) -> None:
+    old = fill(workspace, books=BOOKS)
+    with pytest.raises(CatalogError, match="ragcache reindex -c default"):
+        workspace.collection()
+    workspace.index_folder(old).mkdir(parents=True)
+    *_, last = reindex(workspace, "default")
+    assert (last.chunks, last.embedded, last.done) == (6, 6, True)
+    assert last.collection.dimension == workspace.embedder.dimension != DIMENSION
+    assert not workspace.index_folder(old).exists()
+    check(workspace)
+    (again,) = reindex(workspace, "default")
+    assert (again.embedded, again.done, again.collection.uid) == (0, True, last.collection.uid)
+    check(workspace)
+
+
+def test_the_same_embedder_builds_the_indexes_anew(workspace: Workspace) -> None:
+    fill(workspace, books=BOOKS)
+    list(reindex(workspace, "default"))
+    folder = workspace.index_folder(workspace.collection())
+    for path in folder.glob("vectors.*.faiss"):
+        path.write_bytes(b"nothing")
+    list(reindex(workspace, "default"))
+    assert all(path.stat().st_size > 100 for path in folder.glob("vectors.*.faiss"))
+    check(workspace)
+
+
+@pytest.mark.parametrize("stop", range(4))
+def test_a_run_that_was_stopped_goes_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
+    old = fill(workspace, books=BOOKS)
+    monkeypatch.setattr("app.maintenance.reindexing._BATCH", 2)
+    running = reindex(workspace, "default")
+    seen = [report.embedded for report in itertools.islice(running, stop + 1)]
+    running.close()
+    assert seen == [0, 2, 4, 6][: stop + 1]
+    assert workspace.catalog.collections.get("default") == old, "nothing has happened yet"
+    reports = list(reindex(workspace, "default"))
+    assert reports[0].embedded == seen[-1], "it goes on from there"
+    assert list(workspace.settings.data_dir.glob(f"index/*/{LOG}*")) == []
+    check(workspace)
+
+
+def test_one_stopped_behind_the_change_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = fill(workspace, books=BOOKS)
+    running = reindex(workspace, "default")
+    for report in running:
+        if report.collection.uid != old.uid:
+            break
+    running.close()
+    check(workspace)
+    list(reindex(workspace, "default"))
+    assert not workspace.index_folder(old).exists()
+
+
+def test_chunks_that_are_gone_meanwhile_are_left_out(workspace: Workspace) -> None:
+    collection = fill(workspace, books=BOOKS)
+    running = reindex(workspace, "default")
+    next(running), next(running)
+    running.close()
+    first = workspace.catalog.documents.all(collection)[0]
+    workspace.catalog.documents.delete(collection, [first.id])
+    *_, last = reindex(workspace, "default")
+    assert (last.chunks, last.embedded) == (4, 4)
+
+
+def test_the_files_of_another_collection_stay(workspace: Workspace) -> None:
+    """Another process may be embedding it at this moment."""
+    fill(workspace, books=BOOKS)
+    other = fill(workspace, "other", books=BOOKS)
+    theirs = workspace.index_folder(other) / f"{LOG}abc.vectors"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"half")
+    list(reindex(workspace, "default"))
+    assert theirs.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told(workspace: Workspace) -> None:
+    collection = fill(workspace, books=BOOKS)
+    (workspace.settings.data_dir / "index").write_text("a file where the folder should be")
+    with pytest.raises(MaintenanceError, match=r"cannot keep the new embeddings in .* it goes on from here"):
+        list(reindex(workspace, "default"))
+    assert workspace.catalog.collections.get("default") == collection
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_a_log_that_is_torn_anywhere_keeps_what_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
+) -> None:
+    log = VectorLog(tmp_path_factory.mktemp("log") / "vectors", 3)
+    rows: list[int] = []
+    for size in sizes:
+        ids = np.arange(len(rows) + 1, len(rows) + size + 1)
+        log.append(ids, np.repeat(ids[:, None], 3, axis=1).astype(np.float32))
+        rows += ids.tolist()
+    record = log.path.stat().st_size // len(rows)
+    cut = data.draw(st.integers(0, record * len(rows)), label="cut")
+    log.path.write_bytes(log.path.read_bytes()[:cut])
+    whole = rows[: cut // record]
+    assert log.ids().tolist() == whole
+    log.append(np.array([100]), np.zeros((1, 3), np.float32))
+    assert log.ids().tolist() == [*whole, 100]
+    flipped = bytearray(log.path.read_bytes())
+    flipped[data.draw(st.integers(0, record - 1), label="flip")] ^= 1
+    log.path.write_bytes(flipped)
+    left = [*whole, 100][1:]
+    assert log.ids().tolist() == left
+    assert all((vectors == 0).all() or (vectors[:, 0] >= 1).any() for _, vectors in log.batches())
+
+
+def test_a_log_gives_back_its_vectors(tmp_path: Path) -> None:
+    log = VectorLog(tmp_path / "new" / "vectors", 4)
+    assert log.ids().tolist() == []
+    vectors = np.random.default_rng(0).standard_normal((5000, 4)).astype(np.float32)
+    log.append(np.arange(5000), vectors)
+    found = list(log.batches())
+    assert len(found) > 1
+    np.testing.assert_array_equal(np.concatenate([part for _, part in found]), vectors)

@@ -1,0 +1,147 @@
+"""Streams that are read, left, stopped and cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from app import RagPipeline
+from app.pipeline import Answer, AnswerStream
+from app.pipeline.answering import STOPPED
+from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.engine import TorchEngine
+
+QUESTION = "Who designed the lighthouse?"
+
+
+@pytest.fixture
+def buffers(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[KVBuffer]]]:
+    """All prompts whose KV was allocated."""
+    made: list[weakref.ref[KVBuffer]] = []
+    allocate = TorchEngine.buffer
+
+    def buffer(engine: TorchEngine, capacity: int) -> KVBuffer:
+        new = allocate(engine, capacity)
+        made.append(weakref.ref(new))
+        return new
+
+    monkeypatch.setattr(TorchEngine, "buffer", buffer)
+    yield made
+    gc.collect()
+    assert all(one() is None for one in made)
+
+
+def test_the_pieces_are_the_answer(pipeline: RagPipeline) -> None:
+    stream = pipeline.stream(QUESTION)
+    pieces = list(stream)
+    assert len(pieces) > 3
+    assert "".join(pieces) == stream.answer.text == pipeline.ask(QUESTION).text
+    assert list(stream) == [], "a stream is read once"
+
+
+def test_the_sources_are_known_before_the_text(pipeline: RagPipeline) -> None:
+    with pipeline.stream(QUESTION) as stream:
+        early = [one.chunk_id for one in stream.citations]
+        assert all(one.quote is None for one in stream.citations)
+        assert early == [one.chunk_id for one in stream.answer.citations]
+        assert all(one.quote is not None for one in stream.citations)
+
+
+def test_closing_early_stops_and_frees(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
+    stream = pipeline.stream(QUESTION, max_tokens=1000)
+    first = [next(stream), next(stream)]
+    (buffer,) = buffers
+    assert buffer() is not None
+    stream.close()
+    assert buffer() is None
+    answer = stream.answer
+    assert answer.text == "".join(first)
+    assert answer.notes == (STOPPED,)
+    assert answer.report.answer_tokens < 10
+    assert list(stream) == []
+    stream.close()
+
+
+def test_leaving_the_block_closes(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
+    def leave() -> None:
+        with pipeline.stream(QUESTION) as stream:
+            next(stream)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        leave()
+    assert buffers[0]() is None
+
+
+def test_a_stream_that_nobody_reads_is_freed(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
+    stream = pipeline.stream(QUESTION)
+    del stream
+    gc.collect()
+    assert buffers[0]() is None
+
+
+def test_another_thread_stops_it(pipeline: RagPipeline) -> None:
+    stream = pipeline.stream(QUESTION, max_tokens=1000)
+    begun = threading.Event()
+    pieces: list[str] = []
+
+    def read() -> None:
+        for piece in stream:
+            pieces.append(piece)
+            begun.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert begun.wait(60)
+    stream.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(pieces) < 1000
+    assert stream.answer.notes == (STOPPED,)
+    assert stream.answer.text == "".join(pieces)
+
+
+def test_what_is_called_with_the_answer_is_called_once(pipeline: RagPipeline) -> None:
+    stream, answers = pipeline.stream(QUESTION), list[Answer]()
+    stream.then.append(answers.append)
+    next(stream)
+    assert answers == []
+    assert stream.answer is answers[0]
+    stream.close()
+    assert answers == [stream.answer]
+
+
+def test_cancelling_stops_the_decoding(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
+    async def cancel() -> AnswerStream:
+        stream = await pipeline.astream(QUESTION, max_tokens=1000)
+        begun = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in stream:
+                begun.set()
+
+        task = asyncio.create_task(read())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return stream._stream
+
+    answer = asyncio.run(cancel()).answer  # the loop has waited for the thread
+    assert answer.notes == (STOPPED,)
+    assert answer.report.answer_tokens < 1000
+
+
+def test_leaving_an_async_block_closes(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
+    async def leave() -> str:
+        async with await pipeline.astream(QUESTION, max_tokens=1000) as stream:
+            async for _ in stream:
+                break
+        return (await stream.answer()).notes[0]
+
+    assert asyncio.run(leave()) == STOPPED

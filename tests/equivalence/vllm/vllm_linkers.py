@@ -1,0 +1,119 @@
+"""Linked requests inside vLLM against the torch engine: the same tokens for the same plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ragcache.report import Report
+from ragcache.types import Segment, Text
+from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.tiny import assert_close, draw, make_chunks, make_question, make_system
+
+SYSTEM, QUESTION = make_system(40), make_question(15)
+DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
+STRANGER = make_chunks(30, seed=9)[0]
+LINKERS = ["naive", "first_tokens", "boundary", "cci", "h2o", "random", "fast", "auto", "auto:ratio=1", "query", "full"]
+SETUPS = {
+    "llama, small blocks": ("llama", {"block_size": 32}),
+    "qwen2, large blocks, no prefix caching": ("qwen2", {"block_size": 128, "enable_prefix_caching": False}),
+    "llama, slices": ("llama", {"block_size": 32, "max_num_batched_tokens": 64, "max_num_seqs": 16}),
+}
+PROMPTS: dict[str, Sequence[Segment]] = {
+    "new order": [DOCUMENT[3], DOCUMENT[0], DOCUMENT[5], DOCUMENT[1]],
+    "exact, then texts and a stranger": [*DOCUMENT[:2], STRANGER, Text(draw(6, 50)), DOCUMENT[3]],
+    "twice the same": [DOCUMENT[2], DOCUMENT[5], DOCUMENT[2]],
+    "all exact": DOCUMENT[:3],
+    "nothing cached": [STRANGER],
+}
+
+
+@pytest.fixture(scope="module", params=SETUPS)
+def pair(request: pytest.FixtureRequest, open_pair: OpenPair) -> Iterator[Pair]:
+    family, options = SETUPS[request.param]
+    with open_pair(family, **options) as opened:
+        list(opened.torch.ingest(SYSTEM, DOCUMENT))
+        yield opened
+
+
+def prompt(name: str) -> list[Segment]:
+    return [SYSTEM, *PROMPTS[name], QUESTION]
+
+
+def both(pair: Pair, segments: list[Segment], linker: str, tokens: int = 12) -> tuple[Report, Report]:
+    """Reports of equal answers."""
+    ours = pair.vllm.generate(segments, max_tokens=tokens, linker=linker)
+    theirs = pair.torch.generate(segments, max_tokens=tokens, linker=linker)
+    assert list(ours) == list(theirs)
+    return ours.report, theirs.report
+
+
+def told(report: Report) -> list[tuple[int, int, int]]:
+    return [(chunk.reused, chunk.repaired, chunk.computed) for chunk in report.chunks]
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("linker", LINKERS)
+def test_the_same_tokens_for_the_same_plan(pair: Pair, linker: str, name: str) -> None:
+    ours, theirs = both(pair, prompt(name), linker)
+    assert told(ours) == told(theirs)
+    assert ours.incidents == theirs.incidents == []
+
+
+def test_a_question_of_one_token(pair: Pair) -> None:
+    for linker in ("naive", "auto"):
+        both(pair, [SYSTEM, *PROMPTS["new order"], Text(draw(1, 3))], linker)
+
+
+def test_a_linked_prompt_never_answers_an_exact_one(pair: Pair) -> None:
+    segments = [SYSTEM, *(DOCUMENT[place] for place in (4, 2, 0, 5)), make_question(40)]
+    linked, exact = (list(pair.torch.generate(segments, max_tokens=60, linker=linker)) for linker in ("naive", "full"))
+    assert linked != exact, "or this shows nothing"
+    for linker, expected in (("naive", linked), ("full", exact), ("naive", linked), ("full", exact)):
+        assert list(pair.vllm.generate(segments, max_tokens=60, linker=linker)) == expected
+
+
+def test_captured_by_either_engine(pair: Pair) -> None:
+    for ours, theirs in zip(
+        pair.vllm.kvgen.ingest(pair.vllm.kvgen.system(SYSTEM), DOCUMENT),
+        pair.torch.kvgen.ingest(pair.torch.kvgen.system(SYSTEM), DOCUMENT),
+        strict=True,
+    ):
+        assert ours.key == theirs.key
+        assert ours.ids == theirs.ids
+        assert_close(ours.k, theirs.k)
+        assert_close(ours.v, theirs.v)
+        for name in ("inter", "intra", "received"):
+            assert getattr(ours.profile, name) == pytest.approx(getattr(theirs.profile, name), abs=1e-5)
+
+
+def test_many_at_once(pair: Pair) -> None:
+    """Linked and plain ones, and some whose reader leaves: the others' answers stay, and no block is lost."""
+    before = pair.engine.free_blocks()
+    dice = random.Random(0)
+    asked = [
+        ([SYSTEM, *(DOCUMENT[place] for place in dice.sample(range(6), 4)), QUESTION], dice.choice(LINKERS))
+        for _ in range(32)
+    ]
+
+    def answer(number: int) -> list[int] | None:
+        segments, linker = asked[number]
+        generation = pair.vllm.generate(segments, max_tokens=20, linker=linker)
+        if number % 5 == 0:
+            if number % 2:
+                next(iter(generation))
+            generation.close()
+            return None
+        return list(generation)
+
+    with ThreadPoolExecutor(32) as readers:
+        answers = list(readers.map(answer, range(32)))
+    for (segments, linker), tokens in zip(asked, answers, strict=True):
+        if tokens is not None:
+            assert tokens == list(pair.torch.generate(segments, max_tokens=20, linker=linker)), linker
+    pair.engine.drain()
+    assert pair.engine.free_blocks() == before
+    pair.engine.check_integrity()

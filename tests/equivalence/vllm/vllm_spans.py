@@ -1,0 +1,105 @@
+"""Span forwards through vLLM's own model and paged cache, against transformers and the torch engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.spans import SpanRunner
+from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.tiny import assert_close, draw, stock
+
+TOKENS = 300
+
+
+@pytest.fixture(scope="module", params=[("llama", 32), ("qwen2", 128)], ids=["llama-32", "qwen2-128"])
+def pair(request: pytest.FixtureRequest, open_pair: OpenPair) -> Iterator[Pair]:
+    family, block = request.param
+    with open_pair(family, block_size=block) as opened:
+        yield opened
+
+
+@pytest.fixture
+def spans(pair: Pair) -> SpanRunner:
+    """With garbage in every block: reading any of it shows."""
+    runner = pair.engine.spans
+    for layer in runner.layers:
+        layer.kv_cache.normal_(0, 30, generator=torch.Generator().manual_seed(0))
+    return runner
+
+
+def blocks(spans: SpanRunner, first: int = 3) -> tuple[int, ...]:
+    """Not in order, so that the block row matters."""
+    return tuple(reversed(range(first, first + -(-TOKENS // spans.block_size))))
+
+
+def logits(spans: SpanRunner, hidden: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(spans.model.compute_logits(hidden)).float()
+
+
+def compute(spans: SpanRunner, ids: tuple[int, ...], rows: Any, first: int = 3) -> torch.Tensor:
+    own = tuple(int(row) for row in rows)
+    (hidden,) = spans.compute([PromptRows(tuple(ids[row] for row in own), own, blocks(spans, first))])
+    return logits(spans, hidden)
+
+
+def test_a_prompt_of_garbage_in_ascending_slices_equals_stock(pair: Pair, spans: SpanRunner) -> None:
+    ids = draw(TOKENS, 0)
+    expected = stock(pair.tiny.model, ids)
+    for start, stop in ((0, 1), (1, 130), (130, 131), (131, TOKENS)):
+        assert_close(compute(spans, ids, range(start, stop)), expected.logits[start:stop])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_spans_over_spoiled_kv_equal_stock(pair: Pair, spans: SpanRunner, seed: int) -> None:
+    ids = draw(TOKENS, seed)
+    expected = stock(pair.tiny.model, ids)
+    compute(spans, ids, range(TOKENS))
+    random = np.random.default_rng(seed)
+    rows = np.flatnonzero(np.repeat(random.random(TOKENS) < 0.4, random.integers(1, 9, TOKENS))[:TOKENS])
+    noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 1, pair.engine.spec.head_dim), 30.0)
+    for row in rows:
+        spans.place(noise, noise, int(row), blocks(spans))
+    assert_close(compute(spans, ids, rows), expected.logits[rows])
+
+
+def test_placed_kv_is_read_as_the_torch_engine_reads_it(pair: Pair, spans: SpanRunner) -> None:
+    """KV of another prompt, at another place: what comes behind it is neither stock's, nor may it differ from ours."""
+    ids, engine = draw(TOKENS, 5), pair.torch.engine
+    foreign = stock(pair.tiny.model, draw(120, 6))
+    k = engine.decoder.rope.unrotate(foreign.k, slice(0, 120))
+    buffer = engine.buffer(TOKENS)
+    engine.compute(ids[:100], range(100), buffer)
+    engine.decoder.rope.rotate_into(buffer.k[:, :, 100:220], k, slice(100, 220))
+    buffer.v[:, :, 100:220] = foreign.v
+    rows = [*range(110, 115), 150, *range(220, TOKENS)]
+    expected = engine.logits(engine.compute([ids[row] for row in rows], rows, buffer, keep=len(rows)))
+    compute(spans, ids, range(100))
+    spans.place(k, foreign.v, 100, blocks(spans))
+    assert_close(compute(spans, ids, rows), expected)
+
+
+def test_what_is_skipped_is_not_written(pair: Pair, spans: SpanRunner) -> None:
+    ids = draw(TOKENS, 7)
+    expected = stock(pair.tiny.model, ids)
+    compute(spans, ids, range(TOKENS))
+    noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 90, pair.engine.spec.head_dim), 30.0)
+    spans.place(noise, noise, 10, blocks(spans), skip=100)
+    assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
+    spans.place(noise, noise, 10, blocks(spans), skip=99)  # one token of it
+    with pytest.raises(AssertionError):
+        assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
+
+
+def test_several_prompts_in_one_forward(pair: Pair, spans: SpanRunner) -> None:
+    prompts = [draw(TOKENS, seed) for seed in (8, 9)]
+    rows = [
+        PromptRows(ids, tuple(range(TOKENS)), blocks(spans, first)) for ids, first in zip(prompts, (3, 40), strict=True)
+    ]
+    for ids, hidden in zip(prompts, spans.compute(rows), strict=True):
+        assert_close(logits(spans, hidden), stock(pair.tiny.model, ids).logits)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.asking import link_params
+from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Piece, Probed, PromptRows
+from ragcache.engine.vllm.scheduling import Budget, LinkScheduler, LinkSettings
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+from ragcache.types import Segment
+from tests.tiny import Tiny, make_chunks, make_question, make_system
+
+SYSTEM, QUESTION = make_system(), make_question()
+DOCUMENT = make_chunks(20, 31, 18, 25)
+PROMPT: list[Segment] = [SYSTEM, DOCUMENT[3], DOCUMENT[0], DOCUMENT[2], QUESTION]
+LAYERS = 10
+FREE = Budget(1000, False, 1000)
+
+
+@dataclass
+class Worker:
+    """Obeys as a rank would, and remembers what it did."""
+
+    bad: set[int] = field(default_factory=set)  # pieces that cannot be loaded
+    slow: set[int] = field(default_factory=set)  # pieces that never arrive
+    computed: list[PromptRows] = field(default_factory=list)
+    probed: list[PromptRows] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+
+    def obey(self, orders: Orders) -> Answers:
+        answers = Answers()
+        for load in orders.load:
+            pieces = [piece for piece in load.pieces if piece.index not in self.slow]
+            answers.loaded += [self._loaded(load.request, piece) for piece in pieces]
+        for probe in orders.probe:
+            self.probed.append(probe.rows)
+            questions = sum(position >= probe.question for position in probe.rows.positions)
+            attention = np.random.default_rng(0).random((questions, probe.question), dtype=np.float32)
+            answers.probed.append(Probed(probe.request, attention))
+        self.computed += [slice.rows for slice in orders.compute]
+        self.finished += orders.finish
+        return answers
+
+    def _loaded(self, request: str, piece: Piece) -> Loaded:
+        if piece.index in self.bad:
+            return Loaded(request, piece.index, None, incidents=("it is bad",))
+        return Loaded(request, piece.index, 0, "ram", 1)
+
+    @property
+    def rows(self) -> list[int]:
+        return [position for slice in self.computed for position in slice.positions]
+
+
+def run(scheduler: LinkScheduler, workers: list[Worker], budget: Budget = FREE, limit: int = 200) -> int:
+    """Steps until nothing waits."""
+    for step in range(limit):
+        if not scheduler.waiting:
+            return step
+        orders = scheduler.step(budget)
+        answers = Answers()
+        for worker in workers:
+            answers = answers.joined(worker.obey(orders))
+        scheduler.answered(answers)
+    raise AssertionError("it never ends")
+
+
+MakeScheduler = Callable[..., LinkScheduler]
+
+
+@pytest.fixture
+def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
+    def make(*, ranks: int = 1, clock: Callable[[], float] = perf_counter, **settings: Any) -> LinkScheduler:
+        name = tiny.engine.spec.fingerprint
+        return LinkScheduler(name, stored, LinkSettings(**settings), ranks=ranks, layers=LAYERS, clock=clock)
+
+    return make
+
+
+def arrive(scheduler: LinkScheduler, name: str, linker: str, *, skip: int = 0, segments: list[Segment] = PROMPT) -> int:
+    """As vLLM would: it arrives, is matched, gets its blocks -> tokens that were parked."""
+    ids = [token for segment in segments for token in segment.ids]
+    scheduler.arrived(name, ids, link_params(segments, linker))
+    external = scheduler.matched(name, skip)
+    if external:
+        scheduler.allocated(name, range(100), external)
+    return external
+
+
+@pytest.fixture
+def stored(tiny: Tiny) -> KVStore:
+    """The document's variants, and of its first chunk another one."""
+    store = open_store(None, None, None, "raw")
+    cache = ChunkCache(tiny.engine, store, "naive", context_chunks=2)
+    variants = list(cache.ingest(SYSTEM, DOCUMENT))
+    store.put(cache.kvgen.capture(cache.system_variant(SYSTEM), variants[2:], DOCUMENT[0]))
+    return store

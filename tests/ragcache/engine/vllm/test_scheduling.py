@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.orders import SYSTEM as SYSTEM_PIECE
+from ragcache.engine.vllm.scheduling import Budget
+from ragcache.report import COMPUTED
+from ragcache.types import Segment, Text
+from tests.ragcache.engine.vllm.conftest import (
+    DOCUMENT,
+    FREE,
+    PROMPT,
+    QUESTION,
+    SYSTEM,
+    MakeScheduler,
+    Worker,
+    arrive,
+    run,
+)
+from tests.tiny import draw, make_chunks
+
+TOKENS = sum(len(segment) for segment in PROMPT)
+ASKED_AT = TOKENS - len(QUESTION)
+STARTS = {0: 7, 1: 32, 2: 52}
+
+
+def test_a_prompt_is_loaded_repaired_and_finished(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    assert arrive(scheduler, "a", "first_tokens:k=4") == TOKENS
+    run(scheduler, [worker])
+    assert worker.rows == [*range(32, 36), *range(52, 56)]
+    assert worker.finished == ["a"]
+    assert scheduler.resumes("a") == ASKED_AT
+    told = scheduler.gone("a")
+    assert told is not None
+    report = told[KEY]
+    assert (report["repaired"], report["reused"], report["computed"]) == (8, 55, 0)
+    assert [chunk["tier"] for chunk in report["chunks"]] == ["ram"] * 3
+    scheduler.check_integrity()
+
+
+def test_nothing_to_repair_needs_no_pass(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "naive")
+    assert run(scheduler, [worker]) == 2
+    assert worker.computed == []
+    assert worker.finished == ["a"]
+
+
+@pytest.mark.parametrize("skip", [0, 7, 16, 40, ASKED_AT - 1])
+def test_what_the_prefix_cache_holds_is_left_alone(make_scheduler: MakeScheduler, skip: int) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "cci:ratio=1", skip=skip)
+    run(scheduler, [worker])
+    assert worker.rows == list(range(max(skip, 7), ASKED_AT))
+    told = scheduler.gone("a")
+    assert told is not None
+    for chunk in told[KEY]["chunks"]:
+        assert chunk["reused"] + chunk["repaired"] + chunk["computed"] == chunk["tokens"]
+
+
+def test_a_prompt_that_is_cached_up_to_its_question_is_an_ordinary_one(make_scheduler: MakeScheduler) -> None:
+    assert arrive(make_scheduler(), "a", "naive", skip=ASKED_AT) == 0
+
+
+# -- budgets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "expected"), [(1000, 10), (5, 5), (0, 2)])
+def test_slices_keep_to_what_the_step_leaves(make_scheduler: MakeScheduler, left: int, expected: int) -> None:
+    """While others run at most `step_tokens`, and `least_tokens` even where nothing is left."""
+    scheduler, worker = make_scheduler(step_tokens=10, least_tokens=2), Worker()
+    arrive(scheduler, "a", "cci:ratio=1")
+    run(scheduler, [worker], Budget(left, True, 1000))
+    sizes = [len(rows.ids) for rows in worker.computed]
+    assert set(sizes[:-1]) == {expected}
+    assert worker.rows == list(range(7, ASKED_AT)), "ascending, each once"
+
+
+@pytest.mark.parametrize("spans", [1, 2, 3])
+def test_slices_keep_to_the_sequences_that_a_forward_takes(make_scheduler: MakeScheduler, spans: int) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "random:ratio=0.5")
+    run(scheduler, [worker], Budget(1000, False, spans))
+    for rows in worker.computed:
+        assert 1 + np.count_nonzero(np.diff(rows.positions) != 1) <= spans
+    assert worker.rows == sorted(worker.rows)
+
+
+def test_older_requests_come_first_and_share_a_forward(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    for name in "abc":
+        arrive(scheduler, name, "cci:ratio=1")
+    run(scheduler, [worker], Budget(100, False, 1000))
+    assert [len(rows.ids) for rows in worker.computed] == [63, 37, 26, 63]
+    assert worker.finished == list("abc")
+
+
+# -- probes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_probe_passes_through_the_question_and_what_is_missing(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker(bad={1})
+    arrive(scheduler, "a", "auto:ratio=0.2,depth=0.3")
+    run(scheduler, [worker])
+    (rows,) = worker.probed
+    assert list(rows.positions) == [*range(32, 52), *range(ASKED_AT, TOKENS)]
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["charged"] == pytest.approx(25 * 0.3)
+    assert told[KEY]["incidents"] == ["it is bad"]
+
+
+def test_ranks_are_asked_together(make_scheduler: MakeScheduler) -> None:
+    """A piece that one rank lacks is missing on all, and they all get the same rows."""
+    scheduler, workers = make_scheduler(ranks=2), [Worker(), Worker(bad={0})]
+    arrive(scheduler, "a", "auto")
+    run(scheduler, workers)
+    assert workers[0].computed == workers[1].computed
+    assert set(range(7, 32)) <= set(workers[0].rows)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_loaded_is_computed(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker(bad={SYSTEM_PIECE, 2})
+    arrive(scheduler, "a", "naive")
+    run(scheduler, [worker])
+    assert worker.rows == [*range(7), *range(52, 70)]
+    told = scheduler.gone("a")
+    assert told is not None
+    assert [chunk["tier"] for chunk in told[KEY]["chunks"]] == ["ram", "ram", COMPUTED]
+
+
+def test_what_is_not_loaded_in_time_is_computed(make_scheduler: MakeScheduler) -> None:
+    now = 0.0
+    scheduler, worker = make_scheduler(load_timeout_s=5.0, clock=lambda: now), Worker(slow={1})
+    arrive(scheduler, "a", "naive")
+    for now in (4.0, 5.0, 5.1):  # noqa: B007 - the clock reads it
+        assert worker.rows == []
+        scheduler.answered(worker.obey(scheduler.step(FREE)))
+    run(scheduler, [worker])
+    assert worker.rows == list(range(32, 52))
+    told = scheduler.gone("a")
+    assert told is not None
+    assert "not loaded in time" in told[KEY]["incidents"][0]
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_an_aborted_request_is_finished_once_and_nothing_more(make_scheduler: MakeScheduler, steps: int) -> None:
+    scheduler, worker = make_scheduler(step_tokens=10), Worker()
+    arrive(scheduler, "a", "auto:ratio=1")
+    arrive(scheduler, "b", "naive")
+    for _ in range(steps):
+        scheduler.answered(worker.obey(scheduler.step(Budget(1000, True, 1000))))
+    scheduler.gone("a")
+    run(scheduler, [worker])
+    assert sorted(worker.finished) == ["a", "b"]
+    scheduler.check_integrity()
+
+
+def test_a_preempted_request_is_linked_again(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "naive")
+    run(scheduler, [worker])
+    scheduler.allocated("a", range(100), scheduler.matched("a", 0))
+    run(scheduler, [worker])
+    assert worker.finished == ["a", "a"]
+
+
+def test_a_malformed_request_is_served_plainly_and_told(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler()
+    assert scheduler.arrived("a", (1, 2, 3), link_params(PROMPT, "naive")) is None
+    assert scheduler.matched("a", 0) == 0
+    told = scheduler.gone("a")
+    assert told is not None
+    assert "not linked" in told[KEY]["incidents"][0]
+    assert scheduler.gone("a") is None
+
+
+@pytest.mark.parametrize(("linker", "middle"), [("full", DOCUMENT[:2]), ("auto", make_chunks(9, seed=7))])
+def test_with_nothing_to_reuse_it_is_an_ordinary_request(
+    make_scheduler: MakeScheduler, linker: str, middle: list[Segment]
+) -> None:
+    scheduler = make_scheduler()
+    assert arrive(scheduler, "a", linker, segments=[SYSTEM, *middle, QUESTION]) == 0
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["part"] == 1.0
+
+
+# -- what others may share ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [
+        (DOCUMENT[3:], 7),
+        (DOCUMENT[:1], 27),
+        (DOCUMENT[:2], 58),
+        ([DOCUMENT[0], DOCUMENT[2], DOCUMENT[1]], 27),
+        ([Text(draw(3, 1)), DOCUMENT[0]], 7),
+    ],
+)
+def test_exact_is_what_a_plain_prefill_would_hold(
+    make_scheduler: MakeScheduler, middle: list[Segment], expected: int
+) -> None:
+    segments = [SYSTEM, *middle, QUESTION]
+    ids = [token for segment in segments for token in segment.ids]
+    assert make_scheduler().arrived("a", ids, link_params(segments, "naive")) == expected
+    assert make_scheduler(share_exact=False).arrived("a", ids, link_params(segments, "naive")) == 0
+
+
+def test_an_exact_variant_that_is_shared_is_not_replaced_by_another(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler()
+    arrive(scheduler, "a", "naive", segments=[SYSTEM, *DOCUMENT[:1], QUESTION])
+    (load,) = scheduler.step(Budget(10, False, 10)).load
+    assert [len(piece.keys) for piece in load.pieces] == [1, 1]
+    arrive(scheduler, "b", "naive", segments=[SYSTEM, DOCUMENT[3], DOCUMENT[0], QUESTION])
+    (load,) = scheduler.step(Budget(10, False, 10)).load
+    assert len(load.pieces[-1].keys) == 2

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ragcache.errors import StoreError
+from ragcache.store import open_store
+from ragcache.store.folder import CacheFolder, engine_name
+from tests.ragcache.store.conftest import build_variant
+
+LATER = time.time_ns() + 10**15
+
+
+def fill(root: Path, count: int = 3) -> None:
+    store = open_store(root, 0, None, "raw")
+    for number in range(count):
+        store.put(build_variant((number + 1,)))
+
+
+def test_items_are_told_from_their_places(tmp_path: Path) -> None:
+    store = open_store(tmp_path, 0, None, "raw")
+    variant = build_variant()
+    store.put(variant)
+    store.pin(variant.key)
+    folder = CacheFolder(tmp_path)
+    (item,) = folder.items()
+    assert (item.engine, item.family) == (engine_name(variant.key.fingerprint), variant.key.family)
+    assert (item.address, item.pinned, item.nbytes) == (variant.key.digest, True, item.path.stat().st_size)
+    assert folder.key(item) == variant.key
+    item.path.write_bytes(b"torn")
+    assert folder.key(item) is None
+    item.path.unlink()
+    assert folder.key(item) is None
+
+
+def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:
+    fill(tmp_path)
+    folder = CacheFolder(tmp_path)
+    first, second, third = folder.items()
+    open_store(tmp_path, 0, None, "raw").pin(folder.key(second) or build_variant().key)
+    os.utime(third.path, ns=(LATER, LATER))
+    assert folder.remove([first, second, third], LATER) == [first], "not what is pinned, nor what was used since"
+    assert folder.remove([first], LATER) == []
+    assert not first.path.parent.exists()
+    store = open_store(tmp_path, 0, None, "raw")
+    store.check_integrity()
+    assert store.stats()[0].entries == 2
+
+
+def test_many_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragcache.store.folder._AT_ONCE", 2)
+    fill(tmp_path, 5)
+    folder = CacheFolder(tmp_path)
+    assert len(folder.remove(folder.items(), LATER)) == 5
+    open_store(tmp_path, 0, None, "raw").check_integrity()
+    assert list(folder.items()) == []
+
+
+def test_leftovers_and_bad_files(tmp_path: Path) -> None:
+    fill(tmp_path)
+    folder = CacheFolder(tmp_path)
+    bad = next(folder.items())
+    bad.path.write_bytes(b"bad")
+    (bad.path.parent / "a.1.b.tmp").write_bytes(b"half")
+    assert folder.temporaries() == 1
+    open_store(tmp_path, 0, None, "raw").verify()
+    assert folder.quarantined(0) == []
+    old = folder.quarantined(LATER)
+    assert [path.name for path in old] == [bad.path.name]
+    assert folder.discard(old) == 1
+    assert list((tmp_path / "quarantine").iterdir()) == []
+    assert (folder.sweep(), folder.temporaries()) == (0, 0), "opening the store has swept"
+
+
+def test_a_folder_that_is_not_there_is_empty_and_stays_away(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / "none")
+    assert list(folder.items()) == folder.remove([], LATER) == []
+    assert folder.quarantined(LATER) == []
+    assert folder.sweep() == folder.temporaries() == 0
+    assert not folder.root.exists()
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "usage").unlink()
+    (tmp_path / "usage").mkdir()
+    folder = CacheFolder(tmp_path)
+    with pytest.raises(StoreError, match=f"cannot delete from the cache folder {tmp_path}"):
+        folder.remove(folder.items(), LATER)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retriever.keywords.words import STOP_WORDS, asked_words, words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Quick-brown fox_42!", ["the", "quick", "brown", "fox", "42"]),
+        ("Café CAFÉ cafe\u0301", ["cafe", "cafe", "cafe"]),
+        ("Straße ﬁne", ["strasse", "fine"]),
+        ("日本語", ["日", "本", "語", "日本", "本語"]),
+        ("GPU日本x", ["gpu", "日", "本", "日本", "x"]),
+        ("서울", ["서울"]),
+        ("Москва, Ёлка", ["москва", "елка"]),
+        ("", []),
+        ("\0 \ud800 -- \u200b", []),
+    ],
+)
+def test_words_are_folded(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+@given(st.text())
+def test_any_text_has_words_that_have_themselves(text: str) -> None:
+    """So that a question made of a chunk's own words finds it."""
+    for word in words(text):
+        assert word in words(word)
+
+
+def test_stop_words_are_not_asked_for() -> None:
+    assert asked_words("Who is the author of The Hobbit, and the author's age?") == ["author", "hobbit", "s", "age"]
+
+
+def test_a_question_of_stop_words_alone_keeps_them() -> None:
+    assert asked_words("to be or not to be") == ["to", "be", "or", "not"]
+    assert {"to", "be", "or", "not"} <= STOP_WORDS

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from retriever.errors import RetrieverError
+from retriever.fingerprint import HEAD, SAMPLE, WHOLE_UP_TO, fingerprint
+
+LARGE = WHOLE_UP_TO + 1000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = tmp_path / "model"
+    (model / "1_Pooling").mkdir(parents=True)
+    (model / "config.json").write_text('{"hidden_size": 384}')
+    (model / "tokenizer.json").write_text("{}")
+    (model / "1_Pooling" / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(bytes(LARGE))
+    return model
+
+
+def test_it_is_of_the_contents_and_not_of_the_place(folder: Path, tmp_path: Path) -> None:
+    before = fingerprint(folder)
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert fingerprint(moved) == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "1_Pooling/config.json"])
+def test_any_change_of_a_small_file_counts(folder: Path, name: str) -> None:
+    before = fingerprint(folder)
+    (folder / name).write_text('{"x": 1}')
+    assert fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("at", [0, HEAD - 1, HEAD + 5, LARGE - SAMPLE, LARGE - 1])
+def test_weights_are_sampled_from_end_to_end(folder: Path, at: int) -> None:
+    before = fingerprint(folder)
+    weights = bytearray(LARGE)
+    weights[at] = 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert fingerprint(folder) != before
+
+
+def test_the_size_of_the_weights_counts(folder: Path) -> None:
+    before = fingerprint(folder)
+    (folder / "model.safetensors").write_bytes(bytes(LARGE + 1))
+    assert fingerprint(folder) != before
+
+
+def test_what_has_no_part_in_the_vectors_does_not_count(folder: Path) -> None:
+    before = fingerprint(folder)
+    (folder / "README.md").write_text("a card")
+    (folder / ".gitattributes").write_text("")
+    (folder / "model.onnx").write_bytes(b"the same again")
+    assert fingerprint(folder) == before
+
+
+def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RetrieverError, match="holds no embedding model"):
+        fingerprint(tmp_path)
+    with pytest.raises(RetrieverError, match="holds no embedding model"):
+        fingerprint(tmp_path / "nowhere")

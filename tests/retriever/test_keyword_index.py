@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from retriever.errors import RetrieverError
+from retriever.keyword_index import KeywordIndex
+from retriever.memory_source import MemorySource
+from tests.retriever.chunks import slow_bm25, unit
+
+HOSTILE = [
+    '"quoted" AND NOT (NEAR ant*)',
+    "ant\0bee",
+    "'; DROP TABLE chunks; --",
+    "日本語のテキスト",
+    "\ud800 half of a pair",
+    "*" * 1000,
+    " ".join(f"word{number}" for number in range(10_000)),
+    "",
+    "   \n",
+    "text:ant ^ant {ant} -ant",
+]
+
+
+def index_of(texts: list[str]) -> tuple[KeywordIndex, MemorySource]:
+    source = MemorySource(2)
+    source.add(texts, unit(len(texts), dimension=2))
+    index = KeywordIndex()
+    index.catch_up(source)
+    return index, source
+
+
+@pytest.mark.parametrize("question", HOSTILE, ids=range(len(HOSTILE)))
+def test_any_question_is_only_words(question: str) -> None:
+    texts = ["an ant", "日本語", "drop table chunks", *HOSTILE]
+    index, _ = index_of(texts)
+    ids, scores = index.search(question, 3)
+    expected = slow_bm25(dict(enumerate(texts, start=1)), question, 3)
+    if len(question.split()) < 64:
+        assert list(zip(ids.tolist(), scores.tolist(), strict=True)) == [
+            (number, pytest.approx(score)) for number, score in expected
+        ]
+    else:
+        assert ids[0] == expected[0][0]
+
+
+def test_it_equals_the_slow_one_through_many_small_changes() -> None:
+    random = np.random.default_rng(0)
+    vocabulary = [f"w{number}" for number in range(30)]
+    texts: dict[int, str] = {}
+    index, source = index_of([])
+    for _ in range(60):
+        fresh = [" ".join(random.choice(vocabulary, random.integers(0, 20))) for _ in range(random.integers(1, 8))]
+        texts |= dict(zip(source.add(fresh, unit(len(fresh), dimension=2)).tolist(), fresh, strict=True))
+        for gone in random.choice(list(texts), min(3, len(texts)), replace=False).tolist():
+            source.retire([gone])
+            del texts[gone]
+        index.catch_up(source)
+        index.check_integrity()
+        ids, scores = index.search("w1 w2 w3 w29", 10)
+        own = dict(slow_bm25(texts, "w1 w2 w3 w29", len(texts)))
+        assert scores.tolist() == pytest.approx([own[number] for number in ids.tolist()])
+        assert scores.tolist() == pytest.approx(sorted(own.values(), reverse=True)[:10])
+
+
+def test_the_number_of_segments_stays_small() -> None:
+    index, source = index_of([])
+    for number in range(300):
+        source.add([f"text {number}"], unit(1, dimension=2))
+        index.catch_up(source)
+    assert len(index._segments) <= 9, "the logarithm of 300"
+    index.check_integrity()
+
+
+def test_a_search_for_nothing_is_told() -> None:
+    with pytest.raises(RetrieverError, match="ask for at least 1"):
+        KeywordIndex().search("ant", 0)
+
+
+def test_a_segment_with_many_dead_is_written_anew() -> None:
+    index, source = index_of([f"text {number}" for number in range(40)])
+    source.retire(range(1, 11))
+    index.catch_up(source)
+    assert len(index._segments[0].ids) == 40, "a quarter may be dead"
+    source.retire([11])
+    index.catch_up(source)
+    assert index._segments[0].ids.tolist() == list(range(12, 41))

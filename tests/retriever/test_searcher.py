@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retriever.errors import RetrieverError
+from retriever.fusion import fuse
+from retriever.keyword_index import KeywordIndex
+from retriever.memory_source import MemorySource
+from retriever.searcher import Searcher, SearchOptions
+from retriever.types import FloatArray, Vectors
+from retriever.vector_index import VectorIndex
+
+# Each axis is a topic; a text says more words than its vector knows, and the other way round.
+CHUNKS = [
+    ("rye bread needs sourdough", [1.0, 0.1, 0.0]),
+    ("rye bread needs sourdough too", [1.0, 0.11, 0.0]),
+    ("how to bake loaves at home", [0.9, 0.0, 0.3]),
+    ("the lighthouse keeper eats rye", [0.0, 1.0, 0.1]),
+    ("storms at sea", [0.0, 0.9, 0.4]),
+    ("meerkats dig", [0.0, 0.1, 1.0]),
+]
+BREAD, SEA = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+
+
+def unit(values: Sequence[float]) -> Vectors:
+    vector = np.array(values, dtype=np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+class LongestFirst:
+    """A reranker that is easy to foresee."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def score(self, question: str, texts: Sequence[str]) -> FloatArray:
+        self.read = list(texts)
+        return np.array([float(len(text)) for text in texts])
+
+
+@pytest.fixture
+def source() -> MemorySource:
+    source = MemorySource(3)
+    documents = [{"document": f"{number // 3}.md"} for number in range(len(CHUNKS))]
+    source.add([text for text, _ in CHUNKS], np.stack([unit(vector) for _, vector in CHUNKS]), documents)
+    return source
+
+
+def searcher_of(source: MemorySource, reranker: LongestFirst | None = None, folder: Path | None = None) -> Searcher:
+    vectors = VectorIndex(3, "model", folder)
+    keywords = KeywordIndex(folder)
+    return Searcher(source, vectors, keywords, lambda question: unit(BREAD), reranker, source.texts)
+
+
+def ids(searcher: Searcher, question: str, k: int, options: SearchOptions, **settings: object) -> list[int]:
+    return [hit.id for hit in searcher.search(question, k, options=options, **settings)]  # type: ignore[arg-type]  # any of its settings
+
+
+def test_by_vectors(source: MemorySource) -> None:
+    hits = searcher_of(source).search("anything", 3, options=SearchOptions("vector"))
+    assert [hit.id for hit in hits] == [1, 2, 3]
+    assert hits[0].score == pytest.approx(float(unit(CHUNKS[0][1]) @ unit(BREAD)))
+    assert hits[0].scores == {"vector": hits[0].score}
+
+
+def test_by_words(source: MemorySource) -> None:
+    hits = searcher_of(source).search("Rye?", 5, options=SearchOptions("keyword"))
+    assert [hit.id for hit in hits] == [1, 2, 4]
+    assert all(hit.scores == {"keyword": hit.score} and hit.score > 0 for hit in hits)
+
+
+def test_by_both(source: MemorySource) -> None:
+    searcher = searcher_of(source)
+    hits = searcher.search("rye at the lighthouse", 6)
+    by_vector = ids(searcher, "", 6, SearchOptions("vector"))
+    by_word = ids(searcher, "rye at the lighthouse", 6, SearchOptions("keyword"))
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(fuse([by_vector, by_word]))
+    assert [hit.id for hit in hits] == list(fuse([by_vector, by_word]))
+    assert {tuple(hit.scores) for hit in hits} == {("vector", "keyword"), ("vector",)}
+
+
+def test_the_share_of_the_vectors(source: MemorySource) -> None:
+    searcher = searcher_of(source)
+    assert ids(searcher, "lighthouse", 1, SearchOptions(vector_share=0.0)) == [4]
+    assert ids(searcher, "lighthouse", 1, SearchOptions(vector_share=1.0)) == [1]
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_filters_hold_in_every_mode(source: MemorySource, mode: str) -> None:
+    searcher, options = searcher_of(source), SearchOptions(mode)
+    assert set(ids(searcher, "rye", 6, options, where={"document": ["1.md"]})) <= {4, 5, 6}
+    assert 4 in ids(searcher, "rye", 3, options, where={"document": ["1.md"]})
+    assert ids(searcher, "rye", 6, options, where={"document": ["9.md"]}) == []
+    assert ids(searcher, "rye", 6, options, where={"document": ["1.md"]}, allowed=np.array([1, 4])) == [4]
+    assert len(ids(searcher, "rye", 6, options, where={})) >= 3
+
+
+def test_a_vector_that_is_given_is_used(source: MemorySource) -> None:
+    searcher = searcher_of(source)
+    assert ids(searcher, "", 1, SearchOptions("vector"), vector=unit(SEA)) == [4]
+
+
+def test_it_follows_its_source(source: MemorySource) -> None:
+    searcher = searcher_of(source)
+    source.retire([1])
+    source.add(["rye again"], unit([1.0, 0.0, 0.01])[None])
+    assert ids(searcher, "rye", 2, SearchOptions("vector")) == [7, 2]
+    assert set(ids(searcher, "rye", 6, SearchOptions("keyword"))) == {2, 4, 7}
+
+
+def test_mmr_looks_for_something_new(source: MemorySource) -> None:
+    searcher = searcher_of(source)
+    assert ids(searcher, "rye bread sourdough", 2, SearchOptions()) == [1, 2]
+    first, second = ids(searcher, "rye bread sourdough", 2, SearchOptions(mmr=0.4))
+    assert (first, second) != (1, 2)
+    assert first == 1
+    assert ids(searcher, "rye bread sourdough", 2, SearchOptions(mmr=1.0)) == [1, 2]
+    assert ids(searcher, "zebra", 2, SearchOptions("keyword", mmr=0.5)) == []
+
+
+def test_the_reranker_has_the_last_word(source: MemorySource) -> None:
+    reranker = LongestFirst()
+    hits = searcher_of(source, reranker).search("rye", 2, options=SearchOptions(rerank_depth=4))
+    assert len(reranker.read) == 4
+    assert [hit.score for hit in hits] == sorted((float(len(text)) for text in reranker.read), reverse=True)[:2]
+    assert all(hit.scores["reranker"] == hit.score for hit in hits)
+
+
+def test_the_reranker_reads_at_least_what_is_asked_for(source: MemorySource) -> None:
+    reranker = LongestFirst()
+    assert len(searcher_of(source, reranker).search("rye", 5, options=SearchOptions(rerank_depth=1))) == 5
+
+
+def test_an_empty_collection_and_empty_questions() -> None:
+    empty = searcher_of(MemorySource(3))
+    for mode in ("vector", "keyword", "hybrid"):
+        assert ids(empty, "rye", 3, SearchOptions(mode)) == []
+    assert empty.search("", 3, options=SearchOptions(mmr=0.5)) == []
+
+
+def test_both_indexes_are_saved_and_read(source: MemorySource, tmp_path: Path) -> None:
+    searcher = searcher_of(source, folder=tmp_path)
+    searcher.catch_up()
+    searcher.save()
+    assert {path.suffix for path in tmp_path.iterdir()} >= {".faiss", ".bm25", ".json"}
+    again = searcher_of(source, folder=tmp_path)
+    assert again.search("rye bread", 4) == searcher.search("rye bread", 4)
+    again.rebuild()
+    assert again.search("rye bread", 4) == searcher.search("rye bread", 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mode": "magic"}, "unknown search mode 'magic': choose from vector, keyword, hybrid"),
+        ({"mmr": 1.5}, "mmr=1.5"),
+        ({"vector_share": -0.1}, "vector_share=-0.1"),
+        ({"depth": 0}, "give at least 1"),
+        ({"rerank_depth": 0}, "give at least 1"),
+    ],
+)
+def test_wrong_options_are_told(options: dict[str, object], told: str) -> None:
+    with pytest.raises(RetrieverError, match=told):
+        SearchOptions(**options)  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_what_cannot_work_is_told(source: MemorySource) -> None:
+    with pytest.raises(RetrieverError, match="ask for at least 1"):
+        searcher_of(source).search("rye", 0)
+    with pytest.raises(RetrieverError, match="give `texts` too"):
+        Searcher(source, VectorIndex(3, "m"), KeywordIndex(), lambda question: unit(BREAD), LongestFirst())
