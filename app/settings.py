@@ -99,9 +99,9 @@ class Settings(BaseSettings):
     backups: int = Field(default=3, ge=0)
     collection: Name = "default"
     splitter: Name = "auto"
-    min_chunk_tokens: int = Field(default=20, ge=1)
+    min_chunk_tokens: int = Field(default=32, ge=1)
     # Checked also where only the minimum was set.
-    chunk_tokens: int = Field(default=200, ge=1, validate_default=True)
+    chunk_tokens: int = Field(default=256, ge=1, validate_default=True)
     top_k: int = Field(default=5, ge=1)
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
     reranker: Name | None = None
@@ -125,9 +125,10 @@ class Settings(BaseSettings):
     @field_validator("chunk_tokens")
     @classmethod
     def _room_for_the_minimum(cls, value: int, info: ValidationInfo) -> int:
-        least = info.data.get("min_chunk_tokens", 1)
+        smallest = info.data.get("min_chunk_tokens", 1)
+        least = 2 * smallest  # so that every text can be split within both
         if value < least:
-            raise ValueError(f"should be at least {variable('min_chunk_tokens')}, which is {least}")
+            raise ValueError(f"should be at least {least}, twice {variable('min_chunk_tokens')}={smallest}")
         return value
 
 

@@ -94,13 +94,17 @@ def ttft(
     """Time to the first token: recomputed, placed only, and linked from RAM and from disk."""
     settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
     from app.compose import load_parts
+    from benchmarks import vllm_ttft
     from benchmarks.choices import parse_linkers, parse_numbers
     from benchmarks.corpus import read_texts
     from benchmarks.ttft import Options, run
 
     options = Options(parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed)
     texts = read_texts(data)
-    run(load_parts(settings), texts, options, json)
+    if settings.engine == "vllm":
+        vllm_ttft.run(settings, texts, options, json)
+    else:
+        run(load_parts(settings), texts, options, json)
 
 
 @app.command()

@@ -39,10 +39,11 @@ def main(settings: Settings) -> None:
         retriever = index.as_retriever(similarity_top_k=settings.top_k)
 
         response = CachedQueryEngine(pipeline, retriever).query("Who designed the lighthouse?")
+        told = response.metadata or {}
         print(response)
-        for citation, node in zip(response.metadata["citations"], response.source_nodes, strict=True):
+        for citation, node in zip(told["citations"], response.source_nodes, strict=True):
             print(f"  [{citation['number']}] {citation['source']}, node {node.node.node_id[:8]}")
-        print(f"  chunks came from: {[chunk['tier'] for chunk in response.metadata['report']['chunks']]}")
+        print(f"  chunks came from: {[chunk['tier'] for chunk in told['report']['chunks']]}")
 
         chat = CachedChatEngine(pipeline, retriever)
         print(chat.chat("How tall is the lighthouse?"))

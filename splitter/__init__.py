@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from splitter.base import Embed, Limits, Splitter, Tokens
 from splitter.errors import SplitterError
 
-Factory = Callable[[Tokens, Embed | None, Limits], Splitter]
+if TYPE_CHECKING:
+    from splitter.base import Embed, Limits, Splitter, Tokens  # it imports numpy, and this page must not
+
+    Factory = Callable[[Tokens, Embed | None, Limits], Splitter]
 
 
 def _from(module: str, splitter: str) -> Factory:
     """Imports the module when a splitter is made."""
 
     def make(tokens: Tokens, embed: Embed | None, limits: Limits) -> Splitter:
-        made: object = getattr(import_module(f"splitter.{module}"), splitter)(tokens, embed, limits)
-        assert isinstance(made, Splitter), made
+        made: Splitter = getattr(import_module(f"splitter.{module}"), splitter)(tokens, embed, limits)
         return made
 
     return make
@@ -37,4 +39,6 @@ def make_splitter(name: str, tokens: Tokens, embed: Embed | None = None, limits:
     """Raises SplitterError for a name that is not in SPLITTERS, and for `semantic` without an embedding."""
     if name not in SPLITTERS:
         raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
+    from splitter.base import Limits
+
     return SPLITTERS[name](tokens, embed, limits or Limits())

@@ -63,7 +63,7 @@ def test_a_name_without_a_value_is_refused(env_file: Path) -> None:
         ("RETRIEVAL", "magic", "'hybrid', 'vector' or 'keyword'"),
         ("TOP_K", "0", "greater than or equal to 1"),
         ("MAX_TOKENS", "0", "greater than or equal to 1"),
-        ("CHUNK_TOKENS", "19", "at least RAGCACHE_MIN_CHUNK_TOKENS, which is 20"),
+        ("CHUNK_TOKENS", "63", "at least 64, twice RAGCACHE_MIN_CHUNK_TOKENS=32"),
         ("MIN_CHUNK_TOKENS", "0", "greater than or equal to 1"),
         ("BACKUPS", "-1", "greater than or equal to 0"),
         ("RERANKER", "", "at least 1 character"),
@@ -97,9 +97,9 @@ def test_all_bad_values_are_told_at_once(env_file: Path) -> None:
 
 def test_a_default_that_a_setting_made_wrong_is_told_so(env_file: Path) -> None:
     env_file.write_text("RAGCACHE_MIN_CHUNK_TOKENS=300\n")
-    with pytest.raises(ConfigError, match=r"^RAGCACHE_CHUNK_TOKENS=200 by default should be at least .* 300$"):
+    with pytest.raises(ConfigError, match=r"^RAGCACHE_CHUNK_TOKENS=256 by default should be at least 600, .*=300$"):
         load_settings(env_file)
-    assert load_settings(env_file, chunk_tokens=300).chunk_tokens == 300
+    assert load_settings(env_file, chunk_tokens=600).chunk_tokens == 600
 
 
 def test_the_password_of_the_database_is_never_shown(env_file: Path) -> None:

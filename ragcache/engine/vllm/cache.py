@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import fields
 from time import perf_counter
 from typing import Any
@@ -13,21 +14,32 @@ from ragcache.engine.vllm.engine import VllmEngine
 from ragcache.errors import ModelError, PromptError
 from ragcache.ingest import Ingest
 from ragcache.linking import make_linker
-from ragcache.planning import plan_prompt
-from ragcache.report import ChunkReport, Report
+from ragcache.loader.sequential import fetch
+from ragcache.planning import Plan, PlannedChunk, plan_prompt
+from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Segment
+from ragcache.types import Segment, Variant
 
 
 class VllmCache(Ingest):
     """One engine, the store that it links from, a default linker. Threads may share it."""
 
-    def __init__(self, engine: VllmEngine, store: KVStore, linker: str = "auto", *, context_chunks: int = 3):
+    def __init__(
+        self,
+        engine: VllmEngine,
+        store: KVStore,
+        linker: str = "auto",
+        *,
+        context_chunks: int = 3,
+        keep_missed: bool = True,
+    ):
+        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
         super().__init__(engine, store, context_chunks)
         make_linker(linker)  # a wrong name is said now
         self.engine: VllmEngine = engine
         self.linker = linker
+        self.keep_missed = keep_missed
 
     def generate(
         self,
@@ -42,10 +54,45 @@ class VllmCache(Ingest):
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
         chosen = linker or self.linker
-        make_linker(chosen)
+        # A linker that recomputes all looked nothing up: what it computed may well be stored.
+        keeps = self.keep_missed and not make_linker(chosen).recompute_all
         # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
-        return VllmGeneration(self.engine, plan.ids, link_params(segments, chosen), max_tokens, sampling, stop)
+        finish = (lambda report: self.keep(segments, report)) if keeps else None
+        return VllmGeneration(self.engine, plan.ids, link_params(segments, chosen), max_tokens, sampling, stop, finish)
+
+    def keep(self, segments: Sequence[Segment], report: Report) -> None:
+        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
+        chunks before it, and the lead variant of the first chunk.
+        """
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        leads = _lacks_lead(plan)
+        if not leads and all(chunk.tier != COMPUTED for chunk in report.chunks):
+            return
+        with report.stage("keep"):
+            system = self.system_variant(plan.system)
+            if leads:
+                self._keep(self.kvgen.capture(system, [], plan.chunks[0].segment), report.incidents)
+            context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
+            for chunk in plan.chunks:
+                context.append(self._context(system, list(context), chunk, report))
+
+    def _context(self, system: Variant, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
+        """The variant that serves a chunk, or a new one, stored."""
+        for candidate in chunk.candidates:
+            if (found := fetch(candidate, self.store, report)) is not None:
+                return found.variant
+        variant = self.kvgen.capture(system, before, chunk.segment)
+        self._keep(variant, report.incidents)
+        return variant
+
+
+def _lacks_lead(plan: Plan) -> bool:
+    """Whether the first chunk stands right behind System, and all its variants had chunks before them."""
+    if not plan.chunks:
+        return False
+    first = plan.chunks[0]
+    return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].exact
 
 
 class VllmGeneration:
@@ -59,10 +106,12 @@ class VllmGeneration:
         max_tokens: int,
         sampling: Sampling | None,
         stop: frozenset[int],
+        finish: Callable[[Report], None] | None,
     ):
+        """`finish` runs after the last token."""
         self.tokens: list[int] = []
         self.report = Report(str(params[KEY]["linker"]), len(ids), 0, 0)
-        self._engine = engine
+        self._engine, self._finish = engine, finish
         self._stop = engine.spec.eos | stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._started = perf_counter()
@@ -104,6 +153,8 @@ class VllmGeneration:
         self.report.ttft_s = first - self._started
         self.report.decode_s = now - first
         self.report.answer_tokens = len(self.tokens)
+        if self._finish is not None:
+            self._finish(self.report)
 
 
 def _settings(sampling: Sampling) -> dict[str, Any]:

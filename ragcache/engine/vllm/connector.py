@@ -19,6 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.platforms import current_platform
 
 from ragcache.engine.vllm.hashing import rewrite_hashes
+from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import Budget, LinkScheduler
 from ragcache.engine.vllm.setup import Setup, read_setup
@@ -137,6 +138,25 @@ class RagcacheConnector(KVConnectorBase_V1):
         """Attention backends of GPUs have room for as many sequences as vLLM may run; the CPU's takes any number."""
         limit: int = self._vllm_config.scheduler_config.max_num_seqs
         return 1 << 20 if current_platform.is_cpu() else limit
+
+    def get_kv_connector_stats(self) -> LinkStats | None:
+        """Asked of both sides; the workers' seconds come with their answers."""
+        totals = {} if self._scheduler is None else self._scheduler.totals.take()
+        return LinkStats(totals) if totals else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> LinkStats:
+        return LinkStats(data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> LinkPromMetrics:
+        return LinkPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def update_connector_output(self, connector_output: Any) -> None:
         if isinstance(connector_output.kv_connector_worker_meta, StepAnswers):

@@ -104,6 +104,15 @@ class VllmEngine(Engine):
         """For self-checks and tests while no request runs."""
         return self._worker.spans
 
+    def use_store(self, store: KVStore) -> None:
+        """Link from another store from the next request on."""
+        self._connector.scheduler.store = self._worker.store = store
+
+    def forget_prefixes(self) -> None:
+        """Empty vLLM's own prefix cache. Raises ModelError while requests run."""
+        if not self._ask(self._engine.reset_prefix_cache):
+            raise ModelError("vLLM's prefix cache is in use: wait until no request runs")
+
     def drain(self) -> None:
         """Wait until vLLM has nothing left to do, not even for requests that were aborted."""
         while self._ask(self._scheduler.has_requests):

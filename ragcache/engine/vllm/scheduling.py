@@ -16,6 +16,7 @@ from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, read_ask
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
 from ragcache.engine.vllm.orders import Answers, Capture, Compute, Orders, Probe
+from ragcache.engine.vllm.totals import Totals
 from ragcache.errors import ConfigError, PromptError
 from ragcache.planning import Plan, plan_prompt
 from ragcache.report import COMPUTED, ChunkReport, Report
@@ -57,6 +58,7 @@ class LinkScheduler:
         clock: Callable[[], float] = perf_counter,
     ):
         self.store = store
+        self.totals = Totals()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
         self._clock = clock
@@ -131,8 +133,12 @@ class LinkScheduler:
         told = self._reports.pop(request, None)
         incident = self._incidents.pop(request, None)
         if incident is not None:
+            self.totals.refused()
             return {KEY: {"incidents": [incident]}}
-        return None if told is None else {KEY: told.to_dict()}
+        if told is None:
+            return None
+        self.totals.add(told)
+        return {KEY: told.to_dict()}
 
     @property
     def waiting(self) -> bool:

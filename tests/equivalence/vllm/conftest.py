@@ -71,7 +71,9 @@ def open_pair(tmp_path_factory: pytest.TempPathFactory) -> OpenPair:
         engine = VllmEngine(folder, torch.float32, shared, linking=linking or {}, **settings)
         cache = ChunkCache(plain, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
         try:
-            yield Pair(tiny, folder, cache, VllmCache(engine, shared, "naive", context_chunks=CONTEXT))
+            yield Pair(
+                tiny, folder, cache, VllmCache(engine, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
+            )
         finally:
             engine.close()
 

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ragcache.cache import ChunkCache
 from ragcache.report import Report
-from ragcache.types import Segment, Text
-from tests.equivalence.vllm.conftest import OpenPair, Pair
+from ragcache.store import open_store
+from ragcache.types import Segment, Text, VariantKey
+from tests.equivalence.vllm.conftest import CONTEXT, OpenPair, Pair
 from tests.tiny import assert_close, draw, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -88,6 +90,28 @@ def test_captured_by_either_engine(pair: Pair) -> None:
         assert_close(ours.v, theirs.v)
         for name in ("inter", "intra", "received"):
             assert getattr(ours.profile, name) == pytest.approx(getattr(theirs.profile, name), abs=1e-5)
+
+
+def test_what_a_prompt_lacked_is_there_for_the_next(pair: Pair) -> None:
+    """As the torch engine keeps it: the same variants, of chunks that no other test asks for."""
+    from ragcache.engine.vllm.cache import VllmCache
+
+    segments = [SYSTEM, *make_chunks(21, 33, 28, seed=4), QUESTION]
+    stores = [open_store(None, None, None, "raw") for _ in range(2)]
+    ours = VllmCache(pair.engine, stores[0], "naive", context_chunks=CONTEXT)
+    theirs = ChunkCache(pair.torch.engine, stores[1], "naive", context_chunks=CONTEXT)
+    pair.engine.use_store(stores[0])
+    try:
+        for asked in (segments, segments, [SYSTEM, *reversed(segments[1:-1]), QUESTION]):
+            one, other = ours.generate(asked, max_tokens=5), theirs.generate(asked, max_tokens=5)
+            assert list(one) == list(other)
+            assert told(one.report) == told(other.report)
+        for segment in segments[:-1]:
+            family = VariantKey(pair.engine.spec.fingerprint, SYSTEM.hash, (), segment.hash).family
+            kept = [{info.key for info in store.variants(family)} for store in stores]
+            assert kept[0] == kept[1]
+    finally:
+        pair.engine.use_store(pair.vllm.store)
 
 
 def test_many_at_once(pair: Pair) -> None:

@@ -1,0 +1,93 @@
+"""A store that hangs, and a paged cache that is too small: the right answer all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ragcache.report import COMPUTED
+from ragcache.store.base import Fetched
+from ragcache.store.ram import RamTier
+from ragcache.types import Segment, VariantKey
+from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.tiny import make_chunks, make_question, make_system
+
+SYSTEM, QUESTION = make_system(40), make_question(15)
+DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
+PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (3, 0, 5, 1)), QUESTION]
+
+
+class SlowStore(RamTier):
+    """As a disk that hangs: some entries come when `gate` opens."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.gate = threading.Event()
+        self.slow: set[str] = set()
+
+    def delete_family(self, chunk: str) -> None:
+        for key in [key for key in self._residents if key.chunk == chunk]:
+            self.delete(key)
+
+    def get(self, key: VariantKey) -> Fetched | None:
+        if key.chunk in self.slow:
+            self.gate.wait()
+        return super().get(key)
+
+
+@pytest.fixture(scope="module")
+def slow() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.fixture(scope="module")
+def small(open_pair: OpenPair, slow: SlowStore) -> Iterator[Pair]:
+    """Room for three prompts of 11 blocks, but not for their answers too."""
+    options = {"block_size": 32, "kv_cache_memory_bytes": 40 * 32 * 1536, "max_num_batched_tokens": 256}
+    with open_pair(store=slow, linking={"load_timeout_s": 0.3}, **options) as opened:
+        list(opened.torch.ingest(SYSTEM, DOCUMENT))
+        yield opened
+        slow.gate.set()  # or its reader would wait for ever
+
+
+def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, preempted = small.engine.free_blocks(), []
+    scheduler = small.engine._scheduler
+    plain = scheduler._preempt_request
+
+    def preempt(request: Any, *args: Any, **kwargs: Any) -> Any:
+        preempted.append(request.request_id)
+        return plain(request, *args, **kwargs)
+
+    monkeypatch.setattr(scheduler, "_preempt_request", preempt)
+    asked = [
+        ([SYSTEM, *DOCUMENT[place:], *DOCUMENT[:place], QUESTION], linker)
+        for place, linker in enumerate(("naive", "boundary", "auto", "full", "query", "fast"))
+    ]
+    with ThreadPoolExecutor(len(asked)) as readers:
+        answers = list(readers.map(lambda one: list(small.vllm.generate(one[0], max_tokens=90, linker=one[1])), asked))
+    for (segments, linker), tokens in zip(asked, answers, strict=True):
+        assert tokens == list(small.torch.generate(segments, max_tokens=90, linker=linker)), linker
+    assert preempted, "or this shows nothing"
+    small.engine.drain()
+    assert small.engine.free_blocks() == before
+    small.engine.check_integrity()
+
+
+def test_a_slow_entry_is_computed_and_delays_nobody(small: Pair, slow: SlowStore) -> None:
+    slow.slow = {DOCUMENT[0].hash}
+    late = small.vllm.generate(PROMPT, max_tokens=12)
+    others = [DOCUMENT[2], DOCUMENT[4]]
+    beside = small.vllm.generate([SYSTEM, *others, QUESTION], max_tokens=12)
+    assert list(beside) == list(small.torch.generate([SYSTEM, *others, QUESTION], max_tokens=12))
+    tokens = list(late)
+    slow.slow = set()
+    assert [chunk.tier for chunk in late.report.chunks] == ["ram", COMPUTED, "ram", "ram"]
+    assert "not loaded in time" in late.report.incidents[0]
+    assert len(tokens) == 12
+    slow.delete_family(DOCUMENT[0].hash)
+    assert tokens == list(small.torch.generate(PROMPT, max_tokens=12)), "as if the entry had never been there"

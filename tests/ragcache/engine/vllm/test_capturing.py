@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from ragcache.engine.vllm.asking import KEY, capture_params
+from ragcache.engine.vllm.orders import Answers, Loaded, Told
+from ragcache.engine.vllm.scheduling import Budget, LinkScheduler
+from ragcache.kvgen import history_of
+from ragcache.types import Segment, VariantKey
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler
+from tests.tiny import Tiny
+
+SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
+IDS = [token for segment in SEGMENTS for token in segment.ids]
+
+
+def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment]) -> VariantKey:
+    """-> the key that the last segment will have."""
+    keys = [VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)]
+    for segment in segments[1:]:
+        hashes = tuple(key.chunk for key in keys[1:])
+        keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
+    ids = [token for segment in segments for token in segment.ids]
+    assert scheduler.arrived("a", ids, capture_params(segments, keys)) == 0, "nobody shares its blocks"
+    scheduler.allocated("a", range(9), scheduler.matched("a", 0))
+    return keys[-1]
+
+
+def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler()
+    key = ask(scheduler, tiny, SEGMENTS)
+    (load,) = scheduler.step(FREE).load
+    assert [piece.start for piece in load.pieces] == [0, 7]
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
+    orders = scheduler.step(FREE)
+    (capture,) = orders.capture
+    assert capture.key == key
+    assert capture.rows.positions == tuple(range(27, 58))
+    assert capture.rows.ids == SEGMENTS[-1].ids
+    assert orders.finish == ("a",)
+    scheduler.answered(Answers(told=[Told("a", "KV not stored: the disk is full")]))
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["incidents"] == ["KV not stored: the disk is full"]
+
+
+def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler()
+    ask(scheduler, tiny, [SYSTEM])
+    (capture,) = scheduler.step(FREE).capture
+    assert capture.rows.positions == tuple(range(7))
+
+
+def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler()
+    ask(scheduler, tiny, SEGMENTS)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, None, incidents=("bad",)), Loaded("a", 1, 0, "ram")]))
+    orders = scheduler.step(FREE)
+    assert (orders.capture, orders.finish) == ((), ("a",))
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["incidents"] == ["bad", "not captured: segment 0 before it is not stored"]
+
+
+def test_several_ranks_hold_some_heads_each(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler(ranks=2)
+    key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
+    assert scheduler.arrived("a", SYSTEM.ids, capture_params([SYSTEM], [key])) is None
+    told = scheduler.gone("a")
+    assert told is not None
+    assert "one rank" in told[KEY]["incidents"][0]
+
+
+def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler()
+    ask(scheduler, tiny, [SYSTEM])
+    scheduler.step(Budget(1000, True, 1))
+    scheduler.gone("a")
+    totals = scheduler.totals.take()
+    assert totals.pop("seconds/parked") > 0
+    assert totals == {"requests/captured": 1}
+    assert scheduler.totals.take() == {}
