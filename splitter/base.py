@@ -75,9 +75,11 @@ class Piece:
 
     def embedded(self, text: str) -> str:
         """What to embed of it: below its headings a piece is found more often than alone."""
-        return "\n".join(
-            [*([HEADING_SEPARATOR.join(self.heading)] if self.heading else []), text[self.start : self.end]]
-        )
+        return below_headings(self.heading, text[self.start : self.end])
+
+
+def below_headings(heading: Sequence[str], text: str) -> str:
+    return f"{HEADING_SEPARATOR.join(heading)}\n{text}" if heading else text
 
 
 class Splitter(ABC):

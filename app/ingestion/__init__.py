@@ -19,10 +19,27 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | `ingest` | all of it, under the collection's lock |
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from app.ingestion.errors import IngestError
-from app.ingestion.ingest import Ingest
-from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress
+if TYPE_CHECKING:
+    from app.ingestion.errors import IngestError
+    from app.ingestion.ingest import Ingest
+    from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress
 
+_PLACES = {
+    "Failure": "records",
+    "Ingest": "ingest",
+    "IngestError": "errors",
+    "IngestOptions": "records",
+    "IngestResult": "records",
+    "Progress": "records",
+}
 __all__ = ["Failure", "Ingest", "IngestError", "IngestOptions", "IngestResult", "Progress"]
+
+
+def __getattr__(name: str) -> object:
+    """Loaded on first use: a reading process imports this package too, and has no use for the catalog."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'app.ingestion' has no attribute {name!r}")
+    return getattr(import_module(f"app.ingestion.{_PLACES[name]}"), name)

@@ -26,7 +26,7 @@ class Draft:
         return [self.record.text[piece.start : piece.end] for piece in self.pieces]
 
     def embedded(self) -> list[str]:
-        """What the vectors are of: a chunk with what its reader would know, its headings and the sentence before it."""
+        """What the vectors are of: a chunk below its headings."""
         return [piece.embedded(self.record.text) for piece in self.pieces]
 
     def segments(self, template: PromptTemplate) -> Iterator[Chunk]:

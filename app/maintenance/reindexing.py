@@ -20,6 +20,7 @@ from app.maintenance.locks import ingest_locks
 from app.maintenance.vector_log import VectorLog
 from app.workspace import INDEXES, Workspace
 from retriever.types import IntArray, Vectors
+from splitter.base import below_headings
 
 LOG = "reembedding-"  # the beginning of the file's name
 _BATCH = 256
@@ -58,10 +59,10 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
         known = np.intersect1d(log.ids(), live)
         report = Reindexed(collection, len(live), len(known))
         yield report
-        for ids, texts, _ in source.added(0, _BATCH):
-            lacking = np.flatnonzero(np.isin(ids, known, invert=True))
+        for ids, _, _ in source.added(0, _BATCH):
+            lacking = ids[np.isin(ids, known, invert=True)]
             if len(lacking):
-                log.append(ids[lacking], workspace.embedder.embed([texts[place] for place in lacking]))
+                log.append(*_embedded(workspace, lacking))
                 report = replace(report, embedded=report.embedded + len(lacking))
                 yield report
     except OSError as error:
@@ -73,6 +74,13 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
         collection, workspace.settings.embedder, fingerprint, dimension, _newest(log, live)
     )
     yield replace(report, collection=new)
+
+
+def _embedded(workspace: Workspace, ids: IntArray) -> tuple[IntArray, Vectors]:
+    """As an ingest embeds them; what is gone meanwhile is left out."""
+    chunks = [found.chunk for found in workspace.catalog.chunks.found(ids)]
+    vectors = workspace.embedder.embed([below_headings(chunk.heading, chunk.text) for chunk in chunks])
+    return np.array([chunk.id for chunk in chunks], dtype=np.int64), vectors
 
 
 def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]]:

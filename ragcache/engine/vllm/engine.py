@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 from vllm import SamplingParams
 from vllm.config import KVTransferConfig
-from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown, get_kv_transfer_group, has_kv_transfer_group
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -27,7 +27,7 @@ from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.setup import model_fingerprint
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import Desk
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import ModelError, PromptError, RagcacheError
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
@@ -46,6 +46,8 @@ class VllmEngine(Engine):
 
         Raises ConfigError for a setup that linking cannot serve, ModelError for a model that vLLM cannot run.
         """
+        if has_kv_transfer_group():  # vLLM keeps it for the whole process
+            raise ModelError("this process runs a vLLM engine already: close that one first")
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._deliver: dict[str, Deliver] = {}
         started: Future[None] = Future()
@@ -155,12 +157,12 @@ class VllmEngine(Engine):
     # -- the engine's thread ----------------------------------------------------------------------------------------
 
     def _run(self, arguments: EngineArgs, store: KVStore, started: Future[None]) -> None:
-        try:
+        with _HandingOver(started):
             self._start(arguments, store)
             started.set_result(None)
-        finally:
-            if not started.done():  # vLLM raises all kinds of errors, some of them with the reason in the log alone
-                started.set_exception(ModelError(f"vLLM did not start: {sys.exception()}"))
+        if started.exception() is not None:
+            ensure_kv_transfer_shutdown()  # or this process could start no other
+            return
         try:
             while self._obey():
                 for output in self._engine.step():
@@ -173,8 +175,6 @@ class VllmEngine(Engine):
             self._engine.engine_core.shutdown()
 
     def _start(self, arguments: EngineArgs, store: KVStore) -> None:
-        if has_kv_transfer_group():  # vLLM keeps it for the whole process
-            raise ModelError("this process runs a vLLM engine already: close that one first")
         config = arguments.create_engine_config()
         # The worker in this process too, where the variants are. The CPU platform chooses another by itself.
         config.parallel_config.distributed_executor_backend = "uni"
@@ -211,6 +211,27 @@ class VllmEngine(Engine):
     def _abort(self, name: str) -> None:
         if self._deliver.pop(name, None) is not None:
             self._engine.abort_request([name])
+
+
+class _HandingOver:
+    """Whatever ends the start is for the thread that waits for it, whose kind of error it becomes: vLLM raises all
+    kinds, some of them with the reason in the log alone.
+    """
+
+    def __init__(self, started: Future[None]):
+        self._started = started
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None:
+            told = error if isinstance(error, RagcacheError) else ModelError(f"vLLM did not start: {error}")
+            told.__cause__ = None if told is error else error
+            self._started.set_exception(told)
+        return True
 
 
 def _segment(variant: Variant, place: int) -> Segment:

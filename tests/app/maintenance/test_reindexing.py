@@ -32,14 +32,18 @@ def workspace(workspace: Workspace, embedder: Embedder) -> Workspace:
 
 
 def check(workspace: Workspace) -> None:
-    """A question finds what it should, and what it finds has the vector of its text."""
+    """A question finds what it should, and what it finds has the vector of its text below its headings."""
     collection = workspace.collection()
     hits = workspace.searcher(collection).search("Which ship had the bell 1?", 1)
     found = workspace.catalog.chunks.found([hits[0].id])[0]
     assert found.chunk.text == "The bell of ship 1."
     for ids, texts, vectors in workspace.catalog.source(collection).added(0):
         assert len(ids) == 6
-        np.testing.assert_allclose(vectors, workspace.embedder.embed(texts), atol=1e-5)
+        chunks = [found.chunk for found in workspace.catalog.chunks.found(ids)]
+        assert [chunk.text for chunk in chunks] == texts
+        assert all(chunk.heading for chunk in chunks)
+        expected = [f"{' > '.join(chunk.heading)}\n{chunk.text}" for chunk in chunks]
+        np.testing.assert_allclose(vectors, workspace.embedder.embed(expected), atol=1e-5)
 
 
 def test_another_embedder_embeds_everything_again(workspace: Workspace) -> None:

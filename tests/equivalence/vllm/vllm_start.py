@@ -1,0 +1,42 @@
+"""An engine that cannot start says why, and the next one starts all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragcache.errors import ConfigError, ModelError, RagcacheError
+from tests.equivalence.vllm.conftest import OpenPair
+from tests.tiny import make_chunks, make_question, make_system
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"linking": {"linkers": "auto"}}, ConfigError, "unknown keys"),
+        ({"worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker"}, ConfigError, "--worker-cls"),
+        ({"max_model_len": 100_000}, ModelError, "did not start"),
+    ],
+)
+def test_a_start_that_fails(
+    open_pair: OpenPair, options: dict[str, Any], error: type[RagcacheError], reason: str
+) -> None:
+    with pytest.raises(error, match=reason), open_pair(**options):
+        pass
+
+
+def test_one_engine_at_a_time(open_pair: OpenPair) -> None:
+    system, (chunk,) = make_system(), make_chunks(9)
+    segments = [system, chunk, make_question()]
+    with open_pair() as pair:
+        with pytest.raises(ModelError, match="runs a vLLM engine already"), open_pair():
+            pass
+        list(pair.torch.ingest(system, [chunk]))
+        generation = pair.vllm.generate(segments, max_tokens=3)
+        assert len(list(generation)) == 3
+        assert generation.report.reused == 9, "the refusal harms nobody"
+    with pytest.raises(ModelError, match="has ended"):
+        pair.vllm.generate(segments)
+    with open_pair() as pair:
+        assert len(list(pair.vllm.generate(segments, max_tokens=3))) == 3
