@@ -83,7 +83,7 @@ class Workspace:
     def cache(self) -> ChunkCache:
         return self.parts.cache(self.store)
 
-    @property
+    @cached_property
     def embedder_fingerprint(self) -> str:
         """Without loading the model, or even its library."""
         from retriever.fingerprint import fingerprint

@@ -23,6 +23,11 @@ FIRST, SECOND = "Who designed the lighthouse?", "How tall is it?"
 Chat = Callable[..., Ran]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def flags(library: Settings) -> list[str]:
     return [
         "--model", library.model, "--data-dir", str(library.data_dir), "--cache-dir", str(library.cache_dir)
@@ -36,8 +41,8 @@ def chat(
     monkeypatch.chdir(tmp_path)
     run = make_run(capsys, monkeypatch, "--max-tokens", "6", *flags(library))
 
-    def chat(lines: str, *arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    def chat(lines: str | io.StringIO, *arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines) if isinstance(lines, str) else lines)
         return run("chat", *arguments)
 
     return chat
@@ -88,6 +93,19 @@ def test_an_unknown_conversation_is_an_error(chat: Chat) -> None:
     assert ran.err.startswith("error: no conversation 'nope'")
 
 
+def test_at_a_terminal_an_interrupt_drops_what_was_typed(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed: list[type[BaseException]] = [EOFError, KeyboardInterrupt]
+
+    def read(prompt: str) -> str:
+        raise typed.pop()
+
+    monkeypatch.setattr("builtins.input", read)
+    ran = chat(Terminal())
+    assert ran.code == 0
+    assert typed == [], "the chat went on until the end of the input"
+    assert "/quit     end" in ran.out
+
+
 def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(library: Settings, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     arguments = ["chat", "--max-tokens", "1500", *flags(library)]
@@ -102,8 +120,6 @@ def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(library: S
         read_until(master, FIRST.encode() + b"\r\n")
         os.read(master, 1)  # the answer has begun
         os.write(master, b"\x03")
-        read_until(master, b"\r\n> ")
-        os.write(master, b"half a line\x03")
         read_until(master, b"\r\n> ")
         os.write(master, b"\x04")
         _, told = process.communicate(timeout=100)
