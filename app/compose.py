@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from app.devices import resolve_device, resolve_dtype
+from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
 from app.settings import Settings, variable
@@ -18,8 +19,6 @@ from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
-
-KV_FOLDER = "kv"
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,6 @@ def load_parts(settings: Settings) -> Parts:
     folder = resolve_model(settings.model, settings.cache_dir)
     template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
     return Parts(settings, ENGINES[settings.engine](settings, folder), template)
-
-
-def kv_folder(settings: Settings) -> Path:
-    return settings.cache_dir / KV_FOLDER
 
 
 def load_store(settings: Settings) -> KVStore:

@@ -6,7 +6,7 @@ and a fifth less in large batches. PyTorch does the same where it compiles a mod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from torch import nn
 _TOKENS = 16  # of a question; the order suits other numbers too
 _CLOSE = 1e-4
 Vector = Callable[[], torch.Tensor]
+Place = tuple[nn.Module, str, nn.Linear]  # parent, name, what stands there
 
 
 class PackedLinear(nn.Module):
@@ -34,13 +35,12 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     `probe` gives something that the model computes. When it differs afterwards, or the model looks at the weights of
     its layers by itself, everything is put back.
     """
-    found = _linears(model)
+    found = linears(model, torch.float32)
     if not found or not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     with torch.inference_mode():
         expected = probe()
-        for parent, name, linear in found:
-            setattr(parent, name, PackedLinear(linear))
+        replace(found)
         try:
             same = torch.allclose(probe(), expected, atol=_CLOSE)
         except (AttributeError, RuntimeError):
@@ -51,11 +51,17 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     return same
 
 
-def _linears(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
+def linears(model: nn.Module, dtype: torch.dtype) -> list[Place]:
     """Where they are. Subclasses do something else besides, and other types and devices are no business of oneDNN."""
     return [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear and child.weight.dtype == torch.float32 and child.weight.device.type == "cpu"
+        if type(child) is nn.Linear and child.weight.dtype == dtype and child.weight.device.type == "cpu"
     ]
+
+
+def replace(found: Sequence[Place]) -> None:
+    """Packed layers in the places of plain ones."""
+    for parent, name, linear in found:
+        setattr(parent, name, PackedLinear(linear))

@@ -23,8 +23,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from pydantic import Field, PrivateAttr
 
 from splitter import make_splitter
-from splitter.base import HEADING_SEPARATOR as HEADING_SEPARATOR
-from splitter.base import Embed, Limits, Piece, Splitter, Tokens, Vectors
+from splitter.base import HEADING_SEPARATOR, Embed, Limits, Piece, Splitter, Tokens, Vectors
 
 # Keys of metadata: what is read from a document, and what is written to a node.
 KIND, HEADING = "kind", "heading"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.catalog_flags import Json
 from app.cli.flags import configure
+from app.cli.printing import print_json
 
 if TYPE_CHECKING:
     from app.catalog.schema import Schema
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the catalog is, unless a database URL is set.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,9 +56,7 @@ def upgrade_(as_json: Json = False, data_dir: DataDir = None) -> None:
 def _tell(found: Schema, as_json: bool, backup: Path | None = None) -> None:
     if as_json:
         told = {"database": found.database, "revision": found.revision, "newest": found.newest}
-        print(
-            json.dumps(told | {"current": found.current, "backup": None if backup is None else str(backup)}, indent=2)
-        )
+        print_json(told | {"current": found.current, "backup": None if backup is None else str(backup)})
         return
     state = "the newest" if found.current else f"the newest is {found.newest}: run `ragcache db upgrade`"
     print(f"{found.database}: schema {found.revision or 'none'}, {state}")

@@ -40,13 +40,11 @@ class RoughEmbedder(Embedder):
         return vectors
 
     def _read_model(self) -> SentenceTransformer:
-        from torch import backends, nn
+        import torch
 
-        from retriever.packing import PackedLinear
+        from retriever.packing import linears, replace
 
         model = super()._read_model().bfloat16()
-        linears = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-        for parent, name, child in linears if backends.mkldnn.is_available() else ():
-            if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child))
+        if torch.backends.mkldnn.is_available():
+            replace(linears(model, torch.bfloat16))
         return model

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.catalog import Collection
+from app.folders import kv_folder as kv_folder
 from app.maintenance.engines import Identity, known_identities
 from app.settings import Settings
 from app.workspace import Workspace
 
 if TYPE_CHECKING:
     from ragcache.types import VariantInfo
-
-KV = "kv"  # app.compose knows it too, and would bring torch along
-
-
-def kv_folder(settings: Settings) -> Path:
-    return settings.cache_dir / KV
 
 
 def has_kv(settings: Settings) -> bool:

@@ -92,6 +92,26 @@ class Structure(ABC):
         return _padded(*best, k)
 
 
+class Removable(Structure):
+    """FAISS takes its vectors out by itself, so their ids are all there is to keep beside it."""
+
+    def __init__(self, index: Any, ids: IntArray) -> None:
+        super().__init__(index)
+        self._ids = ids  # ascending
+
+    @property
+    def ids(self) -> IntArray:
+        return self._ids
+
+    def add(self, ids: IntArray, vectors: Vectors) -> None:
+        super().add(ids, vectors)
+        self._ids = np.sort(np.concatenate([self._ids, ids]), kind="stable")
+
+    def remove(self, ids: IntArray) -> None:
+        self._index.remove_ids(ids)
+        self._ids = np.setdiff1d(self._ids, ids, assume_unique=True)
+
+
 def known(allowed: IntArray, ids: IntArray) -> IntArray:
     """Those of the allowed ids that are there; both ascend."""
     if not len(ids):

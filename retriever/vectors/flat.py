@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from retriever.types import IntArray, Vectors
-from retriever.vectors.base import EXACT_UP_TO, Found, Structure, found, known, selector
+from retriever.vectors.base import EXACT_UP_TO, Found, Removable, found, known, selector
 from retriever.vectors.library import load_faiss
 
 
-class Flat(Structure):
+class Flat(Removable):
     name: ClassVar[str] = "flat"
 
     @classmethod
@@ -23,20 +23,7 @@ class Flat(Structure):
 
     def __init__(self, index: Any) -> None:
         faiss = load_faiss()
-        super().__init__(index)
-        self._ids = np.sort(faiss.vector_to_array(index.id_map))
-
-    @property
-    def ids(self) -> IntArray:
-        return self._ids
-
-    def add(self, ids: IntArray, vectors: Vectors) -> None:
-        super().add(ids, vectors)
-        self._ids = np.sort(np.concatenate([self._ids, ids]), kind="stable")
-
-    def remove(self, ids: IntArray) -> None:
-        self._index.remove_ids(ids)
-        self._ids = np.setdiff1d(self._ids, ids, assume_unique=True)
+        super().__init__(index, np.sort(faiss.vector_to_array(index.id_map)))
 
     def search(self, queries: Vectors, k: int, allowed: IntArray | None) -> Found:
         faiss = load_faiss()

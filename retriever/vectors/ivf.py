@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from retriever.types import IntArray, Vectors
-from retriever.vectors.base import EXACT_UP_TO, Found, Structure, found, known, selector, short
+from retriever.vectors.base import EXACT_UP_TO, Found, Removable, found, known, selector, short
 from retriever.vectors.library import load_faiss
 
 LISTS_PER_ROOT = 4  # lists for each of the square root of the vectors
@@ -23,7 +23,7 @@ GROWTH = 4  # built anew when it holds so many times the vectors it was trained 
 SEED = 1234
 
 
-class Ivf(Structure):
+class Ivf(Removable):
     name: ClassVar[str] = "ivf"
 
     @classmethod
@@ -44,20 +44,7 @@ class Ivf(Structure):
         return structure
 
     def __init__(self, index: Any) -> None:
-        super().__init__(index)
-        self._ids = _stored_ids(index)
-
-    @property
-    def ids(self) -> IntArray:
-        return self._ids
-
-    def add(self, ids: IntArray, vectors: Vectors) -> None:
-        super().add(ids, vectors)
-        self._ids = np.sort(np.concatenate([self._ids, ids]), kind="stable")
-
-    def remove(self, ids: IntArray) -> None:
-        self._index.remove_ids(ids)
-        self._ids = np.setdiff1d(self._ids, ids, assume_unique=True)
+        super().__init__(index, _stored_ids(index))
 
     def outgrown(self) -> bool:
         lists = int(self._index.nlist)

@@ -1,0 +1,11 @@
+"""Where parts of the application keep their files. It imports nothing heavy, so a command can look before it loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.settings import Settings
+
+
+def kv_folder(settings: Settings) -> Path:
+    return settings.cache_dir / "kv"
