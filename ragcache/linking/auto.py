@@ -26,7 +26,7 @@ class Auto(Linker):
 
     name: ClassVar[str] = "auto"
     ratio: float = 0.1  # of the tokens of all cached chunks that are not exact
-    depth: float = 0.3  # share of the layers that the probe runs through; 0 is no probe
+    depth: float = 0.2  # share of the layers that the probe runs through; 0 is no probe
 
     def __post_init__(self) -> None:
         require_ratio(self.name, "ratio", self.ratio)

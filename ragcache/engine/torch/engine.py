@@ -88,22 +88,10 @@ class TorchEngine(Engine):
         keep: int = 1,
         tap: Tap | None = None,
     ) -> torch.Tensor:
-        """Run the tokens at ascending positions through all layers -> hidden of the last `keep` [keep, hidden].
-
-        Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it. With a tap
-        they go at once.
-        """
+        """Run the tokens at ascending positions through all layers -> hidden of the last `keep` [keep, hidden]."""
         device = self.spec.device
-        all_ids, all_positions = torch.tensor(ids, device=device), torch.tensor(positions, device=device)
-        kept: list[torch.Tensor] = []
-        turn = PREFILL_ROWS if tap is None else len(ids)
-        for start in range(0, len(ids), turn):
-            rows = slice(start, start + turn)
-            hidden = self.forward(self.decoder.embed(all_ids[rows]), all_positions[rows], buffer, tap=tap)
-            wanted = hidden[max(0, len(ids) - keep - start) :]
-            if len(wanted):
-                kept.append(wanted)
-        return torch.cat(kept)
+        hidden = self.decoder.embed(torch.tensor(ids, device=device))
+        return self.forward(hidden, torch.tensor(positions, device=device), buffer, tap=tap)[-keep:]
 
     @torch.inference_mode()
     def forward(
@@ -115,9 +103,15 @@ class TorchEngine(Engine):
         layers: range | None = None,
         tap: Tap | None = None,
     ) -> torch.Tensor:
-        """One turn, through some of the layers (all, by default)."""
+        """Rows through some of the layers (all, by default) -> hidden [n, hidden].
+
+        Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it. With a tap
+        they go at once.
+        """
         layers = range(self.spec.layers) if layers is None else layers
-        return self.decoder.forward(hidden, positions, buffer, layers, tap)
+        size = PREFILL_ROWS if tap is None else len(hidden)
+        turns = zip(hidden.split(size), positions.split(size), strict=True)
+        return torch.cat([self.decoder.forward(rows, places, buffer, layers, tap) for rows, places in turns])
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

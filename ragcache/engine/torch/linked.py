@@ -34,22 +34,27 @@ class TorchLinkedPrompt(LinkedPrompt):
         self._engine, self._buffer = engine, buffer
         self._missing = missing
         self._early = np.empty(0, dtype=np.int64)  # what was missing, computed over caches that are not repaired yet
-        self._stopped: tuple[torch.Tensor, int] | None = None  # hidden [question, hidden] after so many layers
+        # Hidden states after so many layers: of the question's tokens but the last, and of all before the question.
+        self._paused: tuple[torch.Tensor, int] | None = None
+        self._stopped: tuple[torch.Tensor, int] | None = None
 
     def question_attention(self, depth: float = 1.0) -> FloatArray:
-        """What is missing goes along, since the question reads it too: through the same layers alone, so a pass that
-        stops early leaves it missing.
+        """What is missing goes along, since the question reads it too. A pass that stops early is gone on with by
+        `finish`, for the question's tokens but the last: what is missing is computed over the repaired caches, and so
+        is the token that the answer starts from.
         """
         missing, question = self._missing, range(self.question, len(self.ids))
         total = self._engine.spec.layers
         layers = max(1, round(depth * total))
         rows = [*missing.tolist(), *question]
         tap = QuestionTap(rows, len(missing), self.question, self._engine)
-        self._forward(rows, range(layers), tap)
-        self.charged += len(rows) * layers / total
+        hidden = self._forward(rows, range(layers), tap)
         if layers == total:
-            self.charged -= len(missing)  # computed for good, so the report counts them
+            self.charged += len(question)  # what was missing is computed for good, and the report counts it
             self._early, self._missing = missing, missing[:0]
+        else:
+            self.charged += (len(missing) + 1) * layers / total
+            self._paused = (hidden[len(missing) : -1], layers)
         return tap.mean()
 
     def deviation(self, layers: int) -> FloatArray:
@@ -62,9 +67,9 @@ class TorchLinkedPrompt(LinkedPrompt):
         return tap.squared
 
     def finish(self, selected: Positions) -> torch.Tensor:
-        """Recompute the selected positions and what is missing, and compute the question, in one pass.
+        """Recompute the selected positions and what is missing, and compute the question.
 
-        What a measurement has computed early is computed again where it stands behind a selected position.
+        What a whole probe has computed early is computed again where it stands behind a selected position.
 
         -> hidden of the prompt's last token [1, hidden].
         """
@@ -73,8 +78,21 @@ class TorchLinkedPrompt(LinkedPrompt):
         repaired = np.union1d(np.union1d(selected, self._missing), again)
         if self._stopped is not None:
             return self._resume(repaired)
+        if self._paused is not None:
+            return self._go_on(repaired)
         rows = [*repaired.tolist(), *range(self.question, len(self.ids))]
         return self._engine.compute([self.ids[row] for row in rows], rows, self._buffer)
+
+    def _go_on(self, repaired: Positions) -> torch.Tensor:
+        """After a probe: the rows that it left out through its layers, then all through the rest."""
+        assert self._paused is not None
+        paused, done = self._paused
+        rows, last = repaired.tolist(), len(self.ids) - 1
+        early = self._forward([*rows, last], range(done))
+        hidden = torch.cat((early[:-1], paused, early[-1:]))
+        positions = torch.tensor([*rows, *range(self.question, last + 1)], device=self._engine.spec.device)
+        rest = range(done, self._engine.spec.layers)
+        return self._engine.forward(hidden, positions, self._buffer, layers=rest)[-1:]
 
     def _resume(self, repaired: Positions) -> torch.Tensor:
         """CacheBlend's pass: the first layers are done for all tokens, the repaired ones go on with the question."""

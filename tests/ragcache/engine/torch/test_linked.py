@@ -11,7 +11,7 @@ from ragcache.cache import ChunkCache, Prefilled
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.linking.base import Positions
 from ragcache.store import open_store
-from ragcache.types import Segment
+from ragcache.types import Segment, Text
 from tests.tiny import Tiny, make_chunks, make_question, make_system, make_tiny, stock
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -35,9 +35,11 @@ def linked(cache: ChunkCache, prefilled: Prefilled, missing: Positions = NONE) -
     return TorchLinkedPrompt(cache.engine, prefilled.buffer, plan.ids, plan.question, [], missing)
 
 
-@pytest.mark.parametrize(("depth", "layers"), [(1.0, 3), (0.67, 2), (0.01, 1)])
+@pytest.mark.parametrize(
+    ("depth", "layers", "charged"), [(1.0, 3, len(QUESTION)), (0.67, 2, pytest.approx(2 / 3)), (0.01, 1, 1 / 3)]
+)
 def test_the_questions_attention_is_that_of_transformers(
-    cache: ChunkCache, tiny: Tiny, depth: float, layers: int
+    cache: ChunkCache, tiny: Tiny, depth: float, layers: int, charged: float
 ) -> None:
     """Over exact KV, where transformers computes it too."""
     prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
@@ -45,7 +47,38 @@ def test_the_questions_attention_is_that_of_transformers(
     attention = torch.stack(stock(tiny.model, prompt.ids).attentions)
     expected = attention[:layers, :, prompt.question :, : prompt.question].mean((0, 1))
     np.testing.assert_allclose(prompt.question_attention(depth), expected.numpy(), atol=1e-6)
-    assert prompt.charged == pytest.approx(len(QUESTION) * layers / tiny.engine.spec.layers)
+    assert prompt.charged == charged, "the question is computed for good but for its last token"
+
+
+@pytest.mark.parametrize("depth", [1.0, 0.67, 0.01])
+@pytest.mark.parametrize("repaired", [0, 20])
+@pytest.mark.parametrize("missing", [0, 25])
+def test_over_exact_kv_a_probe_changes_nothing(
+    cache: ChunkCache, tiny: Tiny, depth: float, repaired: int, missing: int
+) -> None:
+    """What was computed before a probe's pause goes on where it stopped; what was not is computed from the start."""
+    prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
+    gone = np.arange(40, 40 + missing)
+    prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = 1.0
+    prompt = linked(cache, prefilled, gone)
+    prompt.question_attention(depth)
+    hidden = prompt.finish(np.arange(prompt.question - repaired, prompt.question))
+    expected = stock(tiny.model, prompt.ids)
+    torch.testing.assert_close(tiny.engine.logits(hidden)[0], expected.logits[-1], atol=1e-4, rtol=1e-4)
+    n = len(prompt.ids)
+    torch.testing.assert_close(prefilled.buffer.k[:, :, :n], expected.k, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(prefilled.buffer.v[:, :, :n], expected.v, atol=1e-4, rtol=1e-4)
+
+
+def test_the_last_token_reads_repaired_caches_in_every_layer(cache: ChunkCache, tiny: Tiny) -> None:
+    """The answer starts from it. Here the question is that token alone, so a probe leaves no trace at all."""
+    last = Text(QUESTION.ids[:1])
+    prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), last])
+    prompt = linked(cache, prefilled)
+    prompt.question_attention(0.67)
+    everything = np.arange(len(SYSTEM), prompt.question)
+    logits = tiny.engine.logits(prompt.finish(everything))[0]
+    torch.testing.assert_close(logits, stock(tiny.model, prompt.ids).logits[-1], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
