@@ -71,7 +71,7 @@ class Workspace:
         """What the splitters compare sentences by; searches never see its vectors."""
         from app.ingestion.boundaries import boundary_embedder
 
-        return boundary_embedder(self.settings, self.embedder)
+        return boundary_embedder(self.settings)
 
     @cached_property
     def store(self) -> KVStore:

@@ -44,25 +44,34 @@ class Options:
     limits: Limits
 
 
-def run(folder: Path, file: Path, tokens: Tokens, embed: Embed, options: Options, described: Row, out: Path) -> None:
+@dataclass(frozen=True)
+class Embeddings:
+    chunks: Embed  # and questions
+    sentences: Embed  # what our splitters compare
+
+
+def run(
+    folder: Path, file: Path, tokens: Tokens, embeddings: Embeddings, options: Options, described: Row, out: Path
+) -> None:
     questions = read_questions(file)
     corpora = read_corpora(folder, questions)
-    embed(["warm"])  # the model is read at its first use
+    for embed in (embeddings.chunks, embeddings.sentences):
+        embed(["warm"])  # the model is read at its first use
     rows = [
-        measure(name, split, corpora, questions, tokens, embed, options.top_k)
-        for name, split in splitters(tokens, embed, options.limits).items()
+        measure(name, split, corpora, questions, tokens, embeddings.chunks, options.top_k)
+        for name, split in splitters(tokens, embeddings, options.limits).items()
     ]
     settings = {**described, "top_k": options.top_k, **asdict(options.limits), "sentence_splitter_overlap": OVERLAP}
     publish(settings | {"corpora": list(corpora), "questions": len(questions)}, rows, COLUMNS, out)
 
 
-def splitters(tokens: Tokens, embed: Embed, limits: Limits) -> Mapping[str, Split]:
+def splitters(tokens: Tokens, embeddings: Embeddings, limits: Limits) -> Mapping[str, Split]:
     """Ours by their names, and those of llama-index."""
-    made: dict[str, Split] = {name: _ours(name, tokens, embed, limits) for name in SPLITTERS}
+    made: dict[str, Split] = {name: _ours(name, tokens, embeddings.sentences, limits) for name in SPLITTERS}
     made["auto, headings not embedded"] = _bare(made["auto"])
     for size in SENTENCE_TOKENS:
         made[f"llama-index SentenceSplitter({size})"] = _sentences(size, tokens)
-    return made | {"llama-index SemanticSplitterNodeParser": _semantic(embed)}
+    return made | {"llama-index SemanticSplitterNodeParser": _semantic(embeddings.chunks)}
 
 
 def measure(

@@ -24,13 +24,15 @@ def chunking(
     """How much of an answer is in the chunks that are retrieved for its question, by splitter."""
     settings = configure(model=model, device=device, cache_dir=cache_dir)
     from app.compose import load_embedder
+    from app.ingestion.boundaries import boundary_embedder
     from app.models import resolve_model
     from app.prompt import load_tokenizer
-    from benchmarks.chunking import Options, run
+    from benchmarks.chunking import Embeddings, Options, run
     from splitter.base import Limits
     from splitter.tokens import FastTokens
 
     options = Options(top_k, Limits(min_tokens, max_tokens))
     tokens = FastTokens(load_tokenizer(resolve_model(settings.model, settings.cache_dir)))
     described = {"model": settings.model, "embedder": settings.embedder}
-    run(corpora, questions, tokens, load_embedder(settings).embed, options, described, json)
+    embeddings = Embeddings(load_embedder(settings).embed, boundary_embedder(settings).embed)
+    run(corpora, questions, tokens, embeddings, options, described, json)

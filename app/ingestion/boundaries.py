@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,23 +16,26 @@ from retriever.types import Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
 # A batch that stays in the caches of a core takes two thirds of the time of a large one. About 1,000 tokens.
 CHARACTERS = 4096
 
 
-def boundary_embedder(settings: Settings, exact: Embedder) -> Embedder:
-    """Half of an ingest would go into embedding sentences only to compare neighbours. Where the CPU multiplies bfloat16
-    they take half of the time in it, and the boundaries come out the same.
-    """
+def boundary_embedder(settings: Settings) -> Embedder:
+    """With the whole model, half of an ingest would go into embedding sentences only to compare neighbours."""
     device = resolve_device(settings)
-    if device.type != "cpu" or not has_bfloat16_dot():
-        return exact
-    return RoughEmbedder(resolve_embedder(settings.embedder), str(device))
+    narrow = device.type == "cpu" and has_bfloat16_dot()
+    return RoughEmbedder(resolve_embedder(settings.embedder), str(device), narrow=narrow)
 
 
 class RoughEmbedder(Embedder):
-    """In bfloat16, on a CPU."""
+    """The first half of the model's layers: boundaries come out as good (docs/log.md)."""
+
+    def __init__(self, folder: Path, device: str = "cpu", *, narrow: bool = False):
+        """`narrow`: in bfloat16."""
+        super().__init__(folder, device)
+        self._narrow = narrow
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
@@ -44,7 +48,21 @@ class RoughEmbedder(Embedder):
 
         from retriever.packing import linears, replace
 
-        model = super()._read_model().bfloat16()
-        if torch.backends.mkldnn.is_available():
-            replace(linears(model, torch.bfloat16))
+        model = super()._read_model()
+        halve(model)
+        if self._narrow:
+            model = model.bfloat16()
+            if torch.backends.mkldnn.is_available():
+                replace(linears(model, torch.bfloat16))
         return model
+
+
+def halve(model: nn.Module) -> None:
+    """Leave out the second half of the outermost stack of layers; a model without one stays whole."""
+    from torch import nn
+
+    for module in model.modules():
+        for name, stack in module.named_children():
+            if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:
+                setattr(module, name, stack[: len(stack) // 2])
+                return

@@ -40,7 +40,8 @@ def test_the_nearest_chunks_are_measured() -> None:
 
 
 def test_the_command_compares_all_splitters(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retriever.embedder.Embedder.embed", lambda self, texts: letters(texts))
+    for embedder in ("retriever.embedder.Embedder", "app.ingestion.boundaries.RoughEmbedder"):
+        monkeypatch.setattr(f"{embedder}.embed", lambda self, texts: letters(texts))
     text = "".join(f"# {name}\n\n" + f"{name} grow in the north, and are eaten there. " * 20 + "\n" for name in FRUIT)
     (tmp_path / "fruit.md").write_text(text)
     lines = [
