@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from app.devices import resolve_device, resolve_dtype
+from app.devices import is_narrow, resolve_device, resolve_dtype
 from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
@@ -65,4 +65,5 @@ def load_store(settings: Settings) -> KVStore:
 
 
 def load_embedder(settings: Settings) -> Embedder:
-    return Embedder(resolve_embedder(settings.embedder), str(resolve_device(settings)))
+    device = resolve_device(settings)
+    return Embedder(resolve_embedder(settings.embedder), str(device), narrow=is_narrow(settings, device))

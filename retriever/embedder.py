@@ -26,15 +26,17 @@ DOCUMENT, QUERY = "document", "query"  # names that models give to what they wan
 class Embedder:
     """One model folder; it is read at the first use, and nothing is ever fetched."""
 
-    def __init__(self, folder: Path, device: str = "cpu"):
+    def __init__(self, folder: Path, device: str = "cpu", *, narrow: bool = False):
+        """`narrow`: in bfloat16, whose vectors point .9999 the same way."""
         self.folder = folder
         self._device = device
+        self._narrow = narrow
 
     @cached_property
     def _model(self) -> SentenceTransformer:
         from retriever.packing import pack
 
-        model = self._read_model()
+        model = self._read_model().bfloat16() if self._narrow else self._read_model()
         pack(model, lambda: model(dict(model.tokenizer(PROBE, return_tensors="pt").to(model.device)))[SENTENCE])
         return model
 

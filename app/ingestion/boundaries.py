@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.devices import has_bfloat16_dot, resolve_device
+from app.devices import is_narrow, resolve_device
 from app.models import resolve_embedder
 from app.settings import Settings
 from retriever.embedder import Embedder, batches
@@ -25,17 +24,11 @@ CHARACTERS = 4096
 def boundary_embedder(settings: Settings) -> Embedder:
     """With the whole model, half of an ingest would go into embedding sentences only to compare neighbours."""
     device = resolve_device(settings)
-    narrow = device.type == "cpu" and has_bfloat16_dot()
-    return RoughEmbedder(resolve_embedder(settings.embedder), str(device), narrow=narrow)
+    return RoughEmbedder(resolve_embedder(settings.embedder), str(device), narrow=is_narrow(settings, device))
 
 
 class RoughEmbedder(Embedder):
-    """The first half of the model's layers: boundaries come out as good (docs/log.md)."""
-
-    def __init__(self, folder: Path, device: str = "cpu", *, narrow: bool = False):
-        """`narrow`: in bfloat16."""
-        super().__init__(folder, device)
-        self._narrow = narrow
+    """The first third of the model's layers: boundaries come out as good (docs/log.md)."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
@@ -44,25 +37,17 @@ class RoughEmbedder(Embedder):
         return vectors
 
     def _read_model(self) -> SentenceTransformer:
-        import torch
-
-        from retriever.packing import linears, replace
-
         model = super()._read_model()
-        halve(model)
-        if self._narrow:
-            model = model.bfloat16()
-            if torch.backends.mkldnn.is_available():
-                replace(linears(model, torch.bfloat16))
+        shorten(model)
         return model
 
 
-def halve(model: nn.Module) -> None:
-    """Leave out the second half of the outermost stack of layers; a model without one stays whole."""
+def shorten(model: nn.Module) -> None:
+    """Leave out all but a third of the outermost stack of layers; a model without one stays whole."""
     from torch import nn
 
     for module in model.modules():
         for name, stack in module.named_children():
             if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:
-                setattr(module, name, stack[: len(stack) // 2])
+                setattr(module, name, stack[: -(-len(stack) // 3)])
                 return

@@ -19,6 +19,16 @@ def embedder() -> Embedder:
     return Embedder(resolve_embedder("bundled:minilm"))
 
 
+def test_bfloat16_vectors_point_the_same_way(embedder: Embedder) -> None:
+    narrow = Embedder(embedder.folder, narrow=True)
+    texts = ["The ferry leaves at noon.", "Rye bread rests for a day.", "x", ""]
+    ours = narrow.embed(texts)
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose((ours * embedder.embed(texts)).sum(axis=1), 1, atol=2e-4)
+    np.testing.assert_allclose(narrow.embed_query(texts[0]), ours[0], atol=5e-3)
+    assert narrow.fingerprint == embedder.fingerprint
+
+
 def test_vectors_have_length_one_and_follow_the_meaning(embedder: Embedder) -> None:
     vectors = embedder.embed(["Who wrote the novel?", "The author of the book is unknown.", "Rye flour and water."])
     assert vectors.dtype == np.float32

@@ -39,6 +39,15 @@ def test_a_model_that_needs_its_weights_keeps_them() -> None:
     torch.testing.assert_close(model(rows), expected)
 
 
+def test_bfloat16_is_packed_too() -> None:
+    model, rows = layers().bfloat16(), torch.randn(3, 7, 24).bfloat16()
+    with torch.inference_mode():
+        expected = model(rows)
+        assert pack(model, lambda: model(rows))
+        assert sum(isinstance(module, PackedLinear) for module in model.modules()) == 2
+        torch.testing.assert_close(model(rows), expected)
+
+
 def test_a_model_that_differs_afterwards_is_put_back() -> None:
     model, rows, calls = layers(), torch.randn(2, 24), iter(range(10))
     assert not pack(model, lambda: model(rows) + next(calls))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from app.ingestion.boundaries import RoughEmbedder, boundary_embedder, halve
+from app.ingestion.boundaries import RoughEmbedder, boundary_embedder, shorten
 from app.models import resolve_embedder
 from app.samples import read_samples
 from app.settings import Settings
@@ -42,9 +42,9 @@ def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_it_runs_half_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
+def test_it_runs_a_third_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
     whole = Embedder(folder)._read_model()
-    halve(whole)
+    shorten(whole)
     expected = whole.encode(texts, normalize_embeddings=True)
     ours = RoughEmbedder(folder, narrow=narrow).embed(texts)
     np.testing.assert_allclose((ours * expected).sum(axis=1), 1, atol=1e-3)
@@ -58,15 +58,15 @@ class Tower(nn.Module):
         self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(2, 2) for _ in range(8)) for _ in range(5))
 
 
-def test_half_of_the_outermost_stack_goes() -> None:
+def test_a_third_of_the_outermost_stack_stays() -> None:
     tower = Tower()
-    halve(tower)
+    shorten(tower)
     assert len(tower.ends) == 2, "these are no layers: they differ"
     assert [len(list(layer.children())) for layer in tower.layers] == [8, 8]
 
 
 def test_a_model_without_a_stack_stays_whole() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    halve(model)
+    shorten(model)
     assert model(torch.ones(2)).shape == (2,)
     assert len(model) == 2
