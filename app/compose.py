@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,24 +15,44 @@ from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
 from app.settings import Settings, variable
+from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
+from ragcache.engine.base import Engine
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
 
+if TYPE_CHECKING:  # vLLM is not everywhere
+    from ragcache.engine.vllm.cache import VllmCache
+    from ragcache.engine.vllm.engine import VllmEngine
+
 
 @dataclass(frozen=True)
-class Parts:
-    """A model with its tokenizer, ready to be given stores."""
+class LoadedModel(ABC):
+    """A model with its tokenizer, ready to be given a store. Close it."""
 
     settings: Settings
-    engine: TorchEngine
+    engine: Engine
     template: PromptTemplate
 
+    @abstractmethod
+    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> PromptCache:
+        """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what runs for it; what is asked of its caches afterwards may fail. Safe to call twice."""
+
+
+@dataclass(frozen=True)
+class Parts(LoadedModel):
+    """On the torch engine. Any number of caches may work over it."""
+
+    engine: TorchEngine
+
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
-        """A cache over `store`, with the linker of the settings unless another is given."""
         return ChunkCache(
             self.engine,
             store,
@@ -39,24 +61,73 @@ class Parts:
             keep_missed=keep_missed,
         )
 
+    def close(self) -> None:
+        """Nothing runs between calls."""
 
-def _torch_engine(settings: Settings, folder: Path) -> TorchEngine:
+
+@dataclass(frozen=True)
+class VllmModel(LoadedModel):
+    """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
+
+    engine: VllmEngine
+
+    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> VllmCache:
+        from ragcache.engine.vllm.cache import VllmCache
+
+        cache = VllmCache(
+            self.engine,
+            store,
+            linker or self.settings.linker,
+            context_chunks=self.settings.context_chunks,
+            keep_missed=keep_missed,
+        )
+        self.engine.use_store(store)
+        return cache
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:
     device = resolve_device(settings)
-    return TorchEngine.from_folder(folder, resolve_dtype(settings, device), device)
+    return Parts(settings, TorchEngine.from_folder(folder, resolve_dtype(settings, device), device), template)
 
 
-ENGINES: Mapping[str, Callable[[Settings, Path], TorchEngine]] = {"torch": _torch_engine}
+def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
+    from app.vllm import open_engine
+
+    return VllmModel(settings, open_engine(settings, folder), template)
+
+
+ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {
+    "torch": _torch_model,
+    "vllm": _vllm_model,
+}
+
+
+def load_model(settings: Settings) -> LoadedModel:
+    """The model of the settings on their engine, converted first where that is needed. Raises ConfigError and
+    ModelError.
+    """
+    folder, template = _prepare(settings)
+    return ENGINES[settings.engine](settings, folder, template)
 
 
 def load_parts(settings: Settings) -> Parts:
-    """The model of the settings, converted first where that is needed. Raises ConfigError and ModelError."""
+    """The same for what needs the torch engine's insides. Raises ConfigError for another one."""
+    folder, template = _prepare(settings)
+    if settings.engine != "torch":
+        raise ConfigError(f"{variable('engine')}={settings.engine!r} does not run this: choose torch")
+    return _torch_model(settings, folder, template)
+
+
+def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
     if settings.engine not in ENGINES:
         raise ConfigError(f"{variable('engine')}={settings.engine!r}: choose from {', '.join(ENGINES)}")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     folder = resolve_model(settings.model, settings.cache_dir)
-    template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
-    return Parts(settings, ENGINES[settings.engine](settings, folder), template)
+    return folder, PromptTemplate(load_tokenizer(folder), settings.system_prompt)
 
 
 def load_store(settings: Settings) -> KVStore:

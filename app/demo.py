@@ -47,13 +47,16 @@ def run(settings: Settings) -> None:
 
 
 def own_settings(settings: Settings) -> Settings:
-    """A catalog of its own, beside the KV and as easily made again; documents of the user's are not touched."""
+    """A catalog of its own, beside the KV and as easily made again; documents of the user's are not touched.
+
+    On the torch engine: vLLM's prefix cache would answer the run that is meant to be without a cache.
+    """
     from app.models import resolve_embedder
     from retriever.fingerprint import fingerprint
 
     name = f"demo-{fingerprint(resolve_embedder(settings.embedder))[:12]}"  # vectors of two embedders do not mix
-    changes = {"data_dir": settings.cache_dir / name, "database_url": None, "collection": "demo"}
-    return settings.model_copy(update=changes)
+    own = {"data_dir": settings.cache_dir / name, "database_url": None, "collection": "demo"}
+    return settings.model_copy(update={**own, "engine": "torch"})
 
 
 def found(pipeline: RagPipeline) -> Request:

@@ -12,3 +12,5 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
+    # At every start vLLM warns of a dozen things that are as they should be.
+    logging.getLogger("vllm").setLevel(logging.DEBUG if level == "debug" else logging.ERROR)

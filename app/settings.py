@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1)
+    vllm_kv_bytes: Bytes = 2 * 1024**3
+    vllm_context: int = Field(default=0, ge=0)
+    vllm_compile: Literal["auto", "on", "off"] = "auto"
     cache_dir: Folder = Field(default_factory=default_cache_dir)
     data_dir: Folder = Field(default_factory=default_data_dir)
     database_url: DatabaseUrl | None = None

@@ -18,9 +18,9 @@ from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from app.compose import Parts
+    from app.compose import LoadedModel
     from app.prompt import PromptTemplate
-    from ragcache.cache import ChunkCache
+    from ragcache.base import PromptCache
     from ragcache.store import KVStore
     from retriever.embedder import Embedder
     from retriever.reranker import Reranker
@@ -43,12 +43,12 @@ class Workspace:
     # -- made at the first use --------------------------------------------------------------------------------------
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> LoadedModel:
         """The language model, with its tokenizer."""
-        from app.compose import load_parts
+        from app.compose import load_model
 
         with self._lock:
-            return load_parts(self.settings)
+            return load_model(self.settings)
 
     @cached_property
     def template(self) -> PromptTemplate:
@@ -80,7 +80,7 @@ class Workspace:
         return load_store(self.settings)
 
     @cached_property
-    def cache(self) -> ChunkCache:
+    def cache(self) -> PromptCache:
         return self.parts.cache(self.store)
 
     @cached_property
@@ -189,6 +189,9 @@ class Workspace:
     # -- end --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        """What is asked of it afterwards fails."""
+        if "parts" in self.__dict__:
+            self.parts.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:

@@ -1,20 +1,22 @@
-"""One prompt answered twice: by full recompute, and over linked caches that are led along the full answer."""
+"""One prompt answered twice: by full recompute, and over linked caches that are led along the full answer.
+
+Each engine has its own way to do it; what is measured is the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 
-from app.prompt import PromptTemplate
-from benchmarks.metrics import Divergence, divergence
-from ragcache.cache import ChunkCache, Prefilled
-from ragcache.generation import Generation
-from ragcache.linking.base import Linker
-from ragcache.linking.full import Full
-from ragcache.sampling import Sampling
+from app.compose import LoadedModel, Parts, load_parts
+from app.settings import Settings
+from benchmarks.metrics import Divergence
+from ragcache.ingest import Ingest
+from ragcache.report import Report
 from ragcache.types import Segment
 
 
@@ -24,7 +26,8 @@ class Reference:
 
     ids: tuple[int, ...]
     text: str
-    logits: torch.Tensor  # [steps, vocabulary]: one step per token, and one for the end where it came to it
+    # [steps, vocabulary], or their log-softmax: one step per token, and one for the end where it came to it
+    logits: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -34,59 +37,47 @@ class Linked:
     part: float
 
 
-@dataclass(frozen=True)
-class Answering:
-    template: PromptTemplate
-    max_tokens: int
+class Answering(ABC):
+    """One engine over a cache in RAM. Prompts are answered one at a time, greedily.
 
-    def reference(self, cache: ChunkCache, segments: Sequence[Segment]) -> Reference:
-        prefilled = cache.prefill(segments, linker=Full(), room=self.max_tokens)
-        ids = self._free(cache, prefilled, prefilled.logits)
-        steps = min(len(ids) + 1, self.max_tokens)
-        return Reference(ids, self.template.decode(ids), _forced(cache, prefilled, ids, steps))
+    Linkers are named as on a command line. What the cache lacks would be computed and spoil the figures, so `cache` is
+    filled with a prompt's chunks before it is asked.
+    """
 
-    def linked(self, cache: ChunkCache, segments: Sequence[Segment], linker: Linker, full: Reference) -> Linked:
-        prefilled = cache.prefill(segments, linker=linker, room=self.max_tokens)
-        forced = _forced(cache, prefilled, full.ids, len(full.logits))
-        text = self.template.decode(self._own(cache, prefilled, forced, full))
-        return Linked(divergence(full.logits, forced), text, prefilled.report.part)
+    cache: Ingest
 
-    def _own(self, cache: ChunkCache, prefilled: Prefilled, forced: torch.Tensor, full: Reference) -> tuple[int, ...]:
-        """Its own greedy answer: the full one's tokens as long as it chooses as the full recompute does, then its own.
+    @abstractmethod
+    def reference(self, segments: Sequence[Segment]) -> Reference:
+        """By full recompute."""
 
-        Both choices are taken from logits of the same shape: in bfloat16, a token that was decoded by itself may differ
-        from the most probable one of a longer pass by rounding alone. Its own tokens are written over the forced ones
-        in the buffer: no token attends to what is behind it.
-        """
-        same = (forced.argmax(-1) == full.logits.argmax(-1)).tolist()
-        if all(same):
-            return full.ids
-        agreed = same.index(False)
-        return (*full.ids[:agreed], *self._free(cache, prefilled, forced[agreed], agreed))
+    @abstractmethod
+    def linked(self, segments: Sequence[Segment], linker: str, full: Reference) -> Linked:
+        """Led along the answer of `full`, so that each step's distribution stands behind the same tokens."""
 
-    def _free(self, cache: ChunkCache, prefilled: Prefilled, logits: torch.Tensor, start: int = 0) -> tuple[int, ...]:
-        """Greedy tokens from the answer's token `start` on, the first of them by `logits`."""
-        generation = Generation(
-            cache.engine,
-            prefilled.buffer,
-            len(prefilled.plan.ids) + start,
-            logits,
-            prefilled.report,
-            perf_counter(),
-            self.max_tokens - start,
-            Sampling(),
-            cache.engine.spec.eos | self.template.stop,
-            None,
-        )
-        return tuple(generation)
+    @abstractmethod
+    def first_token(self, segments: Sequence[Segment], linker: str) -> Report:
+        """Answer with one token, as an application asks for it."""
 
 
-def _forced(cache: ChunkCache, prefilled: Prefilled, ids: Sequence[int], steps: int) -> torch.Tensor:
-    """Logits of each step when the tokens before it are those of `ids`. [steps, vocabulary]"""
-    first = prefilled.logits[None]
-    if steps == 1:
-        return first
-    start = len(prefilled.plan.ids)
-    fed = ids[: steps - 1]
-    hidden = cache.engine.compute(fed, range(start, start + len(fed)), prefilled.buffer, keep=len(fed))
-    return torch.cat((first, cache.engine.logits(hidden)))
+def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> Answering:
+    """Over an empty cache. `context`: what its chunks are computed behind; `max_tokens`: of the longest answer."""
+    if isinstance(parts, Parts):
+        from benchmarks.torch_answering import TorchAnswering
+
+        return TorchAnswering(parts, context, max_tokens)
+    from benchmarks.vllm_answering import VllmAnswering
+
+    return VllmAnswering(parts, context, max_tokens)
+
+
+@contextmanager
+def open_parts(settings: Settings) -> Iterator[LoadedModel]:
+    """The engine of the settings, able to be led along an answer."""
+    if settings.engine != "vllm":
+        yield load_parts(settings)
+        return
+    from benchmarks.forcing import engine_options
+    from benchmarks.vllm_model import open_vllm
+
+    with open_vllm(settings, **engine_options()) as parts:
+        yield parts

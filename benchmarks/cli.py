@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from benchmarks.chunking_cli import chunking
 from benchmarks.ingest_cli import ingest
+from benchmarks.load_cli import load
 from benchmarks.retrieval_cli import retrieval
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(chunking)
 app.command()(ingest)
+app.command()(load)
 app.command()(retrieval)
 
-Engine = Annotated[str | None, typer.Option(help="What runs the model: torch.")]
 Linkers = Annotated[str, typer.Option(help="With commas between them; settings as in query:first=8,ratio=0.1.")]
 Tokens = Annotated[str, typer.Option(help="Lengths to measure, with commas between them.")]
 Seed = Annotated[int, typer.Option(help="Of everything that is drawn at random.")]
@@ -46,6 +47,9 @@ def quality(
     ttft_prompts: Annotated[int, typer.Option(min=1, help="So many prompts are timed.")] = 3,
     json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/quality.json"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
+    compare: Annotated[
+        Path | None, typer.Option(help="The --json of a run in another engine, to be compared question by question.")
+    ] = None,
     engine: Engine = None,
     model: Model = None,
     device: Device = None,
@@ -54,11 +58,13 @@ def quality(
 ) -> None:
     """What linking costs in answers, and what it saves until the first token."""
     settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
-    from app.compose import load_embedder, load_parts
+    from app.compose import load_embedder
+    from benchmarks.answering import open_parts
     from benchmarks.choices import parse_contexts, parse_linkers
     from benchmarks.data import read_dataset
     from benchmarks.prompts import check_order
     from benchmarks.quality import Options, run
+    from benchmarks.quality_compare import print_comparison, read_result
 
     options = Options(
         linkers=parse_linkers(linkers),
@@ -73,7 +79,12 @@ def quality(
         ttft_prompts=ttft_prompts,
     )
     dataset = read_dataset(data)
-    run(load_parts(settings), load_embedder(settings).embed, dataset, options, json, resume)
+    if compare is not None:
+        read_result(compare)  # a wrong name is said before the long run
+    with open_parts(settings) as parts:
+        run(parts, load_embedder(settings).embed, dataset, options, json, resume)
+    if compare is not None:
+        print_comparison(json, compare)
 
 
 @app.command()

@@ -101,6 +101,8 @@ class Bench:
         docs = self._documents("kv", self.options.kv_documents, LONG)
         with Workspace(self.settings) as workspace:
             cache, system = workspace.cache, workspace.template.system()
+            if not isinstance(cache, ChunkCache):
+                raise ConfigError("case kv compares with a plain prefill by the torch engine: choose that one")
             documents = [list(one.segments(workspace.template)) for one in _drafts(workspace, docs)]
             behind = cache.kvgen.system(system)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from app.compose import Parts
+from app.compose import LoadedModel
 from benchmarks.table import Row, render
 from ragcache.errors import ConfigError
 
@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
 
 
-def common_settings(parts: Parts) -> dict[str, Any]:
+def common_settings(parts: LoadedModel) -> dict[str, Any]:
     """What the figures of every benchmark depend on."""
     spec, settings = parts.engine.spec, parts.settings
     return {
@@ -37,8 +37,14 @@ def common_settings(parts: Parts) -> dict[str, Any]:
     }
 
 
-def publish(settings: Mapping[str, Any], rows: Sequence[Row], columns: Sequence[str], out: Path | None) -> None:
-    """The table to stdout, everything to `out`."""
+def publish(
+    settings: Mapping[str, Any],
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    out: Path | None,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """The table to stdout, everything to `out`, `more` among it."""
     if out is not None:
         # The last argument that names the program may be a path of this machine; the words after it are the command.
         document = {
@@ -46,6 +52,7 @@ def publish(settings: Mapping[str, Any], rows: Sequence[Row], columns: Sequence[
             "versions": versions(),
             "settings": dict(settings),
             "rows": list(rows),
+            **(more or {}),
         }
         write_json(out, document)
     print(render(rows, columns))

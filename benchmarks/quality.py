@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tqdm import tqdm
 
-from app.compose import Parts
-from benchmarks.answering import Answering, Linked, Reference
-from benchmarks.caches import capture, memory_cache
+from app.compose import LoadedModel
+from benchmarks.answering import Answering, Linked, Reference, open_answering
+from benchmarks.caches import capture
 from benchmarks.choices import known_settings
 from benchmarks.data import Dataset
 from benchmarks.metrics import estimate, rouge_l, token_f1
@@ -21,9 +22,7 @@ from benchmarks.partial import Partial, Record, settings_key
 from benchmarks.prompts import Embed, Group, Prompt, PromptBuilder
 from benchmarks.table import Row
 from benchmarks.timing import Case, interleaved
-from ragcache.cache import ChunkCache
 from ragcache.linking.base import Linker
-from ragcache.linking.full import Full
 
 COLUMNS = ("linker", "context", "kl", "kl_first", "agree", "rouge_l", "f1", "part", "ttft_s", "ttft_speedup", "n")
 ESTIMATED = ("kl", "kl_first", "agree", "rouge_l", "f1")  # with an interval each
@@ -47,32 +46,35 @@ class Options:
         return vars(self) | {"linkers": known_settings(self.linkers)}
 
 
-def run(parts: Parts, embed: Embed, dataset: Dataset, options: Options, out: Path, resume: bool = False) -> list[Row]:
+def run(
+    parts: LoadedModel, embed: Embed, dataset: Dataset, options: Options, out: Path, resume: bool = False
+) -> list[Row]:
     """Measure what is not measured yet, then put all together."""
     chosen = dataset.sample(options.limit, options.seed)
     settings = common_settings(parts) | options.to_dict() | {"data": dataset.digest}
-    partial = Partial(out, settings_key(settings), resume)
+    kept = Partial(out, settings_key(settings), resume)
     room = parts.engine.spec.max_tokens - options.max_tokens
     builder = PromptBuilder(parts.template, embed, options.top_k, options.chunk_tokens, room, options.order)
     measurement = Measurement(parts, options)
     with tqdm(total=len(chosen.questions), unit="question", desc="quality") as bar:
+        bar.update(len(kept.records))
         for group in builder.groups(chosen):
-            for name, record in measurement.of(group, partial.records):
-                partial.append(name, record)
+            for name, record in measurement.of(group, kept.records):
+                kept.append(name, record)
                 bar.update()
-    rows = summarise(list(partial.records.values()), options, parts.engine.name)
+    rows = summarise(list(kept.records.values()), options, parts.engine.name)
     dropped = sum(builder.dropped(question) for question in chosen.questions)
-    publish(settings | {"questions": len(chosen.questions), "contexts_dropped": dropped}, rows, COLUMNS, out)
-    partial.remove()
+    told = settings | {"questions": len(chosen.questions), "contexts_dropped": dropped}
+    publish(told, rows, COLUMNS, out, {"answers": kept.records})
+    kept.remove()
     return rows
 
 
 class Measurement:
     """Of one prompt after the other. The first prompts are timed too."""
 
-    def __init__(self, parts: Parts, options: Options):
+    def __init__(self, parts: LoadedModel, options: Options):
         self._parts, self._options = parts, options
-        self._answering = Answering(parts.template, options.max_tokens)
         self._seen = 0  # prompts, also those that were done before
 
     def of(self, group: Group, done: Mapping[str, Record]) -> Iterator[tuple[str, Record]]:
@@ -82,38 +84,39 @@ class Measurement:
         todo = [(place, prompt) for place, prompt in zip(places, group.prompts, strict=True) if prompt.name not in done]
         if not todo:
             return
-        caches = self._caches(group, [prompt for _, prompt in todo])
+        answerings = self._answerings(group, [prompt for _, prompt in todo])
         for place, prompt in todo:
-            yield prompt.name, self._measure(prompt, caches, timed=place < self._options.ttft_prompts)
+            yield prompt.name, self._measure(prompt, answerings, timed=place < self._options.ttft_prompts)
 
-    def _caches(self, group: Group, prompts: Sequence[Prompt]) -> dict[str, ChunkCache]:
-        caches = {}
+    def _answerings(self, group: Group, prompts: Sequence[Prompt]) -> dict[str, Answering]:
+        """By context, each over a cache that holds what the prompts need."""
+        found = {}
         needed = [chunk for prompt in prompts for chunk in prompt.chunks]
         for context in self._options.contexts:
-            cache = memory_cache(self._parts, context)
-            variants = capture(cache, self._parts.template.system(), group.documents, needed)
+            answering = open_answering(self._parts, context, self._options.max_tokens)
+            variants = capture(answering.cache, self._parts.template.system(), group.documents, needed)
             for _ in tqdm(variants, desc=f"KV, {context}", unit="chunk", leave=False):
                 pass
-            caches[context] = cache
-        return caches
+            found[context] = answering
+        return found
 
-    def _measure(self, prompt: Prompt, caches: Mapping[str, ChunkCache], timed: bool) -> Record:
-        full = self._answering.reference(next(iter(caches.values())), prompt.segments)
+    def _measure(self, prompt: Prompt, answerings: Mapping[str, Answering], timed: bool) -> Record:
+        full = next(iter(answerings.values())).reference(prompt.segments)
         results = [
-            {"linker": spec, "context": context}
-            | _figures(self._answering.linked(cache, prompt.segments, linker, full), full, prompt)
-            for context, cache in caches.items()
-            for spec, linker in self._options.linkers.items()
+            {"linker": spec, "context": context} | _figures(answering.linked(prompt.segments, spec, full), full, prompt)
+            for context, answering in answerings.items()
+            for spec in self._options.linkers
         ]
-        return {"results": results, "ttft": self._times(prompt, caches) if timed else None}
+        return {"answer": full.text, "results": results, "ttft": self._times(prompt, answerings) if timed else None}
 
-    def _times(self, prompt: Prompt, caches: Mapping[str, ChunkCache]) -> dict[str, list[float]]:
+    def _times(self, prompt: Prompt, answerings: Mapping[str, Answering]) -> dict[str, list[float]]:
         """Seconds per round of the full recompute and of each linker and context; the answers were the warm-up."""
-        cases: dict[str, Case] = {BASELINE: (next(iter(caches.values())), prompt.segments, Full())}
-        for context, cache in caches.items():
+        segments = prompt.segments
+        cases: dict[str, Case] = {BASELINE: partial(next(iter(answerings.values())).first_token, segments, BASELINE)}
+        for context, answering in answerings.items():
             for spec, linker in self._options.linkers.items():
                 if not linker.recompute_all:
-                    cases[_case(spec, context)] = (cache, prompt.segments, linker)
+                    cases[_case(spec, context)] = partial(answering.first_token, segments, spec)
         reports = interleaved(cases, self._options.ttft_rounds, warm_ups=0)
         return {name: [report.ttft_s for report in measured] for name, measured in reports.items()}
 

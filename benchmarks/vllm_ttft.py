@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from app.devices import resolve_device, resolve_dtype
-from app.models import resolve_model
-from app.prompt import PromptTemplate, load_tokenizer
+from app.compose import VllmModel
 from app.settings import Settings
-from benchmarks.caches import CONTEXTS
 from benchmarks.corpus import fill, shuffled, split_documents
-from benchmarks.output import publish
+from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
+from benchmarks.timing import Case, check_tiers, interleaved, median_ttft
 from benchmarks.ttft import COLUMNS, CONTEXT, QUESTION, Options
-from ragcache.errors import StoreError
+from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.report import Report
 from ragcache.store import open_store
+from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
 
 if TYPE_CHECKING:  # vLLM is not everywhere
@@ -34,47 +33,24 @@ if TYPE_CHECKING:  # vLLM is not everywhere
 
 STOCK, EXACT, FLOOR = ("stock", "full"), ("exact", "full"), ("floor", "naive")
 ROOM = 64  # tokens of the longest prompt's answer, and what a template adds
-KV_BYTES = 2 << 30  # of vLLM's paged cache
-Prepare = Callable[[], None]
 
 
 def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
-    from ragcache.engine.vllm.engine import VllmEngine
-
-    folder, device = resolve_model(settings.model, settings.cache_dir), resolve_device(settings)
-    template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
-    ram = open_store(None, None, None, settings.codec)
     length = max(options.tokens) + ROOM
-    engine = VllmEngine(
-        folder,
-        resolve_dtype(settings, device),
-        ram,
-        linking={},
-        max_model_len=length,
-        max_num_batched_tokens=length,
-        kv_cache_memory_bytes=KV_BYTES,
-    )
-    try:
-        rows = _lengths(template, engine, ram, settings, texts, options)
-        told = {"model": settings.model, "fingerprint": engine.spec.fingerprint, "engine": "vllm"}
-        told |= {"device": str(engine.spec.device), "dtype": str(engine.spec.dtype).removeprefix("torch.")}
-    finally:
-        engine.close()
+    with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
+        rows = _lengths(parts, texts, options)
+        told = common_settings(parts)
     publish(told | options.to_dict() | {"context": CONTEXT}, rows, COLUMNS, out)
     return rows
 
 
-def _lengths(
-    template: PromptTemplate, engine: Any, ram: Any, settings: Settings, texts: Sequence[str], options: Options
-) -> list[Row]:
-    from ragcache.engine.vllm.cache import VllmCache
-
-    documents = split_documents(template, texts, options.chunk_tokens)
-    system, question = template.system(), template.question(QUESTION)
-    cache = VllmCache(engine, ram, "naive", context_chunks=CONTEXTS[CONTEXT], keep_missed=False)
+def _lengths(parts: VllmModel, texts: Sequence[str], options: Options) -> list[Row]:
+    documents = split_documents(parts.template, texts, options.chunk_tokens)
+    system, question = parts.template.system(), parts.template.question(QUESTION)
+    cache = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as kept:
-        disk = open_store(Path(kept), 0, None, settings.codec)
+    with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as kept:
+        disk = open_store(Path(kept), 0, None, parts.settings.codec)
         disk.put(cache.system_variant(system))
         for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
             every = shuffled([chunk for document in documents for chunk in document], options.seed)
@@ -82,8 +58,7 @@ def _lengths(
             for document in _documents(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
-            places = {"ram": lambda: engine.use_store(ram), "disk": lambda: _cold(engine, disk, Path(kept))}
-            rows += _measure(cache, (system, *chunks, question), places, options)
+            rows += _measure(Places(cache, disk, Path(kept)), (system, *chunks, question), options)
     return rows
 
 
@@ -95,47 +70,46 @@ def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) ->
     return [*found, [chunk for chunk in chunks if chunk.hash not in whole]]
 
 
-def _cold(engine: Any, disk: Any, folder: Path) -> None:
-    engine.use_store(disk)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(fd)
+class Places:
+    """One prompt's chunks in RAM and on a disk that nobody has read from."""
+
+    def __init__(self, cache: VllmCache, disk: KVStore, folder: Path):
+        self._cache, self._folder = cache, folder
+        self._disk = disk
+
+    def first_token(self, place: str, segments: Sequence[Segment], linker: str) -> Report:
+        engine = self._cache.engine
+        engine.use_store(self._disk if place == "disk" else self._cache.store)
+        if place == "disk":
+            self._forget_pages()
+        if place != "exact":  # it comes right after stock, whose blocks it finds
+            engine.forget_prefixes()
+        generation = self._cache.generate(segments, max_tokens=1, linker=linker)
+        list(generation)
+        return generation.report
+
+    def _forget_pages(self) -> None:
+        for path in self._folder.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
 
 
-def _measure(
-    cache: VllmCache, segments: Sequence[Segment], places: Mapping[str, Prepare], options: Options
-) -> list[Row]:
-    cases: dict[tuple[str, str], Prepare] = {STOCK: places["ram"], EXACT: places["ram"], FLOOR: places["ram"]}
-    cases |= {(place, spec): prepare for place, prepare in places.items() for spec in options.linkers}
-    reports: dict[tuple[str, str], list[Report]] = {case: [] for case in cases}
-    for turn in range(options.rounds + 1):  # the first one warms up
-        for case, prepare in cases.items():
-            prepare()
-            if case != EXACT:  # it comes right after stock, whose blocks it finds
-                cache.engine.forget_prefixes()
-            generation = cache.generate(segments, max_tokens=1, linker=case[1])
-            list(generation)
-            if turn:
-                reports[case].append(generation.report)
-    for case, measured in reports.items():
-        _check(case, measured)
-    stock, floor = (median(report.ttft_s for report in reports[case]) for case in (STOCK, FLOOR))
+def _measure(places: Places, segments: Sequence[Segment], options: Options) -> list[Row]:
+    names = [STOCK, EXACT, FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
+    cases: dict[tuple[str, str], Case] = {
+        (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
+    }
+    reports = interleaved(cases, options.rounds)
+    for (place, spec), measured in reports.items():
+        check_tiers(spec, "disk" if place == "disk" else "ram", measured)
+    stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
     return [_row(case, measured, stock, floor) for case, measured in reports.items()]
 
 
-def _check(case: tuple[str, str], reports: Sequence[Report]) -> None:
-    """A chunk that had to be computed would make a figure of something else."""
-    expected = {"ram": "ram", "floor": "ram", "disk": "disk"}.get(case[0], "computed")
-    strange = {chunk.tier for report in reports for chunk in report.chunks} - {expected}
-    if strange:
-        told = "; ".join(incident for report in reports for incident in report.incidents) or "no incident is known"
-        raise StoreError(f"{case[1]} from {expected}: some chunks were {', '.join(sorted(strange))} instead ({told})")
-
-
 def _row(case: tuple[str, str], reports: Sequence[Report], stock: float, floor: float) -> Row:
-    linked, part = median(report.ttft_s for report in reports), 0.0 if case == EXACT else reports[0].part
+    linked, part = median_ttft(reports), 0.0 if case == EXACT else reports[0].part
     return {
         "case": case[0],
         "tokens": reports[0].prompt_tokens,

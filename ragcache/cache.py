@@ -10,12 +10,12 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from ragcache.base import PromptCache
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.errors import PromptError
 from ragcache.generation import Generation
-from ragcache.ingest import Ingest
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
 from ragcache.loader.sequential import Loaded, SequentialLoader, fetch
@@ -37,7 +37,7 @@ class Prefilled:
     report: Report
 
 
-class ChunkCache(Ingest):
+class ChunkCache(PromptCache):
     """One engine, one store, a default linker. Threads may share it; each prompt has its own buffer."""
 
     def __init__(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from time import perf_counter
 
 import torch
 
+from ragcache.base import TokenStream
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.report import Report
 from ragcache.sampling import Sampler, Sampling
 
 
-class Generation:
-    """An iterator over the answer's tokens, once. `report` is complete when it ends; `tokens` are those so far."""
+class Generation(TokenStream):
+    """The torch engine's: each token is computed when it is asked for."""
 
     def __init__(
         self,
@@ -40,6 +41,9 @@ class Generation:
     def __iter__(self) -> Iterator[int]:
         return self._stream
 
+    def close(self) -> None:
+        self._stream.close()  # it holds the buffer
+
     def _decode(
         self,
         engine: TorchEngine,
@@ -50,7 +54,7 @@ class Generation:
         max_tokens: int,
         stop: frozenset[int],
         finish: Callable[[], None] | None,
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         started = perf_counter()
         while token not in stop:
             self.tokens.append(token)

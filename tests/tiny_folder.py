@@ -10,13 +10,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from app.prompt import load_tokenizer
 
 
-def write_tiny_folder(folder: Path, tokenizer_from: Path) -> Path:
+def write_tiny_folder(folder: Path, tokenizer_from: Path, **changes: int) -> Path:
     tokenizer = load_tokenizer(tokenizer_from)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=tokenizer.bos_token_id, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=True,
-    )  # fmt: skip
+    sizes = {
+        "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    special = {name: getattr(tokenizer, name) for name in ("eos_token_id", "bos_token_id", "pad_token_id")}
+    config = LlamaConfig(**{**sizes, **special, **changes}, tie_word_embeddings=True)
     model = LlamaForCausalLM(config)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
@@ -27,6 +27,7 @@ def ask(
     max_tokens: MaxTokens = None,
     as_json: Json = False,
     show_report: ShowReport = True,
+    engine: Engine = None,
     model: Model = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -36,7 +37,7 @@ def ask(
     """Answer a question from the documents of a collection, with citations."""
     settings = configure(
         collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
-        model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
+        engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
     )  # fmt: skip
     from app.cli.printing import print_json
     from app.cli.rendering import show_answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir 
 def warm(
     collection: Name = None,
     as_json: Json = False,
+    engine: Engine = None,
     model: Model = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -80,8 +81,9 @@ def warm(
 ) -> None:
     """Compute the KV that chunks of a collection lack; a run that was stopped goes on where it was."""
     settings = configure(
-        collection=collection, model=model, device=device, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir
-    )
+        collection=collection, engine=engine, model=model, device=device, dtype=dtype, data_dir=data_dir,
+        cache_dir=cache_dir,
+    )  # fmt: skip
     from tqdm import tqdm
 
     from app.maintenance.warming import Progress

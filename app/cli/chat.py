@@ -9,7 +9,7 @@ import typer
 
 from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
 from app.cli.catalog_flags import DataDir, Name
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 
 if TYPE_CHECKING:
     from app.pipeline import Answer, Conversation, RagPipeline
@@ -28,6 +28,7 @@ def chat(
     max_tokens: MaxTokens = None,
     continued: Annotated[str | None, typer.Option("--continue", help="The id of a conversation to go on with.")] = None,
     show_report: ShowReport = True,
+    engine: Engine = None,
     model: Model = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -37,7 +38,7 @@ def chat(
     """Ask several questions after each other; follow-ups are understood. /help lists what else can be typed."""
     settings = configure(
         collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
-        model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
+        engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
     )  # fmt: skip
     from app.pipeline import RagPipeline
 

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    engine: Engine = None,
     model: Model = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -21,7 +22,7 @@ def doctor(
     """Check that this installation can work; exit code 1 when something is amiss."""
     from app.doctor import examine
 
-    findings = examine(configure(model=model, device=device, dtype=dtype, cache_dir=cache_dir))
+    findings = examine(configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from app.settings import Settings
 
+Engine = Annotated[str | None, typer.Option(help="What runs the language model: torch or vllm.")]
 Model = Annotated[str | None, typer.Option(help="bundled:smollm2, a folder, or an id on the model hub.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
 Dtype = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from app.cli.printing import count, plain, print_json, size
 from ragcache.errors import RagcacheError
 from retriever.errors import RetrieverError
@@ -37,6 +37,7 @@ def ingest(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Read files again that failed before.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="For another ingest into the same collection.")] = False,
     as_json: Json = False,
+    engine: Engine = None,
     model: Model = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -48,8 +49,8 @@ def ingest(
     Exit code 1 when a file could not be read; the others are in then.
     """
     settings = configure(
-        collection=collection, splitter=splitter, model=model, device=device, dtype=dtype, data_dir=data_dir,
-        cache_dir=cache_dir,
+        collection=collection, splitter=splitter, engine=engine, model=model, device=device, dtype=dtype,
+        data_dir=data_dir, cache_dir=cache_dir,
     )  # fmt: skip
     from app.ingestion import IngestOptions
     from app.workspace import Workspace

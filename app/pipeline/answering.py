@@ -17,8 +17,7 @@ from app.pipeline.stream import AnswerStream
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
-    from ragcache.cache import ChunkCache
-    from ragcache.generation import Generation
+    from ragcache.base import PromptCache, TokenStream
     from ragcache.sampling import Sampling
     from splitter.base import Embed
 
@@ -46,12 +45,14 @@ class Answering:
     """`embed` chooses the quotes, where there is one; `catalog` knows their pages."""
 
     template: PromptTemplate
-    cache: ChunkCache
+    cache: PromptCache
     embed: Embed | None = None
     catalog: Catalog | None = None
 
     def start(self, request: Request) -> AnswerStream:
-        """The prompt is computed when this returns. Raises PromptError for a question that cannot be asked."""
+        """The prompt is computed when this returns, or the engine is at it. Raises PromptError for a question that
+        cannot be asked.
+        """
         template = self.template
         chunks = [template.chunk(one.text) for one in request.found]
         fitted = fit(
@@ -77,7 +78,7 @@ class Answering:
         return self._stream(request, generation, placed, notes)
 
     def _stream(
-        self, request: Request, generation: Generation, placed: Sequence[Retrieved], notes: tuple[str, ...]
+        self, request: Request, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]
     ) -> AnswerStream:
         report = generation.report
         report.seconds.update(request.seconds)

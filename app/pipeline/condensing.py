@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
-    from ragcache.cache import ChunkCache
+    from ragcache.base import PromptCache
 
 JOINED = 2  # earlier questions; what was asked before these is seldom still meant
 REWRITTEN_FROM = 3  # turns
@@ -17,7 +17,7 @@ INSTRUCTION = (
     "that it refers to: {question}"
 )
 
-Model = Callable[[], "tuple[PromptTemplate, ChunkCache]"]
+Model = Callable[[], "tuple[PromptTemplate, PromptCache]"]
 Condense = Callable[[Sequence["Turn"], str, Model], str]
 
 

@@ -90,7 +90,7 @@ class RagPipeline:
         return self.stream(question, **options).answer
 
     def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
-        """The answer as it comes; everything before its first token is done when this returns."""
+        """The answer as it comes. Its chunks are found when this returns, and its prompt is computed or under way."""
         return self.start(_checked(question), Asked(**options))
 
     def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:

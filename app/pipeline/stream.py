@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from app.citations import Citation
 from app.pipeline.answer import Answer
 from app.pipeline.pieces import Pieces
 
 if TYPE_CHECKING:
-    from ragcache.generation import Generation
+    from ragcache.base import TokenStream
 
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
 
@@ -25,7 +25,7 @@ class AnswerStream:
     there. One thread reads it; another may `stop` it.
     """
 
-    def __init__(self, generation: Generation, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
+    def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
         self.then: list[Callable[[Answer], None]] = []  # called with the answer, once
@@ -96,8 +96,8 @@ class AnswerStream:
     def _end(self, whole: bool) -> None:
         if self._tokens is None:
             return
-        tokens, self._tokens = self._tokens, None
-        cast("Generator[int]", tokens).close()  # it holds the KV of the prompt
+        self._tokens = None
+        self._generation.close()
         self.report.answer_tokens = len(self._generation.tokens)
         self._answer = self._finish(self.text, whole)
         self.citations = self._answer.citations

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from app.compose import load_parts, load_store
-from app.settings import load_settings
+import app.vllm
+from app.compose import load_model, load_parts, load_store
+from app.settings import Settings, load_settings
 from ragcache.errors import ConfigError
+from ragcache.store import open_store
 
 
 @pytest.fixture
@@ -46,6 +48,29 @@ def test_the_threads_of_the_settings(tiny_folder: Path, tmp_path: Path, threads:
 def test_an_unknown_engine_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"RAGCACHE_ENGINE='vlm': choose from torch"):
         load_parts(load_settings(None, engine="vlm", cache_dir=tmp_path))
+
+
+@pytest.mark.parametrize("load", [load_parts, load_model])
+def test_an_engine_that_is_not_installed_says_what_to_install(
+    load: Callable[[Settings], object], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app.vllm, "find_spec", lambda name: None)  # whether this machine has it or not
+    settings = load_settings(None, model=str(tiny_folder), engine="vllm", cache_dir=tmp_path)
+    reason = "vLLM is not installed: install vllm==0.32.0" if load is load_model else "does not run this: choose torch"
+    with pytest.raises(ConfigError, match=f"RAGCACHE_ENGINE='vllm'.* {reason}"):
+        load(settings)
+
+
+def test_a_model_of_either_engine_makes_caches_and_is_closed(tiny_folder: Path, tmp_path: Path) -> None:
+    model = load_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, device="cpu"))
+    cache = model.cache(open_store(None, None, None, "raw"), "naive")
+    stream = cache.generate([model.template.system(), model.template.question("Which?")], max_tokens=50)
+    first = next(iter(stream))
+    stream.close()
+    assert list(stream) == []
+    assert stream.tokens == [first]
+    model.close()
+    model.close()
 
 
 def test_loading_draws_no_bar(tiny_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ or, to capture the last segment behind stored variants of those before it,
 
     {"capture": {"segments": […], "keys": [{"system": "", "context": [], "chunk": "…", "history": ""}, …]}}
 
-The segments cut the prompt's token ids in order. The hash of each (see `ragcache.types.ids_hash`) is compared with the
-ids that arrived: a prompt that was tokenised otherwise must not meet another prompt's KV.
+The segments cut the prompt's token ids in order; a text at the end may leave its length out. The hash of each (see
+`ragcache.types.ids_hash`) is compared with the ids that arrived: a prompt that was tokenised otherwise must not meet
+another prompt's KV.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ def link_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
     return {KEY: {"segments": [_told(segment) for segment in segments], "linker": linker}}
 
 
+def chat_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
+    """The same for a chat: with the ids of its prompt, vLLM does not tokenise the messages. A chunk that is tokenised
+    with its neighbours seldom has the ids that its KV was computed from.
+    """
+    return link_params(segments, linker) | {
+        "prompt_token_ids": [token for segment in segments for token in segment.ids]
+    }
+
+
 def capture_params(segments: Sequence[Segment], keys: Sequence[VariantKey], desk: str = "") -> dict[str, Any]:
     told = [
         {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
@@ -81,26 +91,38 @@ def read_ask(
     unknown = set(asked) - {"segments", "linker"}
     if unknown:
         raise PromptError(f"kv_transfer_params[{KEY!r}] has unknown keys {sorted(unknown)}: use segments and linker")
-    linker = make_linker(str(asked.get("linker", default)))
+    return LinkAsk(_cut(asked["segments"], ids), check_linker(str(asked.get("linker", default))))
+
+
+def check_linker(spec: str) -> Linker:
+    """Raises ConfigError for one that is unknown, or that does not run inside vLLM."""
+    linker = make_linker(spec)
     if linker.name in UNSERVED:
         raise ConfigError(f"linker {linker.name!r} does not run inside vLLM: {UNSERVED[linker.name]}")
-    return LinkAsk(_cut(asked["segments"], ids), linker)
+    return linker
 
 
 def _capture(asked: dict[str, Any], ids: Sequence[int], fingerprint: str) -> CaptureAsk:
-    try:
-        keys = tuple(
-            VariantKey(fingerprint, one["system"], tuple(one["context"]), one["chunk"], one["history"])
-            for one in asked["keys"]
-        )
-        segments = _cut(asked["segments"], ids)
-    except (KeyError, TypeError) as error:
-        raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: {error!r} (see link_params)") from error
+    told, keyed = asked.get("segments"), asked.get("keys")
+    if not isinstance(told, list) or not isinstance(keyed, list) or not told:
+        raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: give segments, and a key for each")
+    keys = tuple(_key(one, fingerprint, place) for place, one in enumerate(keyed))
+    segments = _cut(told, ids)
     if [key.chunk for key in keys] != [segment.hash for segment in segments]:
         raise PromptError("the keys of a capture are not those of its segments: name one per segment, in order")
     if len(keys) > 1 and keys[-1] != _key_behind(keys[:-1], keys[-1].chunk):
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
     return CaptureAsk(segments, keys, str(asked.get("desk", "")))
+
+
+def _key(told: object, fingerprint: str, place: int) -> VariantKey:
+    if isinstance(told, dict):
+        context = told.get("context")
+        names = [told.get(name) for name in ("system", "chunk", "history")]
+        if isinstance(context, list) and all(isinstance(name, str) for name in (*names, *context)):
+            system, chunk, history = names
+            return VariantKey(fingerprint, str(system), tuple(context), str(chunk), str(history))
+    raise PromptError(f"key {place} is {told!r:.80}: give system, context, chunk and history, as capture_params does")
 
 
 def _key_behind(before: Sequence[VariantKey], chunk: str) -> VariantKey:
@@ -114,17 +136,22 @@ def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     start = 0
     for place, one in enumerate(told):
-        kind = KINDS.get(one.get("kind", "")) if isinstance(one, dict) else None
-        tokens = one.get("tokens") if kind else None
-        if kind is None or not isinstance(tokens, int) or tokens < 1:
+        kind, tokens = _kind(one), one.get("tokens") if isinstance(one, dict) else None
+        if tokens is None and kind is Text and place == len(told) - 1:
+            tokens = len(ids) - start
+        if kind is None or type(tokens) is not int or tokens < 1:
             raise PromptError(f"segment {place} is {one!r:.80}: give kind ({', '.join(KINDS)}) and tokens (at least 1)")
         segment = kind(tuple(ids[start : start + tokens]))
         if kind is not Text and one.get("sha256") != ids_hash(segment.ids):
-            raise PromptError(
-                f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {one.get('sha256')!r}"
-            )
+            named = f"{one.get('sha256')!r:.80}"
+            raise PromptError(f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {named}")
         segments.append(segment)
         start += tokens
     if start != len(ids):
         raise PromptError(f"the segments have {start} tokens, the prompt has {len(ids)}: cut the same ids")
     return tuple(segments)
+
+
+def _kind(told: object) -> type[Segment] | None:
+    name = told.get("kind") if isinstance(told, dict) else None
+    return KINDS.get(name) if isinstance(name, str) else None

@@ -9,11 +9,10 @@ from dataclasses import fields
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.base import PromptCache, TokenStream
+from ragcache.engine.vllm.asking import KEY, check_linker, link_params
 from ragcache.engine.vllm.engine import VllmEngine
 from ragcache.errors import ModelError, PromptError
-from ragcache.ingest import Ingest
-from ragcache.linking import make_linker
 from ragcache.loader.sequential import fetch
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.report import COMPUTED, ChunkReport, Report
@@ -22,8 +21,11 @@ from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant
 
 
-class VllmCache(Ingest):
-    """One engine, the store that it links from, a default linker. Threads may share it."""
+class VllmCache(PromptCache):
+    """One engine, the store that it links from, a default linker.
+
+    An engine links from one store at a time, the one of `VllmEngine.use_store`: it must be this one.
+    """
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class VllmCache(Ingest):
     ):
         """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
         super().__init__(engine, store, context_chunks)
-        make_linker(linker)  # a wrong name is said now
+        check_linker(linker)  # a wrong name is said now
         self.engine: VllmEngine = engine
         self.linker = linker
         self.keep_missed = keep_missed
@@ -50,12 +52,12 @@ class VllmCache(Ingest):
         linker: str | None = None,
         stop: frozenset[int] = frozenset(),
     ) -> VllmGeneration:
-        """Stream the answer's tokens; `report` of the returned object is complete when the stream ends."""
+        """Returns at once: vLLM computes meanwhile, and its tokens wait until they are read."""
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
         chosen = linker or self.linker
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
-        keeps = self.keep_missed and not make_linker(chosen).recompute_all
+        keeps = self.keep_missed and not check_linker(chosen).recompute_all
         # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
         finish = (lambda report: self.keep(segments, report)) if keeps else None
@@ -95,8 +97,8 @@ def _lacks_lead(plan: Plan) -> bool:
     return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].exact
 
 
-class VllmGeneration:
-    """An iterator over the answer's tokens, once; leaving it early aborts the request. See ragcache.generation."""
+class VllmGeneration(TokenStream):
+    """One request of vLLM's. Leaving it early aborts the request; what its report then holds is the time alone."""
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class VllmGeneration:
         self._engine, self._finish = engine, finish
         self._stop = engine.spec.eos | stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._ended = False
         self._started = perf_counter()
         settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
         told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
@@ -124,35 +127,45 @@ class VllmGeneration:
         return self._stream
 
     def close(self) -> None:
-        """End the answer here."""
         self._stream.close()
-        self._engine.abort(self._request)
+        self._abort()  # of a stream that nobody began to read, closing runs nothing
+
+    def _abort(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._engine.abort(self._request)
 
     def _tokens(self) -> Generator[int, None, None]:
-        first, finished = 0.0, False
+        first = 0.0
         try:
-            while not finished:
-                output = self._outputs.get()
-                if output is None:
-                    finished = True
-                    raise ModelError("the vLLM engine broke during the answer: see the log for why, and start another")
-                finished = output.finished
+            while not self._ended:
+                output = self._next()
+                first = first or self._first()
                 for token in output.outputs[0].token_ids:
-                    first = first or perf_counter()
                     if token not in self._stop:
                         self.tokens.append(token)
                         yield token
         finally:
-            if not finished:
-                self._engine.abort(self._request)
+            self._abort()
         self._complete(output.kv_transfer_params, first)
 
-    def _complete(self, params: dict[str, Any] | None, first: float) -> None:
+    def _next(self) -> Any:
+        output = self._outputs.get()
+        self._ended = output is None or output.finished
+        if output is None:
+            raise ModelError("the vLLM engine broke during the answer: see the log for why, and start another")
+        return output
+
+    def _first(self) -> float:
+        """Whoever started us may have put into the report what it waited for before."""
         now = perf_counter()
-        _fill(self.report, (params or {}).get(KEY, {}))
-        self.report.ttft_s = first - self._started
-        self.report.decode_s = now - first
+        self.report.ttft_s += now - self._started
+        return now
+
+    def _complete(self, params: dict[str, Any] | None, first: float) -> None:
+        self.report.decode_s = perf_counter() - first
         self.report.answer_tokens = len(self.tokens)
+        _fill(self.report, (params or {}).get(KEY, {}))
         if self._finish is not None:
             self._finish(self.report)
 
@@ -166,9 +179,14 @@ def _settings(sampling: Sampling) -> dict[str, Any]:
     }
 
 
+OURS = {"ttft_s", "decode_s", "answer_tokens"}  # timed where the answer is read
+
+
 def _fill(report: Report, told: dict[str, Any]) -> None:
-    """From the JSON that the response carried."""
+    """From the JSON that the response carried, beside what is there already."""
     for field in fields(Report):
-        if field.name in told:
+        if field.name in told and field.name not in OURS | {"seconds", "incidents", "chunks"}:
             setattr(report, field.name, told[field.name])
+    report.seconds |= told.get("seconds", {})
+    report.incidents += told.get("incidents", [])
     report.chunks = [ChunkReport(**chunk) for chunk in told.get("chunks", [])]

@@ -14,6 +14,13 @@ TESTED = ("0.32", "0.33")  # from, up to but without
 WORKER = "ragcache.engine.vllm.worker.SpanWorker"
 
 
+def check_version() -> str:
+    """vLLM's. Raises ConfigError for one that linking was not tested with."""
+    for reason in _version(vllm.__version__):
+        raise ConfigError(reason)
+    return str(vllm.__version__)
+
+
 def refuse(config: Any, kv_cache_config: Any) -> None:
     """Raises ConfigError with every reason."""
     found = list(reasons(config, kv_cache_config))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from vllm import SamplingParams
 from vllm.config import KVTransferConfig
+from vllm.config.logging import LoggingConfig
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown, get_kv_transfer_group, has_kv_transfer_group
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind
@@ -70,8 +71,8 @@ class VllmEngine(Engine):
         return self._ask(lambda: self._add(ids, params, deliver))
 
     def abort(self, request: str) -> None:
-        """End a request that nobody reads any more; one that has ended already is no error."""
-        self._ask(lambda: self._abort(request))
+        """End a request that nobody reads any more, soon; one that has ended already, as after `close`, is no error."""
+        self._commands.put(lambda: self._abort(request))
 
     def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         """One request of its own; the variants change hands in this process, whatever the store holds."""
@@ -251,6 +252,9 @@ def _arguments(folder: Path, dtype: torch.dtype, linking: dict[str, Any], option
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        # What vLLM logs goes where the application's log goes; its own set-up would write to stdout.
+        "logging_config": LoggingConfig(configure_logging=False, pylogging_config_file=None),
         "worker_cls": WORKER,
         "kv_transfer_config": transfer,
     }

@@ -90,7 +90,7 @@ class LinkJob:
         self._pieces = {piece.index: piece for piece in linkage.pieces()}
         self._loads: dict[int, list[Loaded]] = {index: [] for index in self._pieces}
         self._probes: list[FloatArray] = []
-        self._depth = 1
+        self._depth = 0  # layers of the probe
         self._rows: Positions = np.empty(0, dtype=np.int64)
 
     # -- orders -----------------------------------------------------------------------------------------------------
@@ -107,9 +107,24 @@ class LinkJob:
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
         count = _fitting(self._rows, tokens, spans)
         rows, self._rows = self._rows[:count], self._rows[count:]
-        if not len(self._rows):
-            self.phase = Phase.DONE
-        return Compute(self.request, self._prompt_rows(rows))
+        if len(self._rows):
+            return Compute(self.request, self._prompt_rows(rows))
+        self.phase = Phase.DONE
+        waiting = np.arange(self.linkage.plan.question, self.resumes) if self._waits else None
+        return Compute(self.request, self._prompt_rows(rows), None if waiting is None else self._prompt_rows(waiting))
+
+    @property
+    def resumes(self) -> int:
+        """The position that vLLM goes on from: the question's first, or, when a probe is gone on with, its last."""
+        plan = self.linkage.plan
+        return len(plan.ids) - 1 if self._waits else plan.question
+
+    @property
+    def _waits(self) -> bool:
+        """Whether tokens of the question wait where a probe stopped. A probe through all layers is thrown away: its
+        question has read what is repaired after it in all of them.
+        """
+        return 0 < self._depth < self._layers and len(self.linkage.plan.ids) - self.linkage.plan.question > 1
 
     @property
     def probe_cost(self) -> int:
@@ -155,13 +170,14 @@ class LinkJob:
             selected = self.linkage.linker.select(prompt) if placed else self._rows[:0]
         except NeedsProbe as needed:
             self._depth = max(1, round(needed.depth * self._layers))
-            self.report.charged += len(self._probe_rows()) * self._depth / self._layers
+            gone_on_with = len(plan.ids) - 1 - plan.question if self._waits else 0
+            self.report.charged += (len(self._probe_rows()) - gone_on_with) * self._depth / self._layers
             self.phase = Phase.PROBE
             return
         self._tell(chosen, selected)
         rows = np.union1d(selected, self._missing())
         self._rows = rows[rows >= self.skip].astype(np.int64)
-        self.phase = Phase.COMPUTE if len(self._rows) else Phase.DONE
+        self.phase = Phase.COMPUTE if len(self._rows) or self._waits else Phase.DONE
 
     def _agreed(self, index: int) -> Loaded | None:
         """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""

@@ -19,6 +19,10 @@ class PromptRows:
     positions: tuple[int, ...]  # ascending, one per row
     blocks: tuple[int, ...]  # of the prompt, in order: the KV of position p lies in blocks[p // block size]
 
+    def before(self, other: PromptRows) -> PromptRows:
+        """These, and behind them others of the same prompt."""
+        return PromptRows(self.ids + other.ids, self.positions + other.positions, self.blocks)
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -50,13 +54,18 @@ class Probe:
     request: str
     rows: PromptRows  # what is missing, and the question
     question: int
-    layers: int  # to go through
+    layers: int  # to go through; the question's tokens but the last wait there for a `Compute` that goes on with them
 
 
 @dataclass(frozen=True)
 class Compute:
     request: str
     rows: PromptRows
+    waiting: PromptRows | None = None  # go on with these behind the others, from where the probe stopped
+
+    @property
+    def tokens(self) -> int:
+        return len(self.rows.ids) + (0 if self.waiting is None else len(self.waiting.ids))
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class LinkScheduler:
         self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
+        self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._reports: dict[str, Report] = {}
 
     # -- a request's way --------------------------------------------------------------------------------------------
@@ -108,11 +109,10 @@ class LinkScheduler:
         return max(0, _tokens(wish) - computed)
 
     def resumes(self, request: str) -> int | None:
-        """Where vLLM goes on once we are finished: at the question, which it computes as any prompt's end. None for a
-        request that is gone, or that it has nothing left to do for.
+        """Where vLLM goes on once we are finished: it computes the rest as any prompt's end. None for a request that is
+        gone, or that it has nothing left to do for. Asked once.
         """
-        wish = self._wishes.get(request)
-        return wish.plan.question if isinstance(wish, Linkage) else None
+        return self._positions.pop(request, None)
 
     def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
@@ -129,6 +129,7 @@ class LinkScheduler:
         if self._jobs.pop(request, None) is not None:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
         self._started.pop(request, None)
+        self._positions.pop(request, None)
         self._wishes.pop(request, None)
         told = self._reports.pop(request, None)
         incident = self._incidents.pop(request, None)
@@ -167,7 +168,7 @@ class LinkScheduler:
                 probe.append(job.probe())
             elif job.phase is Phase.COMPUTE:
                 compute.append(job.compute(left, spans))
-                left -= len(compute[-1].rows.ids)
+                left -= compute[-1].tokens
                 spans -= _runs(compute[-1].rows.positions)
         work = (tuple(probe), tuple(compute), tuple(capture))
         return Orders(load, drop, *work, self._finished(), idle=not budget.busy)
@@ -187,7 +188,10 @@ class LinkScheduler:
     def _finished(self) -> tuple[str, ...]:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
         for request in done:
-            self._report(self._jobs.pop(request))
+            job = self._jobs.pop(request)
+            self._report(job)
+            if isinstance(job, LinkJob):
+                self._positions[request] = job.resumes
         gone = tuple(self._finishing)
         self._finishing.clear()
         return (*done, *gone)
@@ -218,6 +222,7 @@ class LinkScheduler:
     def check_integrity(self) -> None:
         """Assert that nothing outlives its request (for tests)."""
         assert set(self._jobs) <= set(self._wishes), (self._jobs, self._wishes)
+        assert set(self._positions) <= set(self._wishes), (self._positions, self._wishes)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not set(self._finishing) & set(self._wishes)
 

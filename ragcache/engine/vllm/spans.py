@@ -7,8 +7,8 @@ other's fresh KV and, everywhere else, whatever was placed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -20,7 +20,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.vllm.orders import PromptRows
-from ragcache.engine.vllm.taps import Enough, QuestionReader, Recorder, reading, recording
+from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
 from ragcache.rope import Rope
 from ragcache.types import FloatArray, Profile, Span, spans_of
@@ -50,6 +50,23 @@ class Batch:
     def gather(self, rows: Sequence[Sequence[int]]) -> list[int]:
         """One value per row and prompt -> in the batch's order."""
         return [rows[index][row] for index, _, own in self.spans for row in own]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Rows of one prompt that have gone through some layers, in the prompt's order."""
+
+    layers: int
+    hidden: torch.Tensor  # [rows, hidden]
+    residual: torch.Tensor  # what vLLM's layers hand on beside it
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> Waiting:
+        return Waiting(self.layers, self.hidden[rows], self.residual[rows])
+
+    def before(self, other: Waiting) -> Waiting:
+        assert self.layers == other.layers, (self.layers, other.layers)
+        both = (torch.cat((self.hidden, other.hidden)), torch.cat((self.residual, other.residual)))
+        return Waiting(self.layers, *both)
 
 
 class SpanRunner:
@@ -105,19 +122,40 @@ class SpanRunner:
         return self._scatter(batch, prompts, self._forward(batch, prompts))
 
     @torch.inference_mode()
-    def question_attention(self, rows: PromptRows, keys: torch.Tensor, question: int, layers: int) -> FloatArray:
-        """Attention of the rows from `question` on to each position before it, mean over heads and the first `layers`.
+    def question_attention(
+        self, rows: PromptRows, keys: torch.Tensor, question: int, layers: int
+    ) -> tuple[FloatArray, Waiting]:
+        """Attention of the rows from `question` on to each position before it, mean over heads and the first `layers`
+        [question rows, question], and the rows behind these layers.
 
         `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
-        [question rows, question]
         """
+        reader = QuestionReader(keys, rows.positions, question, self._scale)
+        with reading(self.layers[:layers], Batch.of([rows]).order, reader):
+            waiting = self._through(rows, None, layers)
+        return reader.mean(), waiting
+
+    @torch.inference_mode()
+    def go_on(self, rows: PromptRows, later: PromptRows, waiting: Waiting) -> None:
+        """Compute the rows, and on with `later`, which stand behind them and wait behind some layers."""
+        if rows.ids:
+            waiting = self._through(rows, None, waiting.layers).before(waiting)
+        self._through(rows.before(later), waiting, len(self.layers))
+
+    def _through(self, rows: PromptRows, waiting: Waiting | None, stop: int) -> Waiting:
+        """From the embedding, or from where the rows wait, to behind `stop` layers."""
         batch = Batch.of([rows])
-        first = self.layers[:layers]
-        stop = layers < len(self.layers)
-        reader = QuestionReader(keys, rows.positions, question, self._scale, layers, stop)
-        with reading(first, batch.order, reader), suppress(Enough):
-            self._forward(batch, [rows])
-        return reader.mean()
+        order = torch.tensor(batch.order, device=self.device)
+        inner = self.model.model
+        with self._context(batch, [rows]) as (ids, positions):
+            if waiting is None:
+                done, hidden, residual = 0, inner.embed_input_ids(ids), None
+            else:
+                done, hidden, residual = waiting.layers, waiting.hidden[order], waiting.residual[order]
+            for layer in inner.layers[done:stop]:
+                hidden, residual = layer(positions, hidden, residual)
+        assert residual is not None, (done, stop)
+        return Waiting(stop, hidden, residual)[torch.argsort(order)]
 
     @torch.inference_mode()
     def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:
@@ -136,6 +174,15 @@ class SpanRunner:
 
     def _forward(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
         """-> hidden in the batch's order [n, hidden]."""
+        with self._context(batch, prompts) as (ids, positions):
+            hidden: torch.Tensor = self.model(
+                input_ids=ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
+            )
+        return hidden
+
+    @contextmanager
+    def _context(self, batch: Batch, prompts: Sequence[PromptRows]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """vLLM's, in which its layers attend as the batch's rows do -> their ids and positions."""
         ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), device=self.device)
         positions = torch.tensor(batch.gather([prompt.positions for prompt in prompts]), device=self.device)
         slots = self._batch_slots(batch, prompts)
@@ -148,10 +195,7 @@ class SpanRunner:
             slot_mapping=dict.fromkeys(names, slots),
             skip_compiled=True,  # no shape of ours was compiled, and captures hook into modules
         ):
-            hidden: torch.Tensor = self.model(
-                input_ids=ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
-            )
-        return hidden
+            yield ids, positions
 
     def _batch_slots(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
         parts = [self.slots(prompts[index].blocks, range(span.start, span.end)) for index, span, _ in batch.spans]

@@ -18,18 +18,14 @@ from ragcache.types import FloatArray, Profile
 ROWS = 256  # query rows whose attention weights exist at once
 
 
-class Enough(Exception):
-    """Ends a forward whose remaining layers nobody needs."""
-
-
 class QuestionReader:
     """Sums the attention of the question's rows to every position before the question."""
 
-    def __init__(self, keys: torch.Tensor, rows: Sequence[int], question: int, scale: float, layers: int, stop: bool):
+    def __init__(self, keys: torch.Tensor, rows: Sequence[int], question: int, scale: float):
         """`keys`: rotated K that is placed [layers, kv_heads, positions, head_dim], written where `rows`, the positions
         of the pass, are computed anew; from `question` on they are the question's.
         """
-        self._keys, self._scale, self._layers, self._stop = keys, scale, layers, stop
+        self._keys, self._scale = keys, scale
         self._rows = torch.tensor(rows, device=keys.device)
         self._others = int((self._rows < question).sum())
         self._sum = torch.zeros((len(rows) - self._others, question), device=keys.device)
@@ -42,12 +38,10 @@ class QuestionReader:
         weights = attention_weights(q[:, self._others :], keys, self._rows[self._others :], self._scale)
         self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
         self._done += 1
-        if self._done == self._layers and self._stop:
-            raise Enough
 
     def mean(self) -> FloatArray:
-        assert self._done == self._layers, (self._done, self._layers)
-        return np.asarray((self._sum / self._layers).cpu().numpy(), dtype=np.float32)
+        assert self._done == len(self._keys), (self._done, len(self._keys))
+        return np.asarray((self._sum / self._done).cpu().numpy(), dtype=np.float32)
 
 
 class Recorder:

@@ -23,7 +23,7 @@ from ragcache.engine.vllm.orders import (
     Timed,
     Told,
 )
-from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.engine.vllm.spans import SpanRunner, Waiting
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
@@ -59,6 +59,7 @@ class Linking:
     skip: int
     reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
     placed: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)  # start, rotated K: a probe reads them
+    waiting: Waiting | None = None  # the question's tokens but the last, where the probe stopped
 
 
 class LinkWorker:
@@ -170,9 +171,11 @@ class LinkWorker:
     def _probe(self, probe: Probe) -> None:
         started = perf_counter()
         keys = self._placed_keys(self._linkings[probe.request], probe)
-        attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
+        attention, rows = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
         self._answers.probed.append(Probed(probe.request, attention))
-        self._linkings[probe.request].placed.clear()
+        linking = self._linkings[probe.request]
+        linking.placed.clear()
+        linking.waiting = rows[len(probe.rows.ids) - len(attention) : -1]
         self._spent(probe.request, "probe", started)
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
@@ -186,9 +189,14 @@ class LinkWorker:
 
     def _compute(self, slices: Sequence[Compute]) -> None:
         started = perf_counter()
-        self.spans.compute([one.rows for one in slices])
+        if plain := [one.rows for one in slices if one.waiting is None]:
+            self.spans.compute(plain)
         for one in slices:
-            self._linkings[one.request].placed.clear()
+            linking = self._linkings[one.request]
+            linking.placed.clear()
+            if one.waiting is not None:
+                assert linking.waiting is not None, one.request
+                self.spans.go_on(one.rows, one.waiting, linking.waiting)
             self._spent(one.request, "repair", started)
 
     def _capture(self, capture: Capture) -> None:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from time import monotonic
-from typing import Any
 
 import pytest
 import torch
@@ -18,101 +11,23 @@ import torch
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.asking import KEY, capture_params, link_params
-from ragcache.engine.vllm.checks import WORKER
 from ragcache.kvgen import history_of
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, VariantKey
+from tests.equivalence.vllm.served import PATIENCE_S, Server, serving
 from tests.tiny import make_chunks, make_question, make_system, make_tiny
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
 PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (3, 0, 5, 1)), QUESTION]
-PATIENCE_S = 200.0
-
-
-class Server:
-    """A process of its own, with a worker process of its own."""
-
-    def __init__(self, model: Path, store: Path, log: Path):
-        self.model, self.store, self.log = model, store, log
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        transfer = {
-            "kv_connector": "RagcacheConnector",
-            "kv_connector_module_path": "ragcache.engine.vllm.connector",
-            "kv_role": "kv_both",
-            "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"store": str(store), "codec": "raw"},
-        }
-        flags = {
-            "model": model, "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
-            "kv-cache-memory-bytes": 64_000_000, "worker-cls": WORKER, "kv-transfer-config": json.dumps(transfer),
-        }  # fmt: skip
-        command = [
-            sys.executable,
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            "--enforce-eager",
-            "--skip-tokenizer-init",
-        ]
-        command += [str(part) for name, value in flags.items() for part in (f"--{name}", value)]
-        self.process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
-
-    def ready(self) -> bool:
-        if self.process.poll() is not None:
-            raise RuntimeError(self.log.read_text()[-4000:])
-        try:
-            return self.get("/health").status == 200
-        except ConnectionError:
-            return False
-
-    def get(self, path: str) -> http.client.HTTPResponse:
-        return self.request("GET", path, None)[1]
-
-    def request(self, method: str, path: str, body: Any) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        headers = {"Content-Type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        return connection, connection.getresponse()
-
-    def complete(
-        self, segments: Sequence[Segment], params: Any, tokens: int, **more: Any
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        body = {
-            "model": str(self.model), "prompt": [token for segment in segments for token in segment.ids],
-            "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "detokenize": False, "return_token_ids": True,
-            "kv_transfer_params": params, **more,
-        }  # fmt: skip
-        return self.request("POST", "/v1/completions", body)
-
-    def answer(self, segments: Sequence[Segment], params: Any, tokens: int = 12) -> tuple[list[int], dict[str, Any]]:
-        _, response = self.complete(segments, params, tokens)
-        assert response.status == 200, response.read()
-        told = json.load(response)
-        return told["choices"][0]["token_ids"], told["kv_transfer_params"][KEY]
-
-    def metrics(self) -> dict[str, float]:
-        lines = self.get("/metrics").read().decode().splitlines()
-        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-    def metric(self, name: str) -> float:
-        return sum(value for line, value in self.metrics().items() if line.startswith(name))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
-    started = Server(folder / "model", folder / "kv", folder / "log")
-    try:
-        deadline = monotonic() + PATIENCE_S
-        while not started.ready():
-            assert monotonic() < deadline, started.log.read_text()[-4000:]
+    with serving(folder / "model", folder, **{"skip-tokenizer-init": True}) as started:
         yield started
-    finally:
-        started.process.terminate()
-        started.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +53,10 @@ def test_over_http_as_in_the_torch_engine(server: Server, cache: ChunkCache, lin
     tokens, told = server.answer(PROMPT, link_params(PROMPT, linker))
     theirs = cache.generate(PROMPT, max_tokens=12, linker=linker)
     assert tokens == list(theirs)
-    assert (told["part"], told["incidents"]) == (pytest.approx(theirs.report.part), [])
+    # What a probe costs beside is each engine's own.
+    counts = ("reused", "repaired", "computed")
+    assert [told[count] for count in counts] == [getattr(theirs.report, count) for count in counts]
+    assert told["incidents"] == []
 
 
 def test_a_request_that_asks_wrongly_is_answered_all_the_same(server: Server, cache: ChunkCache) -> None:

@@ -5,8 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, capture_params, link_params, read_ask
+from ragcache.engine.vllm.asking import (
+    KEY,
+    CaptureAsk,
+    LinkAsk,
+    capture_params,
+    chat_params,
+    check_linker,
+    link_params,
+    read_ask,
+)
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import history_of
 from ragcache.types import Chunk, Segment, System, Text, VariantKey
@@ -107,3 +118,56 @@ def test_keys_of_other_segments() -> None:
     del params[KEY]["capture"]["keys"][0]["history"]
     with pytest.raises(PromptError, match="history"):
         read(params, CAPTURED_IDS)
+
+
+def test_a_text_at_the_end_takes_what_is_left() -> None:
+    told = link_params(SEGMENTS, "naive")
+    del told[KEY]["segments"][-1]["tokens"]
+    found = read(told)
+    assert isinstance(found, LinkAsk)
+    assert list(found.segments) == SEGMENTS
+    told[KEY]["segments"].append({"kind": "text"})
+    with pytest.raises(PromptError, match="segment 4"):
+        read(told)
+    told[KEY]["segments"][-2]["tokens"] = 1
+    with pytest.raises(PromptError, match="segment 5"):  # nothing is left for it
+        read(told)
+
+
+def test_a_chat_carries_the_ids_of_its_prompt() -> None:
+    told = chat_params(SEGMENTS, "naive")
+    assert tuple(told.pop("prompt_token_ids")) == IDS
+    assert told == link_params(SEGMENTS, "naive")
+
+
+def test_linkers_that_vllm_cannot_serve_are_named() -> None:
+    assert check_linker("fast").name == "fast"
+    with pytest.raises(ConfigError, match="'cacheblend' does not run inside vLLM"):
+        check_linker("cacheblend")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+told_segments = st.fixed_dictionaries(
+    {}, optional={"kind": st.sampled_from(["system", "chunk", "text"]) | json_values, "tokens": json_values,
+                  "sha256": json_values},
+)  # fmt: skip
+told_keys = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("system", "context", "chunk", "history", "more"), json_values)
+)
+lists_of_segments = st.lists(told_segments, max_size=3) | json_values
+captures = st.fixed_dictionaries({"segments": lists_of_segments, "keys": st.lists(told_keys, max_size=3) | json_values})
+asks = st.fixed_dictionaries({"segments": lists_of_segments}, optional={"linker": json_values})
+
+
+@given(json_values | asks | captures.map(lambda capture: {"capture": capture}))
+def test_nothing_that_json_can_say_brings_an_engine_down(told: Any) -> None:
+    """A wrong request is refused in these two kinds of errors, which the scheduler answers plainly."""
+    try:
+        found = read_ask({KEY: told}, IDS, "auto", "engine")
+    except (PromptError, ConfigError):
+        return
+    assert found is None or sum(map(len, found.segments)) == len(IDS)

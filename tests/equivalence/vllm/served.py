@@ -1,0 +1,116 @@
+"""vLLM's own server with our connector, as users start it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from ragcache.engine.vllm.asking import KEY
+from ragcache.engine.vllm.checks import WORKER
+from ragcache.types import Segment
+
+PATIENCE_S = 200.0
+
+
+class Server:
+    """A process of its own, with a worker process of its own."""
+
+    def __init__(self, model: Path, store: Path, log: Path, flags: dict[str, Any]):
+        self.model, self.store, self.log = model, store, log
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        transfer = {
+            "kv_connector": "RagcacheConnector",
+            "kv_connector_module_path": "ragcache.engine.vllm.connector",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {"store": str(store), "codec": "raw"},
+        }
+        named = {
+            "model": model, "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
+            "kv-cache-memory-bytes": 64_000_000, "worker-cls": WORKER, "kv-transfer-config": json.dumps(transfer),
+        } | flags  # fmt: skip
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
+        for name, value in named.items():
+            command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        self.process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+
+    def ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(self.log.read_text()[-4000:])
+        try:
+            return self.get("/health").status == 200
+        except ConnectionError:
+            return False
+
+    def get(self, path: str) -> http.client.HTTPResponse:
+        return self.request("GET", path, None)[1]
+
+    def request(self, method: str, path: str, body: Any) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        return connection, connection.getresponse()
+
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        connection, response = self.request("POST", path, {"model": str(self.model), "temperature": 0, **body})
+        with closing(connection):
+            told: dict[str, Any] = json.load(response)
+        assert response.status == 200, told
+        return told
+
+    def stream(self, path: str, **body: Any) -> list[dict[str, Any]]:
+        """All events of a stream."""
+        asked = {"model": str(self.model), "temperature": 0, "stream": True, **body}
+        connection, response = self.request("POST", path, asked)
+        with closing(connection):
+            text = response.read()
+        assert response.status == 200, text
+        lines = [line.removeprefix(b"data: ") for line in text.splitlines() if line.startswith(b"data: ")]
+        return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+    def complete(
+        self, segments: Sequence[Segment], params: Any, tokens: int, **more: Any
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        body = {
+            "model": str(self.model), "prompt": [token for segment in segments for token in segment.ids],
+            "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "detokenize": False, "return_token_ids": True,
+            "kv_transfer_params": params, **more,
+        }  # fmt: skip
+        return self.request("POST", "/v1/completions", body)
+
+    def answer(self, segments: Sequence[Segment], params: Any, tokens: int = 12) -> tuple[list[int], dict[str, Any]]:
+        _, response = self.complete(segments, params, tokens)
+        assert response.status == 200, response.read()
+        told = json.load(response)
+        return told["choices"][0]["token_ids"], told["kv_transfer_params"][KEY]
+
+    def metrics(self) -> dict[str, float]:
+        lines = self.get("/metrics").read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+    def metric(self, name: str) -> float:
+        return sum(value for line, value in self.metrics().items() if line.startswith(name))
+
+
+@contextmanager
+def serving(model: Path, folder: Path, **flags: Any) -> Iterator[Server]:
+    """`flags`: of vLLM, beside or instead of those that the tests share."""
+    started = Server(model, folder / "kv", folder / "log", flags)
+    try:
+        deadline = monotonic() + PATIENCE_S
+        while not started.ready():
+            assert monotonic() < deadline, started.log.read_text()[-4000:]
+        yield started
+    finally:
+        started.process.terminate()
+        started.process.wait()
