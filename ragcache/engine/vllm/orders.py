@@ -19,10 +19,6 @@ class PromptRows:
     positions: tuple[int, ...]  # ascending, one per row
     blocks: tuple[int, ...]  # of the prompt, in order: the KV of position p lies in blocks[p // block size]
 
-    def before(self, other: PromptRows) -> PromptRows:
-        """These, and behind them others of the same prompt."""
-        return PromptRows(self.ids + other.ids, self.positions + other.positions, self.blocks)
-
 
 @dataclass(frozen=True)
 class Piece:

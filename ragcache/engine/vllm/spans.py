@@ -63,11 +63,6 @@ class Waiting:
     def __getitem__(self, rows: slice | torch.Tensor) -> Waiting:
         return Waiting(self.layers, self.hidden[rows], self.residual[rows])
 
-    def before(self, other: Waiting) -> Waiting:
-        assert self.layers == other.layers, (self.layers, other.layers)
-        both = (torch.cat((self.hidden, other.hidden)), torch.cat((self.residual, other.residual)))
-        return Waiting(self.layers, *both)
-
 
 class SpanRunner:
     """Runs on the worker, beside vLLM's model runner and between its forwards; it has no state of its own."""
@@ -112,14 +107,16 @@ class SpanRunner:
         return rotated
 
     def _write(self, layer: Any, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
-        keys, values = k.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous()  # [n, kv_heads, head_dim]
+        keys, values = k.transpose(0, 1), v.transpose(0, 1)  # [n, kv_heads, head_dim]
+        if self.device.type != "cpu":  # there the kernel minds every stride; others want a token's heads in one piece
+            keys, values = keys.contiguous(), values.contiguous()
         layer.impl.do_kv_cache_update(layer, keys, values, layer.kv_cache, slots)
 
     @torch.inference_mode()
     def compute(self, prompts: Sequence[PromptRows]) -> list[torch.Tensor]:
         """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]."""
         batch = Batch.of(prompts)
-        return self._scatter(batch, prompts, self._forward(batch, prompts))
+        return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
 
     @torch.inference_mode()
     def question_attention(
@@ -136,11 +133,9 @@ class SpanRunner:
         return reader.mean(), waiting
 
     @torch.inference_mode()
-    def go_on(self, rows: PromptRows, later: PromptRows, waiting: Waiting) -> None:
-        """Compute the rows, and on with `later`, which stand behind them and wait behind some layers."""
-        if rows.ids:
-            waiting = self._through(rows, None, waiting.layers).before(waiting)
-        self._through(rows.before(later), waiting, len(self.layers))
+    def go_on(self, rows: PromptRows, waiting: Waiting) -> None:
+        """The rows, which wait behind some layers, through the others."""
+        self._through(rows, waiting, len(self.layers))
 
     def _through(self, rows: PromptRows, waiting: Waiting | None, stop: int) -> Waiting:
         """From the embedding, or from where the rows wait, to behind `stop` layers."""
@@ -172,16 +167,18 @@ class SpanRunner:
     def _scale(self) -> float:
         return float(self.layers[0].impl.scale)
 
-    def _forward(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
-        """-> hidden in the batch's order [n, hidden]."""
-        with self._context(batch, prompts) as (ids, positions):
+    def _forward(self, batch: Batch, prompts: Sequence[PromptRows], *, plain: bool = False) -> torch.Tensor:
+        """-> hidden in the batch's order [n, hidden]. A plain pass may run compiled; hooks need modules."""
+        with self._context(batch, prompts, compiled=plain) as (ids, positions):
             hidden: torch.Tensor = self.model(
                 input_ids=ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
             )
         return hidden
 
     @contextmanager
-    def _context(self, batch: Batch, prompts: Sequence[PromptRows]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _context(
+        self, batch: Batch, prompts: Sequence[PromptRows], *, compiled: bool = False
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """vLLM's, in which its layers attend as the batch's rows do -> their ids and positions."""
         ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), device=self.device)
         positions = torch.tensor(batch.gather([prompt.positions for prompt in prompts]), device=self.device)
@@ -193,7 +190,7 @@ class SpanRunner:
             self._config,
             num_tokens=len(ids),
             slot_mapping=dict.fromkeys(names, slots),
-            skip_compiled=True,  # no shape of ours was compiled, and captures hook into modules
+            skip_compiled=not compiled,
         ):
             yield ids, positions
 

@@ -189,14 +189,14 @@ class LinkWorker:
 
     def _compute(self, slices: Sequence[Compute]) -> None:
         started = perf_counter()
-        if plain := [one.rows for one in slices if one.waiting is None]:
-            self.spans.compute(plain)
+        if some := [one.rows for one in slices if one.rows.ids]:
+            self.spans.compute(some)
         for one in slices:
             linking = self._linkings[one.request]
             linking.placed.clear()
             if one.waiting is not None:
                 assert linking.waiting is not None, one.request
-                self.spans.go_on(one.rows, one.waiting, linking.waiting)
+                self.spans.go_on(one.waiting, linking.waiting)  # alone: those of other requests wait elsewhere
             self._spent(one.request, "repair", started)
 
     def _capture(self, capture: Capture) -> None:
