@@ -180,8 +180,10 @@ class SpanRunner:
         self, batch: Batch, prompts: Sequence[PromptRows], *, compiled: bool = False
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """vLLM's, in which its layers attend as the batch's rows do -> their ids and positions."""
-        ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), device=self.device)
-        positions = torch.tensor(batch.gather([prompt.positions for prompt in prompts]), device=self.device)
+        # As vLLM's runners give them: a compiled model reads them as it was compiled to, and checks nothing.
+        ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), dtype=torch.int32, device=self.device)
+        rows = batch.gather([prompt.positions for prompt in prompts])
+        positions = torch.tensor(rows, dtype=torch.int64, device=self.device)
         slots = self._batch_slots(batch, prompts)
         metadata = self._group.build_metadata(self._common(batch, prompts, slots, positions))
         names = self._group.layer_names

@@ -17,10 +17,14 @@ from tests.tiny import assert_close, draw, stock
 TOKENS = 300
 
 
-@pytest.fixture(scope="module", params=[("llama", 32), ("qwen2", 128)], ids=["llama-32", "qwen2-128"])
+@pytest.fixture(
+    scope="module",
+    params=[("llama", 32, True), ("qwen2", 128, True), ("llama", 128, False)],
+    ids=["llama-32", "qwen2-128", "llama-128-compiled"],
+)
 def pair(request: pytest.FixtureRequest, open_pair: OpenPair) -> Iterator[Pair]:
-    family, block = request.param
-    with open_pair(family, block_size=block) as opened:
+    family, block, eager = request.param
+    with open_pair(family, block_size=block, enforce_eager=eager) as opened:
         yield opened
 
 
