@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of whoever runs the tests are not part of them."""
     for name in [name for name in os.environ if name.upper().startswith("RAGCACHE_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_arrive() -> None:
+    """A shell starts jobs in the background with SIGINT ignored, and their children inherit it: no test of Ctrl-C could
+    pass there.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
