@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from app.devices import is_narrow, resolve_device, resolve_dtype
+from app.devices import resolve_device, resolve_dtype
 from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
@@ -135,6 +135,7 @@ def load_store(settings: Settings) -> KVStore:
     return open_store(kv_folder(settings), settings.ram_bytes, settings.disk_bytes, settings.codec)
 
 
-def load_embedder(settings: Settings) -> Embedder:
+def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
     device = resolve_device(settings)
-    return Embedder(resolve_embedder(settings.embedder), str(device), narrow=is_narrow(settings, device))
+    narrow = resolve_dtype(settings, device) is torch.bfloat16
+    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow)

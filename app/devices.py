@@ -27,10 +27,6 @@ def resolve_dtype(settings: Settings, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" or has_bfloat16_dot() else torch.float32
 
 
-def is_narrow(settings: Settings, device: torch.device) -> bool:
-    return resolve_dtype(settings, device) is torch.bfloat16
-
-
 def has_bfloat16_dot() -> bool:
     """Whether this CPU multiplies bfloat16 natively; where it emulates, float32 is faster."""
     able = torch.cpu.get_capabilities()

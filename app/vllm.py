@@ -39,8 +39,10 @@ def check_vllm(settings: Settings) -> str:
     return version
 
 
-def open_engine(settings: Settings, folder: Path) -> VllmEngine:
-    """Over a store that keeps nothing, until it is given another one. Raises ConfigError and ModelError."""
+def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
+    """Over a store that keeps nothing, until it is given another one. `options`: vLLM engine arguments that go over
+    those of the settings. Raises ConfigError and ModelError.
+    """
     check_vllm(settings)
     from ragcache.engine.vllm.engine import VllmEngine
 
@@ -48,8 +50,9 @@ def open_engine(settings: Settings, folder: Path) -> VllmEngine:
     store = open_store(None, 1, None, settings.codec)
     # The codec tells which KV is exact to the last bit, so that others may share it.
     linking = {"codec": settings.codec}
+    given = _options(settings) | options
     try:
-        return VllmEngine(folder, resolve_dtype(settings, device), store, linking=linking, **_options(settings))
+        return VllmEngine(folder, resolve_dtype(settings, device), store, linking=linking, **given)
     except ModelError as error:
         told = ", ".join(f"{variable(name)}={getattr(settings, name)}" for name in ("vllm_kv_bytes", "vllm_context"))
         raise ModelError(f"{error} (with {told})") from error

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from app.compose import VllmModel
-from app.devices import resolve_device, resolve_dtype
 from app.models import resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
 from app.settings import Settings
-from app.vllm import check_vllm
+from app.vllm import open_engine
 from benchmarks.caches import CONTEXTS, check_context
 from ragcache.errors import ModelError
 from ragcache.store import open_store
@@ -25,17 +24,12 @@ if TYPE_CHECKING:  # vLLM is not everywhere
 
 @contextmanager
 def open_vllm(settings: Settings, **options: Any) -> Iterator[VllmModel]:
-    """As vLLM starts by default, compiled, but for `options`, its engine arguments. One at a time; it links from an
-    empty store until `use_store` names another.
+    """Compiled, as vLLM starts by default; `options` are engine arguments. One at a time; it links from nothing
+    until `use_store` names a store.
     """
-    check_vllm(settings)
-    from ragcache.engine.vllm.engine import VllmEngine
-
-    folder, device = resolve_model(settings.model, settings.cache_dir), resolve_device(settings)
+    folder = resolve_model(settings.model, settings.cache_dir)
     template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
-    given = {"kv_cache_memory_bytes": settings.vllm_kv_bytes or None, **options}
-    linking = {"codec": settings.codec}  # it tells which KV is exact to the last bit, so that others may share it
-    engine = VllmEngine(folder, resolve_dtype(settings, device), empty_store(settings), linking=linking, **given)
+    engine = open_engine(settings, folder, **{"enforce_eager": False, **options})
     model = VllmModel(settings, engine, template)
     try:
         yield model

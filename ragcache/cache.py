@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,12 +17,12 @@ from ragcache.errors import PromptError
 from ragcache.generation import Generation
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
-from ragcache.loader.sequential import Loaded, SequentialLoader, fetch
+from ragcache.loader.sequential import Loaded, SequentialLoader
 from ragcache.planning import Plan, plan_prompt
-from ragcache.report import COMPUTED, Report
+from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Segment, Variant
+from ragcache.types import Segment
 
 
 @dataclass(frozen=True)
@@ -140,34 +139,8 @@ class ChunkCache(PromptCache):
         """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
         chunks before it, and the lead variant of the first chunk.
         """
-        report, loaded = prefilled.report, prefilled.loaded
-        leads = _lacks_lead(prefilled)
-        if not leads and all(entry.report.tier != COMPUTED for entry in loaded):
-            return
-        with report.stage("keep"):
-            system = self.system_variant(prefilled.plan.system)
-            if leads:
-                self._keep(self.kvgen.capture(system, [], loaded[0].planned.segment), report.incidents)
-            context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
-            for entry in loaded:
-                context.append(self._context(system, list(context), entry, report))
-
-    def _context(self, system: Variant, before: list[Variant], entry: Loaded, report: Report) -> Variant:
-        """The variant that served a chunk, or a new one, stored."""
-        if entry.candidate is not None and (found := fetch(entry.candidate, self.store, report)) is not None:
-            return found.variant
-        variant = self.kvgen.capture(system, before, entry.planned.segment)
-        self._keep(variant, report.incidents)
-        return variant
-
-
-def _lacks_lead(prefilled: Prefilled) -> bool:
-    """Whether the first chunk stands right behind System, and was served by a variant that had chunks before it."""
-    if not prefilled.loaded:
-        return False
-    first = prefilled.loaded[0]
-    behind_system = first.planned.span.start == len(prefilled.plan.system)
-    return behind_system and first.candidate is not None and not first.candidate.exact
+        served = [(entry.planned, () if entry.candidate is None else (entry.candidate,)) for entry in prefilled.loaded]
+        self._keep_missed(prefilled.plan.system, served, prefilled.report)
 
 
 def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
@@ -183,19 +156,4 @@ def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
 
 
 def _placed(loaded: list[Loaded]) -> list[PlacedChunk]:
-    placed = []
-    for entry in loaded:
-        if entry.candidate is not None:
-            found, planned = entry.candidate, entry.planned
-            placed.append(
-                PlacedChunk(
-                    planned.index,
-                    planned.span.start,
-                    len(planned.segment),
-                    found.info.profile,
-                    found.reuse,
-                    found.exact,
-                    found.sources,
-                )
-            )
-    return placed
+    return [entry.planned.placed(entry.candidate) for entry in loaded if entry.candidate is not None]

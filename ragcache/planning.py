@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragcache.errors import PromptError, StoreError
+from ragcache.linking.base import PlacedChunk
 from ragcache.scoring.reuse import Reuse, matches, reuse_of
 from ragcache.store.base import Flaw, KVStore
 from ragcache.types import Chunk, Segment, Span, System, Text, VariantInfo, VariantKey
@@ -41,6 +42,12 @@ class PlannedChunk:
     segment: Chunk
     span: Span
     candidates: tuple[Candidate, ...]
+
+    def placed(self, found: Candidate) -> PlacedChunk:
+        """As linkers see it once this variant stands there."""
+        return PlacedChunk(
+            self.index, self.span.start, len(self.segment), found.info.profile, found.reuse, found.exact, found.sources
+        )
 
 
 @dataclass(frozen=True)

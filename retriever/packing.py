@@ -6,7 +6,7 @@ and a fifth less in large batches. PyTorch does the same where it compiles a mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -14,7 +14,6 @@ from torch import nn
 _TOKENS = 16  # of a question; the order suits other numbers too
 _CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}  # of the largest number
 Vector = Callable[[], torch.Tensor]
-Place = tuple[nn.Module, str, nn.Linear]  # parent, name, what stands there
 
 
 class PackedLinear(nn.Module):
@@ -35,12 +34,13 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     `probe` gives something that the model computes. When it differs afterwards, or the model looks at the weights of
     its layers by itself, everything is put back.
     """
-    found = linears(model)
+    found = _linears(model)
     if not found or not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     with torch.inference_mode():
         expected = probe()
-        replace(found)
+        for parent, name, linear in found:
+            setattr(parent, name, PackedLinear(linear))
         try:
             same = _near(probe(), expected)
         except (AttributeError, RuntimeError):
@@ -56,7 +56,7 @@ def _near(ours: torch.Tensor, expected: torch.Tensor) -> bool:
     return worst <= _CLOSE.get(expected.dtype, 0.0) * float(expected.abs().max())
 
 
-def linears(model: nn.Module) -> list[Place]:
+def _linears(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
     """Where they are. Subclasses do something else besides, and other types and devices are no business of oneDNN."""
     return [
         (parent, name, child)
@@ -64,9 +64,3 @@ def linears(model: nn.Module) -> list[Place]:
         for name, child in parent.named_children()
         if type(child) is nn.Linear and child.weight.dtype in _CLOSE and child.weight.device.type == "cpu"
     ]
-
-
-def replace(found: Sequence[Place]) -> None:
-    """Packed layers in the places of plain ones."""
-    for parent, name, linear in found:
-        setattr(parent, name, PackedLinear(linear))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.devices import is_narrow, resolve_device
-from app.models import resolve_embedder
+from app.compose import load_embedder
 from app.settings import Settings
 from retriever.embedder import Embedder, batches
 from retriever.types import Vectors
@@ -23,8 +22,7 @@ CHARACTERS = 4096
 
 def boundary_embedder(settings: Settings) -> Embedder:
     """With the whole model, half of an ingest would go into embedding sentences only to compare neighbours."""
-    device = resolve_device(settings)
-    return RoughEmbedder(resolve_embedder(settings.embedder), str(device), narrow=is_narrow(settings, device))
+    return load_embedder(settings, RoughEmbedder)
 
 
 class RoughEmbedder(Embedder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import fields
 from time import perf_counter
@@ -13,12 +12,11 @@ from ragcache.base import PromptCache, TokenStream
 from ragcache.engine.vllm.asking import KEY, check_linker, link_params
 from ragcache.engine.vllm.engine import VllmEngine
 from ragcache.errors import ModelError, PromptError
-from ragcache.loader.sequential import fetch
-from ragcache.planning import Plan, PlannedChunk, plan_prompt
-from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.planning import plan_prompt
+from ragcache.report import ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Segment, Variant
+from ragcache.types import Segment
 
 
 class VllmCache(PromptCache):
@@ -68,33 +66,7 @@ class VllmCache(PromptCache):
         chunks before it, and the lead variant of the first chunk.
         """
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
-        leads = _lacks_lead(plan)
-        if not leads and all(chunk.tier != COMPUTED for chunk in report.chunks):
-            return
-        with report.stage("keep"):
-            system = self.system_variant(plan.system)
-            if leads:
-                self._keep(self.kvgen.capture(system, [], plan.chunks[0].segment), report.incidents)
-            context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
-            for chunk in plan.chunks:
-                context.append(self._context(system, list(context), chunk, report))
-
-    def _context(self, system: Variant, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
-        """The variant that serves a chunk, or a new one, stored."""
-        for candidate in chunk.candidates:
-            if (found := fetch(candidate, self.store, report)) is not None:
-                return found.variant
-        variant = self.kvgen.capture(system, before, chunk.segment)
-        self._keep(variant, report.incidents)
-        return variant
-
-
-def _lacks_lead(plan: Plan) -> bool:
-    """Whether the first chunk stands right behind System, and all its variants had chunks before them."""
-    if not plan.chunks:
-        return False
-    first = plan.chunks[0]
-    return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].exact
+        self._keep_missed(plan.system, [(chunk, chunk.candidates) for chunk in plan.chunks], report)
 
 
 class VllmGeneration(TokenStream):

@@ -164,7 +164,7 @@ class LinkJob:
 
     def _decide(self, attention: FloatArray | None) -> None:
         plan, chosen = self.linkage.plan, self._chosen()
-        placed = [_placed(plan.chunks[index], candidate) for index, candidate in chosen.items()]
+        placed = [plan.chunks[index].placed(candidate) for index, candidate in chosen.items()]
         try:
             prompt = PlannedPrompt(plan, placed, attention)
             selected = self.linkage.linker.select(prompt) if placed else self._rows[:0]
@@ -246,12 +246,6 @@ def _report(linkage: Linkage) -> Report:
     report = Report(linkage.linker.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
     report.incidents += plan.incidents
     return report
-
-
-def _placed(chunk: PlannedChunk, found: Candidate) -> PlacedChunk:
-    return PlacedChunk(
-        chunk.index, chunk.span.start, len(chunk.segment), found.info.profile, found.reuse, found.exact, found.sources
-    )
 
 
 def _fitting(rows: Positions, tokens: int, spans: int) -> int:
