@@ -34,6 +34,14 @@ class PlacedChunk:
         return self.start + self.length
 
 
+def read_layers(depth: float, layers: int) -> range:
+    """The layers whose attention a probe reads: the later half of those that it passes through. The first ones look at
+    places and at like tokens, whatever is asked (docs/log.md).
+    """
+    stop = max(1, round(depth * layers))
+    return range(stop // 2, stop)
+
+
 class LinkedPrompt(ABC):
     """A prompt whose cached chunks are placed. What costs compute is a method, and the report charges it."""
 
@@ -43,7 +51,7 @@ class LinkedPrompt(ABC):
 
     @abstractmethod
     def question_attention(self, depth: float = 1.0) -> FloatArray:
-        """Attention of each token of the question to each position before it, mean over heads and layers.
+        """Attention of each token of the question to each position before it, mean over heads and `read_layers`.
 
         One pass of the question over the placed caches, through the first `depth` (a share) of the layers.
         [question tokens, question]

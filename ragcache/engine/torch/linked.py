@@ -12,7 +12,7 @@ from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, read_layers
 from ragcache.types import FloatArray
 
 
@@ -45,9 +45,10 @@ class TorchLinkedPrompt(LinkedPrompt):
         """
         missing, question = self._missing, range(self.question, len(self.ids))
         total = self._engine.spec.layers
-        layers = max(1, round(depth * total))
+        read = read_layers(depth, total)
+        layers = read.stop
         rows = [*missing.tolist(), *question]
-        tap = QuestionTap(rows, len(missing), self.question, self._engine)
+        tap = QuestionTap(rows, len(missing), self.question, read, self._engine)
         hidden = self._forward(rows, range(layers), tap)
         if layers == total:
             self.charged += len(question)  # what was missing is computed for good, and the report counts it
@@ -117,26 +118,29 @@ class TorchLinkedPrompt(LinkedPrompt):
 class QuestionTap(Tap):
     """Sums the attention of each of the question's rows, the last of a pass, to the positions before it."""
 
-    def __init__(self, rows: Sequence[int], others: int, question: int, engine: TorchEngine):
-        """`others`: so many rows before the question's go through the pass as well; nobody reads their attention."""
+    def __init__(self, rows: Sequence[int], others: int, question: int, read: range, engine: TorchEngine):
+        """`others`: so many rows before the question's go through the pass as well; nobody reads their attention.
+        `read`: the layers that count.
+        """
         positions = torch.tensor(rows, device=engine.spec.device)
         self._others, self._positions = others, positions[others:]
         self._blocks = row_blocks(positions[:others], engine.spec.dtype)
         self._scale = engine.decoder.scale
         self._sum = torch.zeros((len(self._positions), question), device=engine.spec.device)
-        self._layers = 0
+        self._read = read
 
-    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:
+        if layer not in self._read:
+            return None
         weights = attention_weights(q[:, self._others :], keys, self._positions, self._scale)
         self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
-        self._layers += 1
         attended = weighted_values(weights, values)
         if not self._others:
             return attended
         return torch.cat((attend(q[:, : self._others], keys, values, self._blocks, self._scale), attended))
 
     def mean(self) -> FloatArray:
-        return np.asarray((self._sum / self._layers).cpu().numpy(), dtype=np.float32)
+        return np.asarray((self._sum / len(self._read)).cpu().numpy(), dtype=np.float32)
 
 
 class DeviationTap(Tap):

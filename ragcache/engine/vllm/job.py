@@ -14,7 +14,7 @@ import numpy as np
 
 from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, Loaded, Piece, Probe, Probed, PromptRows
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, read_layers
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.types import FloatArray, VariantKey
@@ -90,7 +90,7 @@ class LinkJob:
         self._pieces = {piece.index: piece for piece in linkage.pieces()}
         self._loads: dict[int, list[Loaded]] = {index: [] for index in self._pieces}
         self._probes: list[FloatArray] = []
-        self._depth = 0  # layers of the probe
+        self._probed = range(0)  # layers that the probe reads
         self._rows: Positions = np.empty(0, dtype=np.int64)
 
     # -- orders -----------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class LinkJob:
 
     def probe(self) -> Probe:
         self.phase = Phase.PROBING
-        return Probe(self.request, self._prompt_rows(self._probe_rows()), self.linkage.plan.question, self._depth)
+        return Probe(self.request, self._prompt_rows(self._probe_rows()), self.linkage.plan.question, self._probed)
 
     def compute(self, tokens: int, spans: int) -> Compute:
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
@@ -110,26 +110,19 @@ class LinkJob:
         if len(self._rows):
             return Compute(self.request, self._prompt_rows(rows))
         self.phase = Phase.DONE
-        waiting = np.arange(self.linkage.plan.question, self.resumes) if self._waits else None
-        return Compute(self.request, self._prompt_rows(rows), None if waiting is None else self._prompt_rows(waiting))
+        return Compute(self.request, self._prompt_rows(rows))
 
     @property
     def resumes(self) -> int:
-        """The position that vLLM goes on from: the question's first, or, when a probe is gone on with, its last."""
-        plan = self.linkage.plan
-        return len(plan.ids) - 1 if self._waits else plan.question
-
-    @property
-    def _waits(self) -> bool:
-        """Whether tokens of the question wait where a probe stopped. A probe through all layers is thrown away: its
-        question has read what is repaired after it in all of them.
+        """The position that vLLM goes on from. A probe's tokens are computed again: to go on with them from where it
+        stopped takes a pass that vLLM has not compiled, which costs more than they do in vLLM's own step.
         """
-        return 0 < self._depth < self._layers and len(self.linkage.plan.ids) - self.linkage.plan.question > 1
+        return self.linkage.plan.question
 
     @property
     def probe_cost(self) -> int:
         """In tokens through all layers."""
-        return -(-len(self._probe_rows()) * self._depth // self._layers)
+        return -(-len(self._probe_rows()) * self._probed.stop // self._layers)
 
     def _probe_rows(self) -> Positions:
         plan = self.linkage.plan
@@ -169,15 +162,14 @@ class LinkJob:
             prompt = PlannedPrompt(plan, placed, attention)
             selected = self.linkage.linker.select(prompt) if placed else self._rows[:0]
         except NeedsProbe as needed:
-            self._depth = max(1, round(needed.depth * self._layers))
-            gone_on_with = len(plan.ids) - 1 - plan.question if self._waits else 0
-            self.report.charged += (len(self._probe_rows()) - gone_on_with) * self._depth / self._layers
+            self._probed = read_layers(needed.depth, self._layers)
+            self.report.charged += len(self._probe_rows()) * self._probed.stop / self._layers
             self.phase = Phase.PROBE
             return
         self._tell(chosen, selected)
         rows = np.union1d(selected, self._missing())
         self._rows = rows[rows >= self.skip].astype(np.int64)
-        self.phase = Phase.COMPUTE if len(self._rows) or self._waits else Phase.DONE
+        self.phase = Phase.COMPUTE if len(self._rows) else Phase.DONE
 
     def _agreed(self, index: int) -> Loaded | None:
         """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""

@@ -50,18 +50,17 @@ class Probe:
     request: str
     rows: PromptRows  # what is missing, and the question
     question: int
-    layers: int  # to go through; the question's tokens but the last wait there for a `Compute` that goes on with them
+    layers: range  # whose attention is read; those before are passed through
 
 
 @dataclass(frozen=True)
 class Compute:
     request: str
     rows: PromptRows
-    waiting: PromptRows | None = None  # go on with these behind the others, from where the probe stopped
 
     @property
     def tokens(self) -> int:
-        return len(self.rows.ids) + (0 if self.waiting is None else len(self.waiting.ids))
+        return len(self.rows.ids)
 
 
 @dataclass(frozen=True)

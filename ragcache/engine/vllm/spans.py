@@ -52,18 +52,6 @@ class Batch:
         return [rows[index][row] for index, _, own in self.spans for row in own]
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Rows of one prompt that have gone through some layers, in the prompt's order."""
-
-    layers: int
-    hidden: torch.Tensor  # [rows, hidden]
-    residual: torch.Tensor  # what vLLM's layers hand on beside it
-
-    def __getitem__(self, rows: slice | torch.Tensor) -> Waiting:
-        return Waiting(self.layers, self.hidden[rows], self.residual[rows])
-
-
 class SpanRunner:
     """Runs on the worker, beside vLLM's model runner and between its forwards; it has no state of its own."""
 
@@ -119,38 +107,22 @@ class SpanRunner:
         return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
 
     @torch.inference_mode()
-    def question_attention(
-        self, rows: PromptRows, keys: torch.Tensor, question: int, layers: int
-    ) -> tuple[FloatArray, Waiting]:
-        """Attention of the rows from `question` on to each position before it, mean over heads and the first `layers`
-        [question rows, question], and the rows behind these layers.
+    def question_attention(self, rows: PromptRows, keys: torch.Tensor, question: int, layers: range) -> FloatArray:
+        """Attention of the rows from `question` on to each position before it, mean over heads and `layers`
+        [question rows, question].
 
         `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
         """
+        batch, inner = Batch.of([rows]), self.model.model
         reader = QuestionReader(keys, rows.positions, question, self._scale)
-        with reading(self.layers[:layers], Batch.of([rows]).order, reader):
-            waiting = self._through(rows, None, layers)
-        return reader.mean(), waiting
-
-    @torch.inference_mode()
-    def go_on(self, rows: PromptRows, waiting: Waiting) -> None:
-        """The rows, which wait behind some layers, through the others."""
-        self._through(rows, waiting, len(self.layers))
-
-    def _through(self, rows: PromptRows, waiting: Waiting | None, stop: int) -> Waiting:
-        """From the embedding, or from where the rows wait, to behind `stop` layers."""
-        batch = Batch.of([rows])
-        order = torch.tensor(batch.order, device=self.device)
-        inner = self.model.model
-        with self._context(batch, [rows]) as (ids, positions):
-            if waiting is None:
-                done, hidden, residual = 0, inner.embed_input_ids(ids), None
-            else:
-                done, hidden, residual = waiting.layers, waiting.hidden[order], waiting.residual[order]
-            for layer in inner.layers[done:stop]:
+        with (
+            reading(self.layers[layers.start : layers.stop], batch.order, reader),
+            self._context(batch, [rows]) as (ids, positions),
+        ):
+            hidden, residual = inner.embed_input_ids(ids), None
+            for layer in inner.layers[: layers.stop]:
                 hidden, residual = layer(positions, hidden, residual)
-        assert residual is not None, (done, stop)
-        return Waiting(stop, hidden, residual)[torch.argsort(order)]
+        return reader.mean()
 
     @torch.inference_mode()
     def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:

@@ -100,7 +100,7 @@ def recording(model: Any, layers: Sequence[Any], recorder: Recorder) -> Iterator
 
 @contextmanager
 def reading(layers: Sequence[Any], order: Sequence[int], reader: QuestionReader) -> Iterator[None]:
-    """While inside, `reader` sees the rotated q and k of the first layers. `order`: per row of the batch, which row of
+    """While inside, `reader` sees the rotated q and k of these layers. `order`: per row of the batch, which row of
     the prompt it is.
     """
     back = torch.argsort(torch.tensor(order))

@@ -23,7 +23,7 @@ from ragcache.engine.vllm.orders import (
     Timed,
     Told,
 )
-from ragcache.engine.vllm.spans import SpanRunner, Waiting
+from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
@@ -59,7 +59,6 @@ class Linking:
     skip: int
     reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
     placed: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)  # start, rotated K: a probe reads them
-    waiting: Waiting | None = None  # the question's tokens but the last, where the probe stopped
 
 
 class LinkWorker:
@@ -171,32 +170,25 @@ class LinkWorker:
     def _probe(self, probe: Probe) -> None:
         started = perf_counter()
         keys = self._placed_keys(self._linkings[probe.request], probe)
-        attention, rows = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
+        attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
         self._answers.probed.append(Probed(probe.request, attention))
-        linking = self._linkings[probe.request]
-        linking.placed.clear()
-        linking.waiting = rows[len(probe.rows.ids) - len(attention) : -1]
+        self._linkings[probe.request].placed.clear()
         self._spent(probe.request, "probe", started)
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
-        """[layers, kv_heads, positions, head_dim] of the probe's layers."""
+        """[layers, kv_heads, positions, head_dim] of the layers that the probe reads."""
         _, sample = next(iter(linking.placed.values()))
         _, heads, _, dim = sample.shape
-        keys = sample.new_zeros((probe.layers, heads, probe.rows.positions[-1] + 1, dim))
+        keys = sample.new_zeros((len(probe.layers), heads, probe.rows.positions[-1] + 1, dim))
         for start, rotated in linking.placed.values():
-            keys[:, :, start : start + rotated.shape[2]] = rotated[: probe.layers]
+            keys[:, :, start : start + rotated.shape[2]] = rotated[probe.layers.start : probe.layers.stop]
         return keys
 
     def _compute(self, slices: Sequence[Compute]) -> None:
         started = perf_counter()
-        if some := [one.rows for one in slices if one.rows.ids]:
-            self.spans.compute(some)
+        self.spans.compute([one.rows for one in slices])
         for one in slices:
-            linking = self._linkings[one.request]
-            linking.placed.clear()
-            if one.waiting is not None:
-                assert linking.waiting is not None, one.request
-                self.spans.go_on(one.waiting, linking.waiting)  # alone: those of other requests wait elsewhere
+            self._linkings[one.request].placed.clear()
             self._spent(one.request, "repair", started)
 
     def _capture(self, capture: Capture) -> None:

@@ -31,7 +31,6 @@ class Worker:
     bad: set[int] = field(default_factory=set)  # pieces that cannot be loaded
     slow: set[int] = field(default_factory=set)  # pieces that never arrive
     computed: list[PromptRows] = field(default_factory=list)
-    gone_on_with: list[PromptRows] = field(default_factory=list)
     probed: list[PromptRows] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
 
@@ -46,7 +45,6 @@ class Worker:
             attention = np.random.default_rng(0).random((questions, probe.question), dtype=np.float32)
             answers.probed.append(Probed(probe.request, attention))
         self.computed += [slice.rows for slice in orders.compute]
-        self.gone_on_with += [slice.waiting for slice in orders.compute if slice.waiting is not None]
         self.finished += orders.finish
         return answers
 
