@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.limits import require_ratio
+from ragcache.linking.limits import require_count, require_ratio
 from ragcache.linking.query import lost_attention
 from ragcache.linking.selection import repairable, share, top
 from ragcache.types import FloatArray
@@ -21,23 +21,30 @@ class Auto(Linker):
 
     The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, or
     never leaned on it, leaves its share to one that lost much. What the question reads shows early: the probe
-    stops well before the last layer.
+    stops well before the last layer. There it looks most at what stands right before it, whatever is asked; and to
+    repair a token costs the more the later it stands, since it reads all before it. So places are weighed.
     """
 
     name: ClassVar[str] = "auto"
     ratio: float = 0.1  # of the tokens of all cached chunks that are not exact
     depth: float = 0.2  # share of the layers that the probe runs through; 0 is no probe
+    half: int = 250  # at this position what the question reads counts half as much as at the start
 
     def __post_init__(self) -> None:
         require_ratio(self.name, "ratio", self.ratio)
         require_ratio(self.name, "depth", self.depth)
+        require_count(self.name, "half", self.half, least=1)
 
     def select(self, prompt: LinkedPrompt) -> Positions:
         chunks = repairable(prompt)
         count = share(self.ratio, sum(chunk.length for chunk in chunks))
         scores = leaning(chunks, prompt.question)
         if self.depth and count:
-            scores *= np.sqrt(prompt.question_attention(self.depth).max(axis=0))
+            read = np.sqrt(prompt.question_attention(self.depth).max(axis=0))
+            read /= 1 + np.arange(prompt.question) / self.half
+            np.multiply(
+                scores, read, out=scores, where=np.isfinite(scores)
+            )  # minus infinity stays, if nothing reads it
         return top(scores, count)
 
 
