@@ -12,12 +12,14 @@ from benchmarks.chunking_cli import chunking
 from benchmarks.ingest_cli import ingest
 from benchmarks.load_cli import load
 from benchmarks.retrieval_cli import retrieval
+from benchmarks.search_cli import search
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(chunking)
 app.command()(ingest)
 app.command()(load)
 app.command()(retrieval)
+app.command()(search)
 
 Linkers = Annotated[str, typer.Option(help="With commas between them; settings as in query:first=8,ratio=0.1.")]
 Tokens = Annotated[str, typer.Option(help="Lengths to measure, with commas between them.")]

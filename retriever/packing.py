@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 _TOKENS = 16  # of a question; the order suits other numbers too
-_CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}  # of the largest number
+CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}  # of the largest number
 Vector = Callable[[], torch.Tensor]
 
 
@@ -20,12 +20,23 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.bias = linear.bias
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _TOKENS)
+        self.packed = packed(linear.weight.detach())
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         # [..., in] → [..., out]
         out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return out
+
+
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    reordered: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
+    return reordered
+
+
+def packs(model: nn.Module) -> bool:
+    """Whether there is something to pack, and all the layers can be."""
+    every = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    return bool(every) and len(_linears(model)) == len(every) and _is_there()
 
 
 def pack(model: nn.Module, probe: Vector) -> bool:
@@ -35,14 +46,14 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     its layers by itself, everything is put back.
     """
     found = _linears(model)
-    if not found or not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not found or not _is_there():
         return False
     with torch.inference_mode():
         expected = probe()
         for parent, name, linear in found:
             setattr(parent, name, PackedLinear(linear))
         try:
-            same = _near(probe(), expected)
+            same = near(probe(), expected)
         except (AttributeError, RuntimeError):
             same = False
     if not same:
@@ -51,9 +62,13 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     return same
 
 
-def _near(ours: torch.Tensor, expected: torch.Tensor) -> bool:
+def _is_there() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def near(ours: torch.Tensor, expected: torch.Tensor) -> bool:
     worst = float((ours - expected).abs().max())
-    return worst <= _CLOSE.get(expected.dtype, 0.0) * float(expected.abs().max())
+    return worst <= CLOSE.get(expected.dtype, 0.0) * float(expected.abs().max())
 
 
 def _linears(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
@@ -62,5 +77,5 @@ def _linears(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear and child.weight.dtype in _CLOSE and child.weight.device.type == "cpu"
+        if type(child) is nn.Linear and child.weight.dtype in CLOSE and child.weight.device.type == "cpu"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -133,9 +134,10 @@ class Searcher:
             ranked = fuse([list(found[VECTOR]), list(found[KEYWORD])], [2 * share for share in shares])
         else:
             ranked = found[options.mode]
+        wanted = len(ranked) if self.reranker is not None or options.mmr is not None else k
         return [
             Hit(chunk, score, {name: scores[chunk] for name, scores in found.items() if chunk in scores})
-            for chunk, score in ranked.items()
+            for chunk, score in islice(ranked.items(), wanted)
         ]
 
     def _by_vector(self, vector: Vectors, depth: int, chosen: IntArray | None) -> dict[int, float]:

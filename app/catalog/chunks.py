@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from app.catalog.changes import batches
 from app.catalog.engine import Database
 from app.catalog.models import ChunkRow, DocumentRow
+from app.catalog.prepared import Prepared
 from app.catalog.records import Chunk, Document, Found
 
 _CHUNK = [getattr(ChunkRow, name) for name in Chunk.__dataclass_fields__]
 _DOCUMENT = [getattr(DocumentRow, name).label(f"of_{name}") for name in Document.__dataclass_fields__]
+_FOUND = select(*_CHUNK, *_DOCUMENT).join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+PADDED = 8  # ids; a query for so many or fewer is prepared once, and one for more for each doubling
 
 
 class Chunks:
     def __init__(self, database: Database):
         self._database = database
+        self._prepared: dict[int, Prepared] = {}  # by the number of ids
 
     def found(self, ids: Sequence[int] | npt.NDArray[np.int64]) -> list[Found]:
         """Chunks with their documents, in the order of `ids`; those that are gone meanwhile are left out."""
         wanted = [int(one) for one in ids]
-        query = select(*_CHUNK, *_DOCUMENT).join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
         rows: dict[int, Found] = {}
-        with self._database.reading() as connection:
-            for batch in batches(wanted):
-                for row in connection.execute(query.where(ChunkRow.id.in_(batch))).mappings():
-                    rows[row["id"]] = Found(_chunk(row), _document(row))
+        documents: dict[int, Document] = {}
+        for batch in batches(wanted):
+            for row in self._rows(batch):
+                chunk = _chunk(row[: len(_CHUNK)])
+                if chunk.document_id not in documents:
+                    documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
+                rows[chunk.id] = Found(chunk, documents[chunk.document_id])
         return [rows[one] for one in wanted if one in rows]
+
+    def _rows(self, ids: list[int]) -> list[list[Any]]:
+        size = PADDED
+        while size < len(ids):
+            size *= 2
+        names = [f"id{number}" for number in range(size)]
+        if size not in self._prepared:
+            these = ChunkRow.id.in_([bindparam(name, type_=ChunkRow.id.type) for name in names])
+            self._prepared[size] = Prepared(self._database, _FOUND.where(these))
+        return self._prepared[size].rows(**dict(zip(names, ids + [ids[-1]] * (size - len(ids)), strict=True)))
 
     def of_document(self, document_id: int) -> list[Chunk]:
         """In their order."""
         query = select(*_CHUNK).where(ChunkRow.document_id == document_id).order_by(ChunkRow.ordinal)
         with self._database.reading() as connection:
-            return [_chunk(row) for row in connection.execute(query).mappings()]
+            return [_chunk(row) for row in connection.execute(query)]
 
     def previous(self, chunk: Chunk, count: int) -> list[Chunk]:
         """Up to `count` chunks before it in its document, in their order."""
@@ -46,17 +62,11 @@ class Chunks:
             ChunkRow.ordinal.between(chunk.ordinal - count, chunk.ordinal - 1),
         )
         with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(ChunkRow.ordinal)).mappings()
-            return [_chunk(row) for row in rows]
+            return [_chunk(row) for row in connection.execute(query.order_by(ChunkRow.ordinal))]
 
 
-def _chunk(row: Mapping[Any, Any]) -> Chunk:
-    values = {name: row[name] for name in Chunk.__dataclass_fields__}
-    values["heading"] = tuple(values["heading"])
-    values["pages"] = tuple(tuple(page) for page in values["pages"])
-    values["boxes"] = tuple(tuple(box) for box in values["boxes"])
-    return Chunk(**values)
-
-
-def _document(row: Mapping[Any, Any]) -> Document:
-    return Document(**{name: row[f"of_{name}"] for name in Document.__dataclass_fields__})
+def _chunk(row: Sequence[Any]) -> Chunk:
+    """JSON has lists where a record has tuples."""
+    heading, pages, boxes = row[-3:]
+    values = [*row[:-3], tuple(heading), tuple(map(tuple, pages)), tuple(map(tuple, boxes))]
+    return Chunk(*values)

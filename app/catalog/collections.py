@@ -15,15 +15,18 @@ from app.catalog.changes import drop_kv, lock, pack
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow
+from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, Removed, Totals, Vectors
 
 _COLUMNS = [getattr(CollectionRow, name) for name in Collection.__dataclass_fields__]
+_BY_NAME = select(*_COLUMNS).where(CollectionRow.name == bindparam("name"))
 LONGEST_NAME = 200
 
 
 class Collections:
     def __init__(self, database: Database):
         self._database = database
+        self._by_name = Prepared(database, _BY_NAME)
 
     def create(
         self,
@@ -62,9 +65,8 @@ class Collections:
             return _named(connection, name)
 
     def find(self, name: str) -> Collection | None:
-        with self._database.reading() as connection:
-            row = connection.execute(select(*_COLUMNS).where(CollectionRow.name == name)).one_or_none()
-        return None if row is None else Collection(**row._mapping)
+        rows = self._by_name.rows(name=name)
+        return Collection(*rows[0]) if rows else None
 
     def all(self) -> list[Collection]:
         """All, by name."""

@@ -52,6 +52,8 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.dumps(value, separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        if value == "[]":  # most of them, by the dozen in each question
+            return []
         return None if value is None else json.loads(value)
 
 

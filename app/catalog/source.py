@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, or_, select
 
 from app.catalog.changes import source_key
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
+from app.catalog.prepared import Prepared
 from app.catalog.records import Collection
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray
 
+_POSITION = select(CollectionRow.high, CollectionRow.retired, CollectionRow.live, CollectionRow.uid).where(
+    CollectionRow.id == bindparam("collection")
+)
 FILTERS = ("document", "kind", "source")
 
 
@@ -24,18 +28,17 @@ class CatalogSource(Source):
     def __init__(self, database: Database, collection: Collection):
         self._database = database
         self._collection = collection
+        self._position = Prepared(database, _POSITION)
 
     @property
     def dimension(self) -> int:
         return self._collection.dimension
 
     def position(self) -> Position:
-        query = select(CollectionRow.high, CollectionRow.retired, CollectionRow.live, CollectionRow.uid)
-        with self._database.reading() as connection:
-            row = connection.execute(query.where(CollectionRow.id == self._collection.id)).one_or_none()
-        if row is None or row.uid != self._collection.uid:
+        high, retired, live, uid = next(iter(self._position.rows(collection=self._collection.id)), (0, 0, 0, None))
+        if uid != self._collection.uid:
             raise CatalogError(f"collection {self._collection.name!r} was deleted or embedded again: open it anew")
-        return Position(row.high, row.retired, row.live)
+        return Position(high, retired, live)
 
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         query = (

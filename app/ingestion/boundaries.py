@@ -9,7 +9,8 @@ import numpy as np
 
 from app.compose import load_embedder
 from app.settings import Settings
-from retriever.embedder import Embedder, batches
+from retriever.batching import batches
+from retriever.embedder import Embedder
 from retriever.types import Vectors
 
 if TYPE_CHECKING:

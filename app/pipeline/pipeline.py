@@ -11,7 +11,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from app.catalog import CatalogError, Collection
+from app.catalog import CatalogError, Collection, Found
 from app.citations import Retrieved, retrieved
 from app.pipeline.answer import Answer
 from app.pipeline.answering import Answering, Request
@@ -25,7 +25,6 @@ from ragcache.errors import PromptError
 if TYPE_CHECKING:
     from app.ingestion import IngestResult
     from app.pipeline.conversation import Conversation
-    from retriever.searcher import Searcher
 
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
 # so many times more while that is not enough.
@@ -82,7 +81,7 @@ class RagPipeline:
         """The chunks that an answer would be made from, best first. Copies of a text count once."""
         asked = Asked(**options)
         collection = self._collection(asked.collection)
-        return self._search(self.workspace.searcher(collection), _checked(question), asked)
+        return self._search(collection, _checked(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -96,13 +95,13 @@ class RagPipeline:
     def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
         """`last`: the documents of the last turn's prompt, in its order."""
         collection = self._collection(asked.collection)
-        searcher, answering = self.workspace.searcher(collection), self.answering
+        answering = self.answering
         self._warm()
         started = perf_counter()
         settings = self.settings
         query = condensed(settings.condense, asked.history, question, lambda: (answering.template, answering.cache))
         rewritten = perf_counter()
-        found = self._search(searcher, query, asked)
+        found = self._search(collection, query, asked)
         seconds = {"condense": rewritten - started} if asked.history else {}
         return answering.start(
             Request(
@@ -154,22 +153,38 @@ class RagPipeline:
             raise CatalogError(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
         if collection.uid not in self._checked:  # an embedding anew changes the uid
             self.workspace.collection(wanted)
+            self._check_filled(collection)
             self._checked.add(collection.uid)
-        if not catalog.source(collection).position().live:
-            raise CatalogError(f"collection {wanted!r} is empty: {_how_to_fill(wanted)} puts documents into it")
         return collection
 
-    def _search(self, searcher: Searcher, query: str, asked: Asked) -> list[Retrieved]:
-        wanted, options = asked.top_k or self.settings.top_k, self.workspace.search_options
+    def _check_filled(self, collection: Collection) -> None:
+        """Raises CatalogError where nothing can be found."""
+        if not self.workspace.catalog.source(collection).position().live:
+            name = collection.name
+            raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
+
+    def _search(self, collection: Collection, query: str, asked: Asked) -> list[Retrieved]:
+        searcher, options = self.workspace.searcher(collection), self.workspace.search_options
+        wanted = asked.top_k or self.settings.top_k
         depth = COPIES * wanted
         while True:
             hits = {hit.id: hit.score for hit in searcher.search(query, depth, where=asked.where, options=options)}
-            found = self.workspace.catalog.chunks.found(list(hits))
-            first = {one.chunk.token_hash: one for one in reversed(found)}  # the best ranked of each text
-            if len(first) >= wanted or len(hits) < depth:
+            found = self._distinct(list(hits), wanted)
+            if len(found) >= wanted or len(hits) < depth:
                 break
             depth *= DEEPER
-        return [retrieved(one, hits[one.chunk.id]) for one in found if first[one.chunk.token_hash] is one][:wanted]
+        if not found:
+            self._check_filled(collection)  # it may have been emptied since it was last asked
+        return [retrieved(one, hits[one.chunk.id]) for one in found]
+
+    def _distinct(self, ids: Sequence[int], wanted: int) -> list[Found]:
+        """The first of each text, at most so many. Mostly the first ids are enough, and reading rows takes time."""
+        first: dict[str, Found] = {}
+        for part in (ids[:wanted], ids[wanted:]):
+            if part and len(first) < wanted:
+                for one in self.workspace.catalog.chunks.found(part):
+                    first.setdefault(one.chunk.token_hash, one)
+        return list(first.values())[:wanted]
 
     def _warm(self) -> None:
         """Load the embedder before the clock starts: a report tells what answers cost, not the start of a program."""

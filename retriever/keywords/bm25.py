@@ -32,7 +32,8 @@ def search(
         for segment, total, (places, times) in zip(segments, totals, parts, strict=True):
             lengths = segment.lengths[places] * (K1 * B / mean_words) + K1 * (1 - B)
             total[places] += weight * times / (times + lengths)
-    found = [_best(segment, total, k, allowed) for segment, total in zip(segments, totals, strict=True)]
+    least = _reached(postings, totals, k) if allowed is None else 0.0
+    found = [_best(segment, total, k, allowed, least) for segment, total in zip(segments, totals, strict=True)]
     ids = np.concatenate([ids for ids, _ in found])
     scores = np.concatenate([scores for _, scores in found])
     order = np.lexsort((ids, -scores))[:k]
@@ -59,8 +60,28 @@ def _postings(segments: Sequence[Segment], asked: Sequence[str]) -> list[list[tu
     ]
 
 
-def _best(segment: Segment, total: FloatArray, k: int, allowed: IntArray | None) -> tuple[Array, FloatArray]:
-    places = np.flatnonzero(total)
+def _reached(postings: Sequence[Sequence[tuple[Array, Array]]], totals: Sequence[FloatArray], k: int) -> float:
+    """A score that at least k chunks reach, or 0: that of the k-th best of those that hold one of the rarest words.
+
+    Nearly all that hold frequent words alone stay below it, and need not be ordered.
+    """
+    held = 0
+    for count, parts in enumerate(postings, 1):
+        held += sum(len(places) for places, _ in parts)
+        if held < k:
+            continue
+        rarest = zip(*postings[:count], strict=True)  # of each segment, its part of each of these words
+        chosen = [np.unique(np.concatenate([places for places, _ in words])) for words in rarest]
+        scores = np.concatenate([total[places] for total, places in zip(totals, chosen, strict=True)])
+        if len(scores) >= k:
+            return float(np.partition(scores, -k)[-k])
+    return 0.0
+
+
+def _best(
+    segment: Segment, total: FloatArray, k: int, allowed: IntArray | None, least: float
+) -> tuple[Array, FloatArray]:
+    places = np.flatnonzero(total >= least if least else total > 0)
     if allowed is not None:
         places = places[np.isin(segment.ids[places], allowed, assume_unique=True)]
     if len(places) > k:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.models import resolve_embedder
-from retriever.embedder import Embedder, batches
+from retriever.embedder import Embedder
 from retriever.errors import RetrieverError
 
 
@@ -76,23 +74,13 @@ def test_texts_come_back_in_their_order(embedder: Embedder) -> None:
 
 def test_it_equals_the_library(embedder: Embedder) -> None:
     texts = ["A sentence.", "Another one, which is longer than the first.", "日本語", "x" * 5000]
-    expected = embedder._model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    expected = embedder._read_model().encode(texts, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
     np.testing.assert_allclose(embedder.embed_query(texts[0]), expected[0], atol=1e-5)
 
 
 def test_half_of_a_surrogate_pair_can_be_embedded(embedder: Embedder) -> None:
     np.testing.assert_array_equal(embedder.embed(["a \ud800 b"]), embedder.embed(["a ? b"]))
-
-
-@given(st.lists(st.integers(0, 600), max_size=60), st.integers(1, 2000))
-def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    made = list(batches(lengths, budget))
-    assert sorted(place for batch in made for place in batch) == list(range(len(lengths)))
-    for batch in made:
-        assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= budget
-    longest = [max(lengths[place] for place in batch) for batch in made]
-    assert longest == sorted(longest, reverse=True)
 
 
 def test_another_model_is_refused_with_what_to_do(embedder: Embedder) -> None:
@@ -103,6 +91,6 @@ def test_another_model_is_refused_with_what_to_do(embedder: Embedder) -> None:
 
 def test_words_that_a_model_wants_in_front(embedder: Embedder) -> None:
     prompted = Embedder(embedder.folder)
-    prompted._model.prompts = {"query": "question: ", "document": ""}
+    prompted._encoder.prompts = {"query": "question: ", "document": ""}
     np.testing.assert_allclose(prompted.embed_query("who?"), embedder.embed(["question: who?"])[0], atol=1e-6)
     np.testing.assert_allclose(prompted.embed(["who?"]), embedder.embed(["who?"]), atol=1e-6)

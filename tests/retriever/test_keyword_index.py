@@ -85,3 +85,22 @@ def test_a_segment_with_many_dead_is_written_anew() -> None:
     source.retire([11])
     index.catch_up(source)
     assert index._segments[0].ids.tolist() == list(range(12, 41))
+
+
+@pytest.mark.parametrize("k", [1, 5, 40, 3000])
+def test_frequent_words_beside_rare_ones(k: int) -> None:
+    random = np.random.default_rng(1)
+    shares = 1 / np.arange(1, 301)
+    vocabulary = [f"w{number}" for number in range(300)]
+    texts = [" ".join(random.choice(vocabulary, 12, p=shares / shares.sum())) for _ in range(1500)]
+    index, source = index_of(texts[:1000])
+    source.add(texts[1000:], unit(500, dimension=2))
+    index.catch_up(source)  # another segment
+    numbered = dict(enumerate(texts, start=1))
+    for question in ("w0 w1", "w0 w299", "w0 w250 w280", "w0 w1 w2 w90 w200", "w299", "w0"):
+        ids, scores = index.search(question, k)
+        every = slow_bm25(numbered, question, len(texts))
+        assert ids.tolist() == [number for number, _ in every][:k]
+        assert scores.tolist() == pytest.approx([score for _, score in every][:k])
+        ids, _ = index.search(question, k, np.arange(1, 1500, 7))
+        assert ids.tolist() == [number for number, _ in every if number % 7 == 1][:k]

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class LinkSettings:
     linker: str = "auto"  # of requests that name none
-    step_tokens: int = 256  # computed per step for linked prompts while other requests run: their next token waits
+    step_tokens: int = 64  # computed per step for linked prompts while other requests run: their next token waits
     least_tokens: int = 32  # computed per step even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # then what is not loaded is computed
     share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing

@@ -147,6 +147,18 @@ def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(librar
             own.retrieve(QUESTION)
 
 
+def test_a_collection_that_was_emptied_meanwhile_is_told_too(library: Settings, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The ferry leaves at noon.")
+    with RagPipeline(library.model_copy(update={"data_dir": tmp_path / "data"})) as own:
+        own.ingest(tmp_path / "a.txt", "books", kv=False)
+        (found,) = own.retrieve(QUESTION, collection="books")
+        catalog = own.workspace.catalog
+        assert isinstance(found.document_id, int)
+        catalog.documents.delete(catalog.collections.get("books"), [found.document_id])
+        with pytest.raises(CatalogError, match="collection 'books' is empty"):
+            own.retrieve(QUESTION, collection="books")
+
+
 def test_threads_share_a_pipeline(library: Settings) -> None:
     questions = [QUESTION, "What do meerkats eat?", "When does the shift begin?"] * 2
     with RagPipeline(library) as shared, ThreadPoolExecutor(3) as pool:

@@ -1,0 +1,201 @@
+"""The forward of BERT with nothing around it.
+
+A question is a dozen tokens, and half of its time in the library goes into Python: keyword arguments, masks, outputs
+by name. Here it is four products of matrices in a layer, with the weights packed as in retriever/packing.py, query, key
+and value as one, and GELU and the residual inside the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from retriever.encoder import IDS, SENTENCE, Encoder, Row
+from retriever.packing import near, packed, packs
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+GELU: Mapping[str, str] = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}  # as oneDNN calls them
+MEAN, FIRST = "mean", "cls"
+PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A linear layer."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    @classmethod
+    def of(cls, *layers: nn.Linear) -> Self:
+        """Of several that read the same, one after the other."""
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        return cls(packed(weight), torch.cat([layer.bias.detach() for layer in layers]))
+
+    def __call__(self, rows: torch.Tensor, then: str = "none", kind: str = "") -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, self.weight, self.bias, then, [], kind)
+        return out
+
+    def plus(self, rows: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(rows, residual, self.weight, self.bias, "add")
+        return out
+
+
+@dataclass(frozen=True)
+class Norm:
+    weight: torch.Tensor
+    bias: torch.Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, norm: nn.LayerNorm) -> Self:
+        return cls(norm.weight.detach(), norm.bias.detach(), norm.eps)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.layer_norm(rows, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class Layer:
+    heads: int
+    gelu: str
+    qkv: Product
+    out: Product
+    after: Norm
+    up: Product
+    down: Product
+    last: Norm
+
+    @classmethod
+    def of(cls, layer: Any, gelu: str) -> Self:
+        attention, own = layer.attention, layer.attention.self
+        return cls(
+            own.num_attention_heads,
+            gelu,
+            Product.of(own.query, own.key, own.value),
+            Product.of(attention.output.dense),
+            Norm.of(attention.output.LayerNorm),
+            Product.of(layer.intermediate.dense),
+            Product.of(layer.output.dense),
+            Norm.of(layer.output.LayerNorm),
+        )
+
+    def __call__(self, rows: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        # [texts, tokens, width] → the same
+        texts, tokens, width = rows.shape
+        heads = self.qkv(rows).view(texts, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = heads.unbind()  # each [texts, heads, tokens, width of a head]
+        seen = scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(texts, tokens, width)
+        rows = self.after(self.out.plus(seen, rows))
+        return self.last(self.down.plus(self.up(rows, "gelu", self.gelu), rows))
+
+
+class BertEncoder(Encoder):
+    """BERT with absolute positions, whose mean or first vector is the text's, on a CPU."""
+
+    @classmethod
+    def of(cls, model: SentenceTransformer) -> Self | None:
+        """None for another model, or one whose vectors come out otherwise than the library's."""
+        if not _fits(model):
+            return None
+        expected = _by_library(model)
+        encoder = cls(model)
+        with torch.inference_mode():
+            ours = encoder.forward(encoder.tokenized(PROBES))
+        return encoder if near(ours.to(expected.dtype), expected) else None
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__(model)
+        bert: Any = model[0].model
+        embeddings = bert.embeddings
+        self._words = embeddings.word_embeddings.weight.detach()
+        kinds = embeddings.token_type_embeddings.weight.detach()
+        places = embeddings.position_embeddings.weight.detach().float() + kinds[0].float()
+        self._places = places.to(self._words.dtype)
+        self._norm = Norm.of(embeddings.LayerNorm)
+        self._layers = [Layer.of(layer, GELU[bert.config.hidden_act]) for layer in bert.encoder.layer]
+        pooling: Any = model[1]
+        self._pooling: str = pooling.pooling_mode
+        self._pad: int = model.tokenizer.pad_token_id
+        self._tokenizer = model.tokenizer.backend_tokenizer
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(model.max_seq_length)
+
+    def tokenized(self, texts: list[str]) -> list[Row]:
+        return [{IDS: found.ids} for found in self._tokenizer.encode_batch_fast(texts)]
+
+    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
+        lengths = [len(row[IDS]) for row in rows]
+        longest = max(lengths)
+        ids = torch.tensor([row[IDS] + [self._pad] * (longest - len(row[IDS])) for row in rows])
+        if min(lengths) == longest:
+            return self._pooled(self._hidden(ids, None), None)
+        real = torch.arange(longest) < torch.tensor(lengths)[:, None]  # [texts, tokens]
+        return self._pooled(self._hidden(ids, real[:, None, None, :]), real)
+
+    def _hidden(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        rows = self._norm(torch.embedding(self._words, ids) + self._places[: ids.shape[1]])
+        for layer in self._layers:
+            rows = layer(rows, mask)
+        return rows
+
+    def _pooled(self, rows: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+        if self._pooling == FIRST:
+            return rows[:, 0].float()
+        if real is None:
+            return rows.mean(1, dtype=torch.float32)
+        return (rows * real[..., None]).sum(1, dtype=torch.float32) / real.sum(1, keepdim=True)
+
+
+def _fits(model: SentenceTransformer) -> bool:
+    from sentence_transformers.base.modules import Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from transformers import BertModel
+
+    parts: list[Any] = list(model)
+    if [type(part) for part in parts] not in ([Transformer, Pooling], [Transformer, Pooling, Normalize]):
+        return False
+    bert, pooling = parts[0].model, parts[1]
+    return (
+        type(bert) is BertModel
+        and _is_plain(bert)
+        and pooling.pooling_mode in (MEAN, FIRST)
+        and (pooling.include_prompt or not any(model.prompts.values()))
+        and _cuts_plainly(model, bert.config.max_position_embeddings)
+    )
+
+
+def _is_plain(bert: Any) -> bool:
+    config = bert.config
+    return (
+        not config.is_decoder
+        and config.hidden_act in GELU
+        and getattr(config, "position_embedding_type", "absolute") == "absolute"
+        and packs(bert.encoder)
+    )
+
+
+def _cuts_plainly(model: SentenceTransformer, most: int) -> bool:
+    tokenizer: Any = model.tokenizer
+    sides = (tokenizer.padding_side, tokenizer.truncation_side) if tokenizer.is_fast else None
+    return sides == ("right", "right") and model.max_seq_length is not None and model.max_seq_length <= most
+
+
+def _by_library(model: SentenceTransformer) -> torch.Tensor:
+    """Without the length of 1 that a last part may give them. [texts, dimension]"""
+    length = model.max_seq_length
+    found: dict[str, Any] = dict(
+        model.tokenizer(PROBES, truncation=True, max_length=length, padding=True, return_tensors="pt")
+    )
+    with torch.inference_mode():
+        for part in list(model)[:2]:
+            found = part(found)
+    vectors: torch.Tensor = found[SENTENCE]
+    return vectors
