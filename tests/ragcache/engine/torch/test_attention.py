@@ -60,3 +60,11 @@ def test_explicit_weights_equal_the_loops(positions: list[int]) -> None:
 def test_a_mask_is_made_only_where_it_is_needed(positions: list[int], masked: bool, causal: bool) -> None:
     (block,) = row_blocks(torch.tensor(positions), torch.float32)
     assert (block.mask is not None, block.causal) == (masked, causal)
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 69])
+def test_a_block_that_is_not_full_reads_the_fewest_keys(count: int) -> None:
+    blocks = row_blocks(torch.arange(100, 100 + count), torch.float32, 32)
+    assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
+    assert blocks[-1].stop == count
+    assert [block.stop - block.start for block in blocks] == [count % 32][: count % 32] + [32] * (count // 32)
