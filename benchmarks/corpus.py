@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from app.prompt import PromptTemplate
@@ -46,3 +46,18 @@ def fill(chunks: Iterator[Chunk], tokens: int) -> list[Chunk]:
         filled.append(chunk if len(chunk) <= tokens else Chunk(chunk.ids[:tokens]))
         tokens -= len(filled[-1])
     return filled
+
+
+def prompt_chunks(
+    template: PromptTemplate, documents: Sequence[Sequence[Chunk]], tokens: int, question: str, seed: int
+) -> list[Chunk]:
+    """Chunks by lot that, between the System segment and the question, make a prompt of exactly so many tokens."""
+    others = len(template.system()) + len(template.question(question))
+    return fill(shuffled([chunk for document in documents for chunk in document], seed), tokens - others)
+
+
+def with_cut(documents: Iterable[Sequence[Chunk]], chunks: Iterable[Chunk]) -> list[Sequence[Chunk]]:
+    """The documents, and each of the chunks that is in none of them, cut as it was to fill a prompt, as its own."""
+    found = list(documents)
+    whole = {chunk.hash for document in found for chunk in document}
+    return [*found, *([chunk] for chunk in chunks if chunk.hash not in whole)]

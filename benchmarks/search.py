@@ -29,13 +29,12 @@ from app.pipeline import RagPipeline
 from app.settings import Settings
 from app.workspace import Workspace
 from benchmarks.caches import capture, memory_cache
-from benchmarks.corpus import fill as filled
-from benchmarks.corpus import shuffled, split_documents
+from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.search_data import Topics, fill
 from benchmarks.table import Row
 from benchmarks.timing import Case, check_tiers, first_token, median_ttft
-from ragcache.errors import ConfigError
+from benchmarks.ttft import CONTEXT, QUESTION, check_room
 from ragcache.report import Report
 from retriever.searcher import Searcher
 from retriever.types import Hit, Vectors
@@ -51,8 +50,7 @@ COLUMNS = (
     "ttft_linked_ms",
     "share",
 )
-NAME, LINKER, CONTEXT = "bench", "auto", "document"
-ASKED = "What do these passages have in common?"
+NAME, LINKER = "bench", "auto"
 WARM_UP = 5  # questions, each with a first token, that do not count
 
 
@@ -133,15 +131,12 @@ def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | 
 
 def linked(parts: Parts, texts: Sequence[str], options: Options) -> Case:
     """A first token of a prompt whose chunks are in RAM, as `ragcache bench ttft` has it."""
-    if options.tokens >= parts.engine.spec.max_tokens:
-        raise ConfigError(f"--tokens {options.tokens}: the model's context has {parts.engine.spec.max_tokens}")
-    system, question = parts.template.system(), parts.template.question(ASKED)
+    check_room(parts, options.tokens)
+    system, question = parts.template.system(), parts.template.question(QUESTION)
     documents = split_documents(parts.template, texts, options.chunk_tokens)
-    every = [chunk for document in documents for chunk in document]
-    chunks = filled(shuffled(every, options.seed), options.tokens - len(system) - len(question))
-    whole = {chunk.hash for chunk in every}
+    chunks = prompt_chunks(parts.template, documents, options.tokens, QUESTION, options.seed)
     cache = memory_cache(parts, CONTEXT)
-    for _ in capture(cache, system, [*documents, *([one] for one in chunks if one.hash not in whole)], chunks):
+    for _ in capture(cache, system, with_cut(documents, chunks), chunks):
         pass
     return lambda: first_token(cache, (system, *chunks, question), LINKER)
 

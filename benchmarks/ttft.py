@@ -17,7 +17,7 @@ from tqdm import tqdm
 from app.compose import Parts
 from benchmarks.caches import CONTEXTS, capture, memory_cache
 from benchmarks.choices import known_settings
-from benchmarks.corpus import fill, shuffled, split_documents
+from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case, check_tiers, first_token, interleaved, median_ttft
@@ -48,11 +48,9 @@ class Options:
 
 
 def run(parts: Parts, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
-    longest = max(options.tokens)
-    if longest >= parts.engine.spec.max_tokens:
-        raise ConfigError(f"--tokens {longest}: the model's context has {parts.engine.spec.max_tokens}")
+    check_room(parts, max(options.tokens))
     documents = split_documents(parts.template, texts, options.chunk_tokens)
-    prompts = [_chunks(parts, documents, tokens, options.seed) for tokens in options.tokens]
+    prompts = [prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed) for tokens in options.tokens]
     rows: list[Row] = []
     parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
@@ -64,9 +62,9 @@ def run(parts: Parts, texts: Sequence[str], options: Options, out: Path | None) 
     return rows
 
 
-def _chunks(parts: Parts, documents: Sequence[Sequence[Chunk]], tokens: int, seed: int) -> list[Chunk]:
-    others = len(parts.template.system()) + len(parts.template.question(QUESTION))
-    return fill(shuffled([chunk for document in documents for chunk in document], seed), tokens - others)
+def check_room(parts: Parts, tokens: int) -> None:
+    if tokens >= parts.engine.spec.max_tokens:
+        raise ConfigError(f"--tokens {tokens}: the model's context has {parts.engine.spec.max_tokens}")
 
 
 def _caches(
@@ -74,14 +72,12 @@ def _caches(
 ) -> tuple[ChunkCache, ChunkCache]:
     """The same KV in RAM alone and on disk alone."""
     needed = {chunk.hash: chunk for chunks in prompts for chunk in chunks}
-    whole = {chunk.hash for document in documents for chunk in document}
-    cut = [[chunk] for name, chunk in needed.items() if name not in whole]  # the last of a prompt
     ram = memory_cache(parts, CONTEXT)
     store = open_store(folder, 0, None, parts.settings.codec)
     disk = ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[CONTEXT], keep_missed=False)
     system = parts.template.system()
     store.put(ram.system_variant(system))
-    variants = capture(ram, system, [*documents, *cut], needed.values())
+    variants = capture(ram, system, with_cut(documents, needed.values()), needed.values())
     for variant in tqdm(variants, desc="KV", unit="chunk", leave=False):
         if variant.key.chunk in needed:
             store.put(variant)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from app.compose import VllmModel
 from app.settings import Settings
-from benchmarks.corpus import fill, shuffled, split_documents
+from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case, check_tiers, interleaved, median_ttft
@@ -53,8 +53,7 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: Options) -> list[R
         disk = open_store(Path(kept), 0, None, parts.settings.codec)
         disk.put(cache.system_variant(system))
         for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
-            every = shuffled([chunk for document in documents for chunk in document], options.seed)
-            chunks = fill(every, tokens - len(system) - len(question))
+            chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
             for document in _documents(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
@@ -65,9 +64,7 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: Options) -> list[R
 def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
     """Those that hold chunks of the prompt, and what was cut to fill it by itself."""
     wanted = {chunk.hash for chunk in chunks}
-    found = [document for document in documents if wanted & {chunk.hash for chunk in document}]
-    whole = {chunk.hash for document in found for chunk in document}
-    return [*found, [chunk for chunk in chunks if chunk.hash not in whole]]
+    return with_cut((document for document in documents if wanted & {chunk.hash for chunk in document}), chunks)
 
 
 class Places:

@@ -30,8 +30,7 @@ def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) ->
     ends = (positions + 1).tolist()
     blocks = []
     # A block that is not full comes first, where it reads few keys: it is as dear as a full one.
-    starts = range(len(ends) % size - size, len(ends), size) if len(ends) % size else range(0, len(ends), size)
-    for before in starts:
+    for before in range(-(-len(ends) % size), len(ends), size):
         start, stop = max(before, 0), before + size
         end = ends[stop - 1]
         rows = positions[start:stop]
