@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import closing
 from statistics import median
 from typing import TypeVar
 
@@ -18,7 +19,8 @@ Name = TypeVar("Name", bound=Hashable)
 
 def first_token(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> Report:
     """Answer with one token; the tokenizer has done its part before."""
-    return cache.generate(segments, max_tokens=1, linker=linker).report
+    with closing(cache.generate(segments, max_tokens=1, linker=linker)) as generation:
+        return generation.report
 
 
 def interleaved(cases: Mapping[Name, Case], rounds: int, warm_ups: int = 1) -> dict[Name, list[Report]]:

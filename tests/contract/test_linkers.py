@@ -72,7 +72,7 @@ def tokens(chunks: list[PlacedChunk]) -> int:
 
 # At most so many tokens with the default settings, of the chunks that are cached and not exact.
 BUDGETS: dict[str, Budget] = {
-    "auto": lambda chunks: math.ceil(0.1 * tokens(chunks)),
+    "auto": lambda chunks: math.ceil(0.07 * tokens(chunks)),
     "fast": lambda chunks: math.ceil(0.025 * tokens(chunks)),
     "full": tokens,
     "naive": lambda chunks: 0,

@@ -11,11 +11,11 @@ from ragcache.types import Variant
 class KVBuffer:
     """K (rotated) and V for positions [0, capacity): one allocation, no copy per layer or per token."""
 
-    def __init__(self, layers: int, heads: int, capacity: int, dim: int, dtype: torch.dtype, device: torch.device):
-        shape = (layers, heads, capacity, dim)
-        # Not zeroed: a position is written (placed or computed) before any row attends to it.
-        self.k = torch.empty(shape, dtype=dtype, device=device)  # [layers, kv_heads, capacity, head_dim]
-        self.v = torch.empty(shape, dtype=dtype, device=device)
+    def __init__(self, kv: torch.Tensor):
+        """`kv` [2, layers, kv_heads, capacity, head_dim] need not be zeroed: a position is written (placed or computed)
+        before any row attends to it.
+        """
+        self.k, self.v = kv.unbind()
 
     @property
     def capacity(self) -> int:

@@ -10,6 +10,7 @@ import transformers
 
 from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
+from ragcache.engine.memory import Memory
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.capture import CaptureTap
 from ragcache.engine.torch.decoder import Decoder, Tap
@@ -21,13 +22,14 @@ PREFILL_ROWS = 512  # rows per forward: bounds activations and masks, large enou
 
 
 class TorchEngine(Engine):
-    """Stateless but for its weights: safe to share between threads, each with its own buffer."""
+    """Weights, and memory to use again: safe to share between threads, each with its own buffer."""
 
     name = "torch"
 
     def __init__(self, model: transformers.PreTrainedModel, weights: str, tokenizer: str = ""):
         self.decoder: Decoder = build_decoder(model)
         self.stock = model  # what the self-check compares with; it shares every weight
+        self._memory = Memory()
         config = model.config
         self.spec = EngineSpec(
             fingerprint=fingerprint(config.to_dict(), model.dtype, weights, tokenizer),
@@ -73,7 +75,8 @@ class TorchEngine(Engine):
                 f"prompt and answer need {capacity} tokens, the model's context has {spec.max_tokens}: "
                 "retrieve fewer or smaller chunks, or ask for a shorter answer"
             )
-        return KVBuffer(spec.layers, spec.kv_heads, capacity, spec.head_dim, spec.dtype, spec.device)
+        shape = (2, spec.layers, spec.kv_heads, capacity, spec.head_dim)
+        return KVBuffer(self._memory.take(shape, spec.dtype, spec.device))
 
     def place(self, buffer: KVBuffer, variant: Variant, start: int) -> None:
         buffer.place(variant, start, self.decoder.rope)

@@ -158,7 +158,8 @@ def _check_against(model: transformers.PreTrainedModel, decoder: Decoder) -> Non
     ids = torch.randint(0, model.config.vocab_size, (count,), generator=generator).to(device)
     positions = torch.arange(count, device=device)
     dtype = decoder.embed.weight.dtype
-    buffer = KVBuffer(len(decoder.layers), decoder.kv_heads, count, decoder.dim, dtype, device)
+    shape = (2, len(decoder.layers), decoder.kv_heads, count, decoder.dim)
+    buffer = KVBuffer(torch.empty(shape, dtype=dtype, device=device))
     hidden = decoder.forward(decoder.embed(ids), positions, buffer, range(len(decoder.layers)))
     ours, theirs = decoder.logits(hidden), model(ids[None], use_cache=False).logits[0].float()
     error = float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-6))

@@ -26,6 +26,7 @@ from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.vllm.asking import capture_params
 from ragcache.engine.vllm.checks import WORKER
 from ragcache.engine.vllm.connector import RagcacheConnector
+from ragcache.engine.vllm.cores import Cores, leave_cores
 from ragcache.engine.vllm.setup import model_fingerprint
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import Desk
@@ -54,10 +55,12 @@ class VllmEngine(Engine):
         self._deliver: dict[str, Deliver] = {}
         started: Future[None] = Future()
         arguments = _arguments(folder, dtype, linking, options)
+        self._cores = Cores()
         self._thread = threading.Thread(target=self._run, args=(arguments, store, started), name="ragcache-vllm")
         self._thread.daemon = True  # an application that ends does not wait for requests nobody reads
         self._thread.start()
         started.result()
+        leave_cores()
 
     # -- any thread -------------------------------------------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class VllmEngine(Engine):
         if self._thread.is_alive():
             self._commands.put(None)
             self._thread.join()
+            self._cores.take()
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Run on the engine's thread, between two steps."""
@@ -159,6 +163,7 @@ class VllmEngine(Engine):
     # -- the engine's thread ----------------------------------------------------------------------------------------
 
     def _run(self, arguments: EngineArgs, store: KVStore, started: Future[None]) -> None:
+        self._cores.take()
         with _HandingOver(started):
             self._start(arguments, store)
             started.set_result(None)

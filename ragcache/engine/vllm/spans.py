@@ -19,6 +19,7 @@ from vllm.forward_context import set_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from ragcache.engine.memory import Memory
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
@@ -53,12 +54,13 @@ class Batch:
 
 
 class SpanRunner:
-    """Runs on the worker, beside vLLM's model runner and between its forwards; it has no state of its own."""
+    """Runs on the worker, beside vLLM's model runner and between its forwards; of prompts it knows nothing."""
 
     def __init__(self, runner: Any, vllm_config: Any):
         """Raises ModelError for a KV cache that is not one group of plain attention layers."""
         self._runner = runner
         self._config = vllm_config
+        self._memory = Memory()
         self.device = torch.device(runner.device)
         self._group = _only_group(runner)
         layers = vllm_config.compilation_config.static_forward_context
@@ -78,21 +80,30 @@ class SpanRunner:
         rows = np.asarray(blocks, dtype=np.int64)[places // self.block_size]
         return torch.from_numpy(rows * self.block_size + places % self.block_size).to(self.device)
 
+    def keys(self, positions: int) -> torch.Tensor:
+        """Room for the rotated K of a prompt [layers, kv_heads, positions, head_dim]; its memory is used again when it
+        is gone.
+        """
+        spec = self._group.kv_cache_spec
+        shape = (len(self.layers), spec.num_kv_heads, positions, spec.head_size)
+        return self._memory.take(shape, self._config.model_config.dtype, self.device)
+
     @torch.inference_mode()
-    def place(self, k: torch.Tensor, v: torch.Tensor, start: int, blocks: Sequence[int], skip: int = 0) -> torch.Tensor:
+    def place(
+        self, k: torch.Tensor, v: torch.Tensor, start: int, blocks: Sequence[int], keys: torch.Tensor, skip: int = 0
+    ) -> None:
         """Unrotated k and v [layers, kv_heads, n, head_dim] at [start, start + n), save for the positions before
-        `skip`, which are somebody's whose KV is right -> k rotated [layers, kv_heads, n, head_dim].
+        `skip`, which are somebody's whose KV is right. `keys` gets the rotated k of them all.
         """
         span = slice(start, start + k.shape[2])
-        rotated = torch.empty(k.shape, dtype=self._config.model_config.dtype, device=self.device)
+        rotated = keys[:, :, span]
         self.rope.rotate_into(rotated, k.to(self.device), span)
         values = v.to(rotated)
         first = max(0, skip - start)
         if first < k.shape[2]:
             slots = self.slots(blocks, range(start + first, span.stop))
-            for layer, keys, own in zip(self.layers, rotated, values, strict=True):
-                self._write(layer, keys[:, first:], own[:, first:], slots)
-        return rotated
+            for layer, own, other in zip(self.layers, rotated, values, strict=True):
+                self._write(layer, own[:, first:], other[:, first:], slots)
 
     def _write(self, layer: Any, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
         keys, values = k.transpose(0, 1), v.transpose(0, 1)  # [n, kv_heads, head_dim]

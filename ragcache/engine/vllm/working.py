@@ -8,8 +8,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import numpy as np
 import torch
 
+from ragcache.engine.vllm.cores import leave_cores
 from ragcache.engine.vllm.orders import (
     Answers,
     Capture,
@@ -57,8 +59,12 @@ class Linking:
 
     blocks: tuple[int, ...]
     skip: int
+    keys: torch.Tensor  # rotated K of what is placed: a probe reads it
     reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
-    placed: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)  # start, rotated K: a probe reads them
+    placed: dict[int, slice] = field(default_factory=dict)
+
+    def forget_keys(self) -> None:
+        self.keys = self.keys.new_empty(0)
 
 
 class LinkWorker:
@@ -70,7 +76,7 @@ class LinkWorker:
         self.spans, self._heads = spans, heads
         self.desks: dict[str, Desk] = {}
         self._linkings: dict[str, Linking] = {}
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read", initializer=leave_cores)
         self._answers = Answers()
 
     def obey(self, orders: Orders) -> None:
@@ -104,7 +110,8 @@ class LinkWorker:
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
-        linking = self._linkings[load.request] = Linking(load.blocks, load.skip)
+        keys = self.spans.keys(len(load.blocks) * self.spans.block_size)
+        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, keys)
         for piece in load.pieces:
             if load.desk in self.desks:
                 handed = self.desks[load.desk].before[piece.index]
@@ -159,8 +166,8 @@ class LinkWorker:
             return
         variant = fetched.variant
         k, v = variant.k[:, self._heads], variant.v[:, self._heads]
-        rotated = self.spans.place(k, v, piece.start, linking.blocks, linking.skip)
-        linking.placed[piece.index] = (piece.start, rotated)
+        self.spans.place(k, v, piece.start, linking.blocks, linking.keys, linking.skip)
+        linking.placed[piece.index] = slice(piece.start, piece.start + len(variant))
         told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
         self._answers.loaded.append(told)
         self._spent(request, "place", started)
@@ -172,29 +179,30 @@ class LinkWorker:
         keys = self._placed_keys(self._linkings[probe.request], probe)
         attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
         self._answers.probed.append(Probed(probe.request, attention))
-        self._linkings[probe.request].placed.clear()
+        self._linkings[probe.request].forget_keys()
         self._spent(probe.request, "probe", started)
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
         """[layers, kv_heads, positions, head_dim] of the layers that the probe reads."""
-        _, sample = next(iter(linking.placed.values()))
-        _, heads, _, dim = sample.shape
-        keys = sample.new_zeros((len(probe.layers), heads, probe.rows.positions[-1] + 1, dim))
-        for start, rotated in linking.placed.values():
-            keys[:, :, start : start + rotated.shape[2]] = rotated[probe.layers.start : probe.layers.stop]
+        keys = linking.keys[probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]
+        known = np.zeros(keys.shape[2], dtype=bool)
+        known[list(probe.rows.positions)] = True
+        for span in linking.placed.values():
+            known[span] = True
+        keys[:, :, torch.from_numpy(~known)] = 0  # what vLLM's prefix cache alone holds: nobody asks about it
         return keys
 
     def _compute(self, slices: Sequence[Compute]) -> None:
         started = perf_counter()
         self.spans.compute([one.rows for one in slices])
         for one in slices:
-            self._linkings[one.request].placed.clear()
+            self._linkings[one.request].forget_keys()
             self._spent(one.request, "repair", started)
 
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
-        placed = self._linkings[capture.request].placed
-        before = [placed[index][1] for index in sorted(placed)]
+        linking = self._linkings[capture.request]
+        before = [linking.keys[:, :, linking.placed[index]] for index in sorted(linking.placed)]
         k, v, profile = self.spans.capture(capture.rows, before)
         variant = Variant(capture.key, capture.rows.ids, k, v, profile)
         if capture.desk in self.desks:

@@ -68,7 +68,7 @@ def test_random_spans_over_spoiled_kv_equal_stock(pair: Pair, spans: SpanRunner,
     rows = np.flatnonzero(np.repeat(random.random(TOKENS) < 0.4, random.integers(1, 9, TOKENS))[:TOKENS])
     noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 1, pair.engine.spec.head_dim), 30.0)
     for row in rows:
-        spans.place(noise, noise, int(row), blocks(spans))
+        spans.place(noise, noise, int(row), blocks(spans), spans.keys(TOKENS))
     assert_close(compute(spans, ids, rows), expected.logits[rows])
 
 
@@ -84,7 +84,7 @@ def test_placed_kv_is_read_as_the_torch_engine_reads_it(pair: Pair, spans: SpanR
     rows = [*range(110, 115), 150, *range(220, TOKENS)]
     expected = engine.logits(engine.compute([ids[row] for row in rows], rows, buffer, keep=len(rows)))
     compute(spans, ids, range(100))
-    spans.place(k, foreign.v, 100, blocks(spans))
+    spans.place(k, foreign.v, 100, blocks(spans), spans.keys(TOKENS))
     assert_close(compute(spans, ids, rows), expected)
 
 
@@ -106,9 +106,9 @@ def test_what_is_skipped_is_not_written(pair: Pair, spans: SpanRunner) -> None:
     expected = stock(pair.tiny.model, ids)
     compute(spans, ids, range(TOKENS))
     noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 90, pair.engine.spec.head_dim), 30.0)
-    spans.place(noise, noise, 10, blocks(spans), skip=100)
+    spans.place(noise, noise, 10, blocks(spans), spans.keys(TOKENS), skip=100)
     assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
-    spans.place(noise, noise, 10, blocks(spans), skip=99)  # one token of it
+    spans.place(noise, noise, 10, blocks(spans), spans.keys(TOKENS), skip=99)  # one token of it
     with pytest.raises(AssertionError):
         assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
 

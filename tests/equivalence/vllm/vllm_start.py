@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 
+from ragcache.engine.vllm.cores import set_num_threads
 from ragcache.errors import ConfigError, ModelError, RagcacheError
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system
@@ -40,3 +43,16 @@ def test_one_engine_at_a_time(open_pair: OpenPair) -> None:
         pair.vllm.generate(segments)
     with open_pair() as pair:
         assert len(list(pair.vllm.generate(segments, max_tokens=3))) == 3
+
+
+def test_the_engine_has_the_cores(open_pair: OpenPair) -> None:
+    """Other threads with helpers would put the engine's to sleep (ragcache/engine/vllm/cores.py)."""
+    count = 3
+    set_num_threads(count)
+    with open_pair() as pair, ThreadPoolExecutor(1) as later:
+        engine = pair.engine
+        assert engine._ask(torch.get_num_threads) == count
+        assert torch.get_num_threads() == 1, "of the thread that opened it"
+        assert later.submit(torch.get_num_threads).result() == 1
+        assert engine._worker._readers.submit(torch.get_num_threads).result() == 1
+    assert torch.get_num_threads() == count
