@@ -7,7 +7,7 @@ other's fresh KV and, everywhere else, whatever was placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -80,30 +80,31 @@ class SpanRunner:
         rows = np.asarray(blocks, dtype=np.int64)[places // self.block_size]
         return torch.from_numpy(rows * self.block_size + places % self.block_size).to(self.device)
 
-    def keys(self, positions: int) -> torch.Tensor:
-        """Room for the rotated K of a prompt [layers, kv_heads, positions, head_dim]; its memory is used again when it
-        is gone.
+    def room(self, positions: int) -> torch.Tensor:
+        """For the rotated K and the V of a prompt [2, layers, kv_heads, positions, head_dim]; its memory is used again
+        when it is gone.
         """
         spec = self._group.kv_cache_spec
-        shape = (len(self.layers), spec.num_kv_heads, positions, spec.head_size)
+        shape = (2, len(self.layers), spec.num_kv_heads, positions, spec.head_size)
         return self._memory.take(shape, self._config.model_config.dtype, self.device)
 
     @torch.inference_mode()
-    def place(
-        self, k: torch.Tensor, v: torch.Tensor, start: int, blocks: Sequence[int], keys: torch.Tensor, skip: int = 0
-    ) -> None:
-        """Unrotated k and v [layers, kv_heads, n, head_dim] at [start, start + n), save for the positions before
-        `skip`, which are somebody's whose KV is right. `keys` gets the rotated k of them all.
-        """
+    def place(self, k: torch.Tensor, v: torch.Tensor, start: int, room: torch.Tensor) -> slice:
+        """Unrotated k and v [layers, kv_heads, n, head_dim] into the prompt's room -> where they are now."""
         span = slice(start, start + k.shape[2])
-        rotated = keys[:, :, span]
-        self.rope.rotate_into(rotated, k.to(self.device), span)
-        values = v.to(rotated)
-        first = max(0, skip - start)
-        if first < k.shape[2]:
-            slots = self.slots(blocks, range(start + first, span.stop))
-            for layer, own, other in zip(self.layers, rotated, values, strict=True):
-                self._write(layer, own[:, first:], other[:, first:], slots)
+        self.rope.rotate_into(room[0, :, :, span], k.to(self.device), span)
+        room[1, :, :, span] = v
+        return span
+
+    @torch.inference_mode()
+    def write(self, room: torch.Tensor, placed: Iterable[slice], blocks: Sequence[int], skip: int = 0) -> None:
+        """What was placed, into the paged cache, save for the positions before `skip`, which are somebody's whose KV is
+        right. Neighbours go together: a write costs the kernel's call in each layer more than its tokens.
+        """
+        for run in _runs(placed, skip):
+            slots = self.slots(blocks, run)
+            for layer, keys, values in zip(self.layers, *room[:, :, :, run.start : run.stop], strict=True):
+                self._write(layer, keys, values, slots)
 
     def _write(self, layer: Any, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
         keys, values = k.transpose(0, 1), v.transpose(0, 1)  # [n, kv_heads, head_dim]
@@ -220,6 +221,18 @@ class SpanRunner:
         rows = torch.empty_like(hidden)
         rows[torch.tensor(batch.order, device=self.device)] = hidden
         return list(rows.split([len(prompt.ids) for prompt in prompts]))
+
+
+def _runs(spans: Iterable[slice], skip: int) -> list[range]:
+    """Spans, neighbours joined, without the positions before `skip`."""
+    runs: list[range] = []
+    for span in sorted(spans, key=lambda span: int(span.start)):
+        start = max(span.start, skip)
+        if runs and runs[-1].stop == start:
+            runs[-1] = range(runs[-1].start, span.stop)
+        elif start < span.stop:
+            runs.append(range(start, span.stop))
+    return runs
 
 
 def _only_group(runner: Any) -> Any:

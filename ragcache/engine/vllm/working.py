@@ -59,12 +59,13 @@ class Linking:
 
     blocks: tuple[int, ...]
     skip: int
-    keys: torch.Tensor  # rotated K of what is placed: a probe reads it
+    room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
     reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
     placed: dict[int, slice] = field(default_factory=dict)
+    fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
 
-    def forget_keys(self) -> None:
-        self.keys = self.keys.new_empty(0)
+    def clear(self) -> None:
+        self.room = self.room.new_empty(0)
 
 
 class LinkWorker:
@@ -110,8 +111,8 @@ class LinkWorker:
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
-        keys = self.spans.keys(len(load.blocks) * self.spans.block_size)
-        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, keys)
+        room = self.spans.room(len(load.blocks) * self.spans.block_size)
+        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, room)
         for piece in load.pieces:
             if load.desk in self.desks:
                 handed = self.desks[load.desk].before[piece.index]
@@ -119,6 +120,7 @@ class LinkWorker:
                 self._place_piece(load.request, linking, piece, brought)
             else:
                 linking.reading[piece.index] = (piece, self._readers.submit(self._bring, piece))
+        self._write(load.request, linking)
 
     def _bring(self, piece: Piece) -> Brought:
         incidents: list[str] = []
@@ -152,10 +154,12 @@ class LinkWorker:
                 if not future.done():
                     continue
                 if not idle and any_ready and perf_counter() - started > PLACE_S:
+                    self._write(request, linking)
                     return True
                 any_ready = True
                 del linking.reading[index]
                 self._place_piece(request, linking, piece, future.result())
+            self._write(request, linking)
         return any_ready
 
     def _place_piece(self, request: str, linking: Linking, piece: Piece, brought: Brought) -> None:
@@ -166,10 +170,18 @@ class LinkWorker:
             return
         variant = fetched.variant
         k, v = variant.k[:, self._heads], variant.v[:, self._heads]
-        self.spans.place(k, v, piece.start, linking.blocks, linking.keys, linking.skip)
-        linking.placed[piece.index] = slice(piece.start, piece.start + len(variant))
+        linking.placed[piece.index] = span = self.spans.place(k, v, piece.start, linking.room)
+        linking.fresh.append(span)
         told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
         self._answers.loaded.append(told)
+        self._spent(request, "place", started)
+
+    def _write(self, request: str, linking: Linking) -> None:
+        if not linking.fresh:
+            return
+        started = perf_counter()
+        self.spans.write(linking.room, linking.fresh, linking.blocks, linking.skip)
+        linking.fresh.clear()
         self._spent(request, "place", started)
 
     # -- compute ----------------------------------------------------------------------------------------------------
@@ -179,12 +191,12 @@ class LinkWorker:
         keys = self._placed_keys(self._linkings[probe.request], probe)
         attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
         self._answers.probed.append(Probed(probe.request, attention))
-        self._linkings[probe.request].forget_keys()
+        self._linkings[probe.request].clear()
         self._spent(probe.request, "probe", started)
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
         """[layers, kv_heads, positions, head_dim] of the layers that the probe reads."""
-        keys = linking.keys[probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]
+        keys = linking.room[0, probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]
         known = np.zeros(keys.shape[2], dtype=bool)
         known[list(probe.rows.positions)] = True
         for span in linking.placed.values():
@@ -196,13 +208,13 @@ class LinkWorker:
         started = perf_counter()
         self.spans.compute([one.rows for one in slices])
         for one in slices:
-            self._linkings[one.request].forget_keys()
+            self._linkings[one.request].clear()
             self._spent(one.request, "repair", started)
 
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
         linking = self._linkings[capture.request]
-        before = [linking.keys[:, :, linking.placed[index]] for index in sorted(linking.placed)]
+        before = [linking.room[0, :, :, linking.placed[index]] for index in sorted(linking.placed)]
         k, v, profile = self.spans.capture(capture.rows, before)
         variant = Variant(capture.key, capture.rows.ids, k, v, profile)
         if capture.desk in self.desks:

@@ -52,6 +52,12 @@ def compute(spans: SpanRunner, ids: tuple[int, ...], rows: Any, first: int = 3) 
     return logits(spans, hidden)
 
 
+def place(spans: SpanRunner, k: torch.Tensor, v: torch.Tensor, *starts: int, skip: int = 0) -> None:
+    """The same KV at each of these places."""
+    room = spans.room(TOKENS)
+    spans.write(room, [spans.place(k, v, start, room) for start in starts], blocks(spans), skip)
+
+
 def test_a_prompt_of_garbage_in_ascending_slices_equals_stock(pair: Pair, spans: SpanRunner) -> None:
     ids = draw(TOKENS, 0)
     expected = stock(pair.tiny.model, ids)
@@ -68,7 +74,7 @@ def test_random_spans_over_spoiled_kv_equal_stock(pair: Pair, spans: SpanRunner,
     rows = np.flatnonzero(np.repeat(random.random(TOKENS) < 0.4, random.integers(1, 9, TOKENS))[:TOKENS])
     noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 1, pair.engine.spec.head_dim), 30.0)
     for row in rows:
-        spans.place(noise, noise, int(row), blocks(spans), spans.keys(TOKENS))
+        place(spans, noise, noise, int(row))
     assert_close(compute(spans, ids, rows), expected.logits[rows])
 
 
@@ -84,7 +90,7 @@ def test_placed_kv_is_read_as_the_torch_engine_reads_it(pair: Pair, spans: SpanR
     rows = [*range(110, 115), 150, *range(220, TOKENS)]
     expected = engine.logits(engine.compute([ids[row] for row in rows], rows, buffer, keep=len(rows)))
     compute(spans, ids, range(100))
-    spans.place(k, foreign.v, 100, blocks(spans), spans.keys(TOKENS))
+    place(spans, k, foreign.v, 100)
     assert_close(compute(spans, ids, rows), expected)
 
 
@@ -106,11 +112,27 @@ def test_what_is_skipped_is_not_written(pair: Pair, spans: SpanRunner) -> None:
     expected = stock(pair.tiny.model, ids)
     compute(spans, ids, range(TOKENS))
     noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 90, pair.engine.spec.head_dim), 30.0)
-    spans.place(noise, noise, 10, blocks(spans), spans.keys(TOKENS), skip=100)
+    place(spans, noise, noise, 10, skip=100)
     assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
-    spans.place(noise, noise, 10, blocks(spans), spans.keys(TOKENS), skip=99)  # one token of it
+    place(spans, noise, noise, 10, skip=99)  # one token of it
     with pytest.raises(AssertionError):
         assert_close(compute(spans, ids, range(290, TOKENS)), expected.logits[290:])
+
+
+def test_neighbours_and_others_in_one_write(pair: Pair, spans: SpanRunner) -> None:
+    ids, engine = draw(TOKENS, 11), pair.torch.engine
+    foreign = stock(pair.tiny.model, draw(30, 12))
+    k, starts = engine.decoder.rope.unrotate(foreign.k, slice(0, 30)), (160, 40, 70, 220)
+    buffer = engine.buffer(TOKENS)
+    engine.compute(ids, range(TOKENS), buffer)
+    compute(spans, ids, range(TOKENS))
+    for start in starts:
+        engine.decoder.rope.rotate_into(buffer.k[:, :, start : start + 30], k, slice(start, start + 30))
+        buffer.v[:, :, start : start + 30] = foreign.v
+    place(spans, k, foreign.v, *starts)
+    rows = range(260, TOKENS)
+    expected = engine.logits(engine.compute(ids[260:], rows, buffer, keep=len(rows)))
+    assert_close(compute(spans, ids, rows), expected)
 
 
 def test_several_prompts_in_one_forward(pair: Pair, spans: SpanRunner) -> None:
