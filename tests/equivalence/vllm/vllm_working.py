@@ -1,0 +1,35 @@
+"""What the worker's side makes of orders, on a real engine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ragcache.engine.vllm.orders import Load, Orders, Piece, Probe, PromptRows
+from ragcache.engine.vllm.working import LinkWorker
+from ragcache.store import open_store
+from tests.equivalence.vllm.conftest import OpenPair
+from tests.tiny import draw, make_chunks, make_system
+
+START, QUESTION, TOKENS = 100, 140, 200
+
+
+def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> None:
+    """What vLLM's prefix cache alone holds: the memory of the keys has held another prompt's."""
+    with open_pair() as pair:
+        (chunk,), spans, store = make_chunks(QUESTION - START), pair.engine.spans, open_store(None, None, None, "raw")
+        *_, variant = pair.torch.ingest(make_system(), [chunk])
+        store.put(variant)
+        blocks = tuple(range(3, 3 + -(-TOKENS // spans.block_size)))
+        spans.room(len(blocks) * spans.block_size).fill_(np.nan)
+        worker = LinkWorker(spans, store, slice(None))
+        worker.obey(Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), blocks, START),), idle=True))
+        while worker.busy:
+            worker.obey(Orders(idle=True))
+        rows = PromptRows(draw(TOKENS, 1)[QUESTION:], tuple(range(QUESTION, TOKENS)), blocks)
+        worker.obey(Orders(probe=(Probe("one", rows, QUESTION, range(1, 2)),)))
+        answers = worker.take_answers()
+        worker.close()
+    assert answers is not None
+    (probed,) = answers.probed
+    assert np.isfinite(probed.attention).all()
+    np.testing.assert_array_less(0, probed.attention[:, START:])
