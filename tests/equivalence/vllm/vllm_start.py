@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -45,14 +46,20 @@ def test_one_engine_at_a_time(open_pair: OpenPair) -> None:
         assert len(list(pair.vllm.generate(segments, max_tokens=3))) == 3
 
 
-def test_the_engine_has_the_cores(open_pair: OpenPair) -> None:
+@pytest.fixture
+def three_cores() -> Iterator[int]:
+    before = torch.get_num_threads()
+    set_num_threads(3)
+    yield 3
+    set_num_threads(before)
+
+
+def test_the_engine_has_the_cores(open_pair: OpenPair, three_cores: int) -> None:
     """Other threads with helpers would put the engine's to sleep (ragcache/engine/vllm/cores.py)."""
-    count = 3
-    set_num_threads(count)
     with open_pair() as pair, ThreadPoolExecutor(1) as later:
         engine = pair.engine
-        assert engine._ask(torch.get_num_threads) == count
+        assert engine._ask(torch.get_num_threads) == three_cores
         assert torch.get_num_threads() == 1, "of the thread that opened it"
         assert later.submit(torch.get_num_threads).result() == 1
         assert engine._worker._readers.submit(torch.get_num_threads).result() == 1
-    assert torch.get_num_threads() == count
+    assert torch.get_num_threads() == three_cores
