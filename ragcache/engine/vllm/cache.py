@@ -70,7 +70,7 @@ class VllmCache(PromptCache):
 
 
 class VllmGeneration(TokenStream):
-    """One request of vLLM's. Leaving it early aborts the request; what its report then holds is the time alone."""
+    """One request of vLLM's. Leaving it early aborts the request; its report tells what was linked all the same."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class VllmGeneration(TokenStream):
     def _abort(self) -> None:
         if not self._ended:
             self._ended = True
-            self._engine.abort(self._request)
+            _fill(self.report, self._engine.abort(self._request).get(KEY, {}))
 
     def _tokens(self) -> Generator[int, None, None]:
         first = 0.0

@@ -51,7 +51,7 @@ class VllmEngine(Engine):
         """
         if has_kv_transfer_group():  # vLLM keeps it for the whole process
             raise ModelError("this process runs a vLLM engine already: close that one first")
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._deliver: dict[str, Deliver] = {}
         started: Future[None] = Future()
         arguments = _arguments(folder, dtype, linking, options)
@@ -74,9 +74,17 @@ class VllmEngine(Engine):
             )
         return self._ask(lambda: self._add(ids, params, deliver))
 
-    def abort(self, request: str) -> None:
-        """End a request that nobody reads any more, soon; one that has ended already, as after `close`, is no error."""
-        self._commands.put(lambda: self._abort(request))
+    def abort(self, request: str) -> dict[str, Any]:
+        """End a request that nobody reads any more -> what its response would have carried, as far as that was known:
+        nothing of one that has ended already, as after `close`.
+        """
+        if threading.current_thread() is self._thread:  # Python finalises what nobody holds wherever it just is
+            self._commands.put(lambda: self._abort(request))
+            return {}
+        try:
+            return self._ask(lambda: self._abort(request))
+        except ModelError:
+            return {}
 
     def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         """One request of its own; the variants change hands in this process, whatever the store holds."""
@@ -215,9 +223,13 @@ class VllmEngine(Engine):
             raise
         return name
 
-    def _abort(self, name: str) -> None:
-        if self._deliver.pop(name, None) is not None:
-            self._engine.abort_request([name])
+    def _abort(self, name: str) -> dict[str, Any]:
+        if self._deliver.pop(name, None) is None:
+            return {}
+        inside = self._engine.output_processor.external_req_ids.get(name, ())
+        told = [self._connector.scheduler.told(request) for request in inside]
+        self._engine.abort_request([name])
+        return told[0] if told else {}
 
 
 class _HandingOver:

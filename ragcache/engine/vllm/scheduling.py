@@ -141,6 +141,11 @@ class LinkScheduler:
         self.totals.add(told)
         return {KEY: told.to_dict()}
 
+    def told(self, request: str) -> dict[str, Any]:
+        """What the response of a request that still runs will carry, once it is known."""
+        report = self._reports.get(request)
+        return {} if report is None else {KEY: report.to_dict()}
+
     @property
     def waiting(self) -> bool:
         return bool(self._jobs or self._finishing)

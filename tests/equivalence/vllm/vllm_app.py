@@ -103,6 +103,8 @@ def test_streams_that_nobody_reads_to_the_end_are_aborted(pipeline: RagPipeline)
     for stream in (unread, begun):
         stream.close()
         assert "stopped before its end" in stream.answer.notes
+    assert begun.report.chunks, "what was linked is told all the same"
+    assert begun.report.reused > 0
     engine.drain()  # type: ignore[attr-defined]
     assert engine.free_blocks() == before  # type: ignore[attr-defined]
 
