@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +19,7 @@ from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from app.cores import in_thread
 from app.llama.nodes import cited_nodes, told
 from app.llama.retriever import CatalogRetriever
 from app.llama.synthesizer import CachedSynthesizer
@@ -114,11 +114,11 @@ class CachedChatEngine(BaseChatEngine):
     async def _astart(
         self, message: str, history: list[ChatMessage] | None
     ) -> tuple[AnswerStream, list[NodeWithScore]]:
-        query = await asyncio.to_thread(self._query, message, history)
+        query = await in_thread(self._query, message, history)
         nodes = await self._retriever.aretrieve(query)
         for postprocessor in self._postprocessors:
             nodes = await postprocessor.apostprocess_nodes(nodes, query_bundle=query)
-        return await asyncio.to_thread(self._answered, message, nodes), nodes
+        return await in_thread(self._answered, message, nodes), nodes
 
     def _query(self, message: str, history: list[ChatMessage] | None) -> QueryBundle:
         if history is not None:

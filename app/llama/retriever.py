@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Unpack
 
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from app.cores import in_thread
 from app.llama.nodes import as_node
 from app.pipeline.options import AskOptions
 from app.pipeline.pipeline import RagPipeline
@@ -25,4 +25,4 @@ class CatalogRetriever(BaseRetriever):
         return [as_node(one) for one in self._pipeline.retrieve(query_bundle.query_str, **self._options)]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+        return await in_thread(self._retrieve, query_bundle)

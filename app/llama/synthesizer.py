@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +21,7 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType, TextNode
 from llama_index_instrumentation import get_dispatcher
 
+from app.cores import in_thread
 from app.llama.nodes import cited_nodes, retrieved_nodes, told
 from app.pipeline.answering import Answering, Request
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
@@ -73,7 +73,7 @@ class CachedSynthesizer(BaseSynthesizer):
     ) -> RESPONSE_TYPE:
         question = query.query_str if isinstance(query, QueryBundle) else query
         with self._observed(question) as responses:
-            stream = await asyncio.to_thread(self.start, question, nodes, **response_kwargs)
+            stream = await in_thread(self.start, question, nodes, **response_kwargs)
             responses.append(await self._arespond(stream, nodes, additional_source_nodes or ()))
         return responses[0]
 
@@ -85,7 +85,7 @@ class CachedSynthesizer(BaseSynthesizer):
         return self.start(query_str, _nodes(text_chunks), **response_kwargs).answer.text
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
-        stream = await asyncio.to_thread(self.start, query_str, _nodes(text_chunks), **response_kwargs)
+        stream = await in_thread(self.start, query_str, _nodes(text_chunks), **response_kwargs)
         return (await AsyncAnswerStream(stream).answer()).text
 
     def _get_prompts(self) -> PromptDictType:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
+from app.cores import in_thread
 from app.pipeline.answer import Answer
 from app.pipeline.options import Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
@@ -64,7 +64,7 @@ class Conversation:
         return await (await self.astream(question, **options)).answer()
 
     async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
-        return AsyncAnswerStream(await asyncio.to_thread(self.stream, question, **options))
+        return AsyncAnswerStream(await in_thread(self.stream, question, **options))
 
     def _store(self, answer: Answer) -> None:
         if not answer.text and answer.notes:  # stopped before its first word

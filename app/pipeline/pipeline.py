@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import threading
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from app.catalog import CatalogError, Collection, Found
 from app.citations import Retrieved, retrieved
+from app.cores import in_thread, release_helpers
 from app.pipeline.answer import Answer
 from app.pipeline.answering import Answering, Request
 from app.pipeline.condensing import condensed
@@ -75,7 +75,10 @@ class RagPipeline:
         name = collection or self.settings.collection
         target = space.catalog.collections.find(name) if chosen.dry_run else space.collection_or_new(name)
         several = [paths] if isinstance(paths, str | Path) else paths
-        return Ingest(space, target, chosen).run([Path(path) for path in several])
+        try:
+            return Ingest(space, target, chosen).run([Path(path) for path in several])
+        finally:
+            release_helpers()
 
     def retrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
         """The chunks that an answer would be made from, best first. Copies of a text count once."""
@@ -130,17 +133,17 @@ class RagPipeline:
     async def aingest(
         self, paths: Iterable[str | Path] | str | Path, collection: str | None = None, **options: Any
     ) -> IngestResult:
-        return await asyncio.to_thread(self.ingest, paths, collection, **options)
+        return await in_thread(self.ingest, paths, collection, **options)
 
     async def aretrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
-        return await asyncio.to_thread(self.retrieve, question, **options)
+        return await in_thread(self.retrieve, question, **options)
 
     async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         """Cancelling it stops the decoding."""
         return await (await self.astream(question, **options)).answer()
 
     async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
-        return AsyncAnswerStream(await asyncio.to_thread(self.stream, question, **options))
+        return AsyncAnswerStream(await in_thread(self.stream, question, **options))
 
     # -- parts ------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from app.citations import Citation
+from app.cores import in_thread, release_helpers
 from app.pipeline.answer import Answer
 from app.pipeline.pieces import Pieces
 
@@ -103,6 +104,7 @@ class AnswerStream:
         self.citations = self._answer.citations
         for call in self.then:
             call(self._answer)
+        release_helpers()
 
     def __enter__(self) -> Self:
         return self
@@ -144,11 +146,11 @@ class AsyncAnswerStream:
 
     async def aclose(self) -> None:
         self._stream.stop()
-        await asyncio.to_thread(self._stream.close)
+        await in_thread(self._stream.close)
 
     async def _in_thread(self, step: Callable[[], str | None]) -> str | None:
         try:
-            return await asyncio.to_thread(step)
+            return await in_thread(step)
         except asyncio.CancelledError:
             self._stream.stop()
             raise
