@@ -44,6 +44,7 @@ class Ingest:
         self._tell = tell or (lambda _: None)
         self._tally = Tally()
         self._started = perf_counter()
+        self._reached: Progress | None = None  # when the file was begun that is being written
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -98,7 +99,7 @@ class Ingest:
         collection = self._cut_as_asked(collection)
         states = self._workspace.catalog.documents.states(collection)
         survey = self._survey(paths, states)
-        writer = Writer(self._workspace, collection, self._tally, self._options.kv)
+        writer = Writer(self._workspace, collection, self._tally, self._options.kv, self._within)
         for file, outcome in self._read(survey):
             match outcome:
                 case Read():
@@ -144,6 +145,7 @@ class Ingest:
     def _read(self, survey: Survey) -> Iterator[tuple[Pending, Outcome]]:
         """Each file with what came of it, counted where it is no document, and reported."""
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
+        self._reached = Progress(0, len(survey.pending), 0, of_nbytes, 0)
         with Readers(self._options.workers) as readers:
             for file, outcome in readers.read(survey.pending, self._options.retry_failed):
                 match outcome:
@@ -155,7 +157,13 @@ class Ingest:
                         self._tally.failed.append(Failure(file.source, outcome.reason))
                 yield file, outcome
                 files, nbytes = files + 1, nbytes + file.size
-                self._progress(Progress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed)))
+                self._reached = Progress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))
+                self._progress(self._reached)
+
+    def _within(self, nbytes: int) -> None:
+        """So many bytes of the file that is being written are done."""
+        if self._reached is not None:
+            self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
 
     def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> list[int]:
         found, absent = gone(paths, states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from app.catalog import Collection, KvRecord
@@ -16,6 +16,7 @@ from ragcache.errors import PromptError, StoreError
 
 if TYPE_CHECKING:
     from app.ingestion.chunking import Draft
+    from ragcache.types import Chunk
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +39,11 @@ class KvCapture:
         self._evictions = self._count_evictions()
         self._remember(workspace, collection)
 
-    def capture(self, draft: Draft) -> list[KvRecord]:
-        """All of a document. The files are on the disk when this returns."""
+    def capture(self, draft: Draft, tell: Callable[[float], None]) -> list[KvRecord]:
+        """All of a document, which part of it being told. The files are on the disk when this returns."""
         records = []
         try:
-            for variant in self._cache.ingest(self._system, draft.segments(self._template)):
+            for variant in self._cache.ingest(self._system, self._segments(draft, tell)):
                 key = variant.key
                 records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
         except PromptError as error:
@@ -53,6 +54,11 @@ class KvCapture:
         if self._count_evictions() > self._evictions:
             self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
         return records
+
+    def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
+        for place, segment in enumerate(draft.segments(self._template)):
+            tell(place / len(draft.pieces))
+            yield segment
 
     def _remember(self, workspace: Workspace, collection: Collection) -> None:
         """What the collection's KV belongs to; that of documents which are in already may belong to something else."""

@@ -10,11 +10,13 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from app.catalog import Collection, DocumentRecord, Removed
+import numpy as np
+
+from app.catalog import Collection, DocumentRecord, KvRecord, Removed
 from app.catalog.records import Vectors
 from app.ingestion.kv import KvCapture, KvRemoval
 from app.ingestion.reading import Read, Stamp
@@ -27,15 +29,20 @@ if TYPE_CHECKING:
     from splitter.base import Splitter
 
 # Chunks that are embedded together. Twice as many are no faster, and what is embedded and not yet written is lost when
-# the process is stopped.
+# the process is stopped. Beside the KV, embedding takes next to no time, so a document is written when it is read.
 TOGETHER = 128
 TOUCHED = 500  # documents per transaction
 FOLLOW = 4096  # chunks after which the indexes catch up, so that the end does not take long
+# A long document tells how far it is after so many chunks. The KV takes most of its time, where it is computed.
+STEP = 2048
+EMBEDDING = 0.1  # of a document's time, where its KV is computed too
+Advance = Callable[[int], None]  # told how many bytes of the last file that was added are done
 
 
 class Writer:
-    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally, kv: bool):
+    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally, kv: bool, advance: Advance):
         self._workspace = workspace
+        self._advance = advance
         self._collection = collection
         self._tally = tally
         self._kv = kv
@@ -65,10 +72,10 @@ class Writer:
         """The document is in after this call or a later one, at the latest after `flush`."""
         from app.ingestion.chunking import draft
 
-        _ = self._capture  # a model that cannot be loaded is told before the work, not after it
+        together = 1 if self._capture else TOGETHER  # a model that cannot be loaded is told before the work
         self._drafts.append((file, draft(file.source, read.stamp, read.parsed, self._splitter)))
-        if sum(len(one.pieces) for _, one in self._drafts) >= TOGETHER:
-            self._embed()
+        if sum(len(one.pieces) for _, one in self._drafts) >= together:
+            self._embed(file)
 
     def touch(self, file: Pending, stamp: Stamp) -> None:
         """The content is what it was, so the next ingest need not read it."""
@@ -104,25 +111,47 @@ class Writer:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _embed(self) -> None:
+    def _embed(self, last: Pending | None = None) -> None:
+        """`last`: the file that is being added, whose progress is told."""
         drafts, self._drafts = self._drafts, []
         if not drafts:
             return
-        vectors = self._workspace.embedder.embed([text for _, draft in drafts for text in draft.embedded()])
+        vectors = self._vectors([draft for _, draft in drafts], last)
         start = 0
         for file, draft in drafts:
             end = start + len(draft.pieces)
-            self._write(file, draft, vectors[start:end])
+            self._write(file, draft, vectors[start:end], tells=file is last)
             start = end
 
-    def _write(self, file: Pending, draft: Draft, vectors: Vectors) -> None:
+    def _vectors(self, drafts: Sequence[Draft], last: Pending | None) -> Vectors:
+        """Of all pieces, [pieces, dimension]"""
+        texts = [text for draft in drafts for text in draft.embedded()]
+        share = EMBEDDING if self._capture else 1.0
+        parts = []
+        for start in range(0, max(1, len(texts)), STEP):
+            parts.append(self._workspace.embedder.embed(texts[start : start + STEP]))
+            if last is not None and start + STEP < len(texts):
+                self._advance(int(share * (start + STEP) / len(texts) * last.size))
+        return np.concatenate(parts)
+
+    def _write(self, file: Pending, draft: Draft, vectors: Vectors, *, tells: bool) -> None:
         chunks = draft.chunks(self._workspace.template, vectors)
-        kv = self._capture.capture(draft) if self._capture else []
+        kv = self._captured(file, draft, tells)
         replaced = self._workspace.catalog.documents.replace(self._collection, draft.record, chunks, kv)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         self._behind += len(chunks)
         self._forget(replaced.removed)
+
+    def _captured(self, file: Pending, draft: Draft, tells: bool) -> list[KvRecord]:
+        if self._capture is None:
+            return []
+
+        def tell(done: float) -> None:
+            if tells:
+                self._advance(int((EMBEDDING + (1 - EMBEDDING) * done) * file.size))
+
+        return self._capture.capture(draft, tell)
 
     def _forget(self, removed: Removed) -> None:
         """After the commit: what hung on chunks that are gone, and the indexes when they are far behind."""
