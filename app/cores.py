@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -38,9 +37,8 @@ def _released(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         release_helpers()
 
 
-@cache
 def _pause() -> Callable[[int], int] | None:
-    """Of the OpenMP that torch has loaded; None where there is none, or an older one than 5.0."""
+    """Of the OpenMP that torch has loaded; None while there is none, or for one that is older than 5.0."""
     try:
         pause: Callable[[int], int] = ctypes.CDLL(None).omp_pause_resource_all
     except (OSError, TypeError, AttributeError):

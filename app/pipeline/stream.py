@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -116,10 +118,12 @@ class AnswerStream:
 
 
 class AsyncAnswerStream:
-    """The same for a program with an event loop: each step runs in a thread. Cancelling a step stops the decoding."""
+    """The same for a program with an event loop. Cancelling a step stops the decoding."""
 
     def __init__(self, stream: AnswerStream):
         self._stream = stream
+        # All steps on one thread: each that computes gets helpers of its own (app/cores.py). It ends with this object.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="answer")
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -150,7 +154,7 @@ class AsyncAnswerStream:
 
     async def _in_thread(self, step: Callable[[], str | None]) -> str | None:
         try:
-            return await in_thread(step)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, step)
         except asyncio.CancelledError:
             self._stream.stop()
             raise

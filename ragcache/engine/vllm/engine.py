@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -61,6 +62,7 @@ class VllmEngine(Engine):
         self._thread.start()
         started.result()
         leave_cores()
+        atexit.register(self.close)  # before vLLM's own end
 
     # -- any thread -------------------------------------------------------------------------------------------------
 
@@ -75,10 +77,9 @@ class VllmEngine(Engine):
         return self._ask(lambda: self._add(ids, params, deliver))
 
     def abort(self, request: str) -> dict[str, Any]:
-        """End a request that nobody reads any more -> what its response would have carried, as far as that was known:
-        nothing of one that has ended already, as after `close`.
-        """
-        if threading.current_thread() is self._thread:  # Python finalises what nobody holds wherever it just is
+        """End a request that nobody reads any more -> what its response would have carried, if that is known."""
+        # Python finalises streams on any thread, and at its end, when no other one runs.
+        if threading.current_thread() is self._thread or sys.is_finalizing():
             self._commands.put(lambda: self._abort(request))
             return {}
         try:
@@ -143,6 +144,7 @@ class VllmEngine(Engine):
 
     def close(self) -> None:
         """Ends what runs; safe to call twice."""
+        atexit.unregister(self.close)
         if self._thread.is_alive():
             self._commands.put(None)
             self._thread.join()
@@ -215,7 +217,7 @@ class VllmEngine(Engine):
 
     def _add(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
         name = uuid.uuid4().hex
-        self._deliver[name] = deliver  # outputs carry the name that we gave, vLLM's inside has a longer one
+        self._deliver[name] = deliver  # outputs carry our name, vLLM's inside has a longer one
         try:
             self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
         except ValueError:
@@ -227,9 +229,9 @@ class VllmEngine(Engine):
         if self._deliver.pop(name, None) is None:
             return {}
         inside = self._engine.output_processor.external_req_ids.get(name, ())
-        told = [self._connector.scheduler.told(request) for request in inside]
+        told = next((self._connector.scheduler.told(request) for request in inside), {})
         self._engine.abort_request([name])
-        return told[0] if told else {}
+        return told
 
 
 class _HandingOver:
@@ -243,9 +245,7 @@ class _HandingOver:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
         if error is not None:
             told = error if isinstance(error, RagcacheError) else ModelError(f"vLLM did not start: {error}")
             told.__cause__ = None if told is error else error

@@ -177,3 +177,23 @@ def test_the_command_line_prints_its_result_alone(settings: Settings) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["report"]["incidents"] == []
     assert "WARNING" not in done.stderr
+
+
+LEAVING = """
+from pathlib import Path
+from app import RagPipeline, Settings
+
+pipeline = RagPipeline(Settings.model_validate_json(Path({path!r}).read_text()))
+streams = [pipeline.stream("Who designed the lighthouse?", max_tokens=900) for _ in range(2)]
+print(next(streams[0]))
+"""
+
+
+def test_a_program_may_end_amid_its_answers(settings: Settings, tmp_path: Path) -> None:
+    kept = tmp_path / "settings.json"
+    kept.write_text(settings.model_dump_json(exclude={"database_url"}))
+    command = [sys.executable, "-c", LEAVING.format(path=str(kept))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an answer had begun"
+    assert "Traceback" not in done.stderr
