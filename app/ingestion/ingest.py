@@ -44,7 +44,7 @@ class Ingest:
         self._tell = tell or (lambda _: None)
         self._tally = Tally()
         self._started = perf_counter()
-        self._reached: Progress | None = None  # when the file was begun that is being written
+        self._reached = Progress(0, 0, 0, 0, 0)  # when the file was begun that is being written
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -162,8 +162,7 @@ class Ingest:
 
     def _within(self, nbytes: int) -> None:
         """So many bytes of the file that is being written are done."""
-        if self._reached is not None:
-            self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
+        self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
 
     def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> list[int]:
         found, absent = gone(paths, states)

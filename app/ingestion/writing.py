@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.catalog import Collection, DocumentRecord, KvRecord, Removed
+from app.catalog import Collection, DocumentRecord, Removed
 from app.catalog.records import Vectors
 from app.ingestion.kv import KvCapture, KvRemoval
 from app.ingestion.reading import Read, Stamp
@@ -36,7 +36,8 @@ FOLLOW = 4096  # chunks after which the indexes catch up, so that the end does n
 # A long document tells how far it is after so many chunks. The KV takes most of its time, where it is computed.
 STEP = 2048
 EMBEDDING = 0.1  # of a document's time, where its KV is computed too
-Advance = Callable[[int], None]  # told how many bytes of the last file that was added are done
+Advance = Callable[[int], None]  # told how many bytes of the file that is being added are done
+Tell = Callable[[float], None]  # the same as a share
 
 
 class Writer:
@@ -75,7 +76,7 @@ class Writer:
         together = 1 if self._capture else TOGETHER  # a model that cannot be loaded is told before the work
         self._drafts.append((file, draft(file.source, read.stamp, read.parsed, self._splitter)))
         if sum(len(one.pieces) for _, one in self._drafts) >= together:
-            self._embed(file)
+            self._embed(lambda share: self._advance(int(share * file.size)))
 
     def touch(self, file: Pending, stamp: Stamp) -> None:
         """The content is what it was, so the next ingest need not read it."""
@@ -111,47 +112,40 @@ class Writer:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _embed(self, last: Pending | None = None) -> None:
-        """`last`: the file that is being added, whose progress is told."""
+    def _embed(self, tell: Tell = lambda share: None) -> None:
+        """`tell` is of the last draft's file. Where KV is computed, those before it are empty."""
         drafts, self._drafts = self._drafts, []
         if not drafts:
             return
-        vectors = self._vectors([draft for _, draft in drafts], last)
+        vectors = self._vectors([draft for _, draft in drafts], tell)
         start = 0
         for file, draft in drafts:
             end = start + len(draft.pieces)
-            self._write(file, draft, vectors[start:end], tells=file is last)
+            self._write(file, draft, vectors[start:end], tell)
             start = end
 
-    def _vectors(self, drafts: Sequence[Draft], last: Pending | None) -> Vectors:
+    def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> Vectors:
         """Of all pieces, [pieces, dimension]"""
         texts = [text for draft in drafts for text in draft.embedded()]
         share = EMBEDDING if self._capture else 1.0
         parts = []
         for start in range(0, max(1, len(texts)), STEP):
             parts.append(self._workspace.embedder.embed(texts[start : start + STEP]))
-            if last is not None and start + STEP < len(texts):
-                self._advance(int(share * (start + STEP) / len(texts) * last.size))
+            if start + STEP < len(texts):
+                tell(share * (start + STEP) / len(texts))
         return np.concatenate(parts)
 
-    def _write(self, file: Pending, draft: Draft, vectors: Vectors, *, tells: bool) -> None:
+    def _write(self, file: Pending, draft: Draft, vectors: Vectors, tell: Tell) -> None:
+        def captured(share: float) -> None:
+            tell(EMBEDDING + (1 - EMBEDDING) * share)
+
         chunks = draft.chunks(self._workspace.template, vectors)
-        kv = self._captured(file, draft, tells)
+        kv = self._capture.capture(draft, captured) if self._capture else []
         replaced = self._workspace.catalog.documents.replace(self._collection, draft.record, chunks, kv)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         self._behind += len(chunks)
         self._forget(replaced.removed)
-
-    def _captured(self, file: Pending, draft: Draft, tells: bool) -> list[KvRecord]:
-        if self._capture is None:
-            return []
-
-        def tell(done: float) -> None:
-            if tells:
-                self._advance(int((EMBEDDING + (1 - EMBEDDING) * done) * file.size))
-
-        return self._capture.capture(draft, tell)
 
     def _forget(self, removed: Removed) -> None:
         """After the commit: what hung on chunks that are gone, and the indexes when they are far behind."""

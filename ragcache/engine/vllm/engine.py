@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import queue
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -78,8 +77,7 @@ class VllmEngine(Engine):
 
     def abort(self, request: str) -> dict[str, Any]:
         """End a request that nobody reads any more -> what its response would have carried, if that is known."""
-        # Python finalises streams on any thread, and at its end, when no other one runs.
-        if threading.current_thread() is self._thread or sys.is_finalizing():
+        if threading.current_thread() is self._thread:  # Python finalises streams on any thread
             self._commands.put(lambda: self._abort(request))
             return {}
         try:
