@@ -73,7 +73,7 @@ class RagcacheConnector(KVConnectorBase_V1):
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         orders = self._get_connector_metadata().orders
         if orders or self.worker.busy:
-            self.worker.obey(orders)
+            self.worker.obey(orders, self.worker.spans.room_beside(forward_context))
         self._finished.update(orders.finish)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
@@ -121,7 +121,10 @@ class RagcacheConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
         used = scheduler_output.total_num_scheduled_tokens
         left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
-        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step()))
+        budget = Budget(left, used > 0, self._spans_per_step())
+        orders = self.scheduler.step(budget, scheduler_output.num_scheduled_tokens)
+        if orders.compute:  # before vLLM's forward, or in it; other orders come after it
+            scheduler_output.has_sync_kv_loads = True
         for name in orders.finish:
             self._resume(self._parked.pop(name))
         return StepOrders(orders)

@@ -112,6 +112,13 @@ class LinkJob:
         self.phase = Phase.DONE
         return Compute(self.request, self._prompt_rows(rows))
 
+    def tail(self, tokens: int, spans: int) -> Compute | None:
+        """All that is left, if it is one such slice and can wait for the step in which vLLM computes the question: then
+        one forward does both. What lies before `exact` cannot, since vLLM shows it to others from now on.
+        """
+        fits = len(self._rows) <= tokens and spans > 0 and _fitting(self._rows, tokens, spans) == len(self._rows)
+        return self.compute(tokens, spans) if fits and self._rows[0] >= self.linkage.exact else None
+
     @property
     def resumes(self) -> int:
         """The position that vLLM goes on from. A probe's tokens are computed again: to go on with them from where it

@@ -6,7 +6,7 @@ It knows nothing of vLLM: the connector brings requests, blocks, budgets and ans
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -44,6 +44,23 @@ class Budget:
     spans: int  # pseudo-requests that one forward takes
 
 
+@dataclass
+class _Room:
+    """What one forward takes."""
+
+    tokens: int
+    spans: int
+
+    def without(self, slices: Iterable[Compute]) -> _Room:
+        taken = list(slices)
+        spans = sum(_runs(slice.rows.positions) for slice in taken)
+        return _Room(self.tokens - sum(slice.tokens for slice in taken), self.spans - spans)
+
+    @property
+    def none(self) -> bool:
+        return self.tokens <= 0 or self.spans <= 0
+
+
 class LinkScheduler:
     """One per engine, called by its one thread."""
 
@@ -68,6 +85,7 @@ class LinkScheduler:
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
+        self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
         self._reports: dict[str, Report] = {}
 
     # -- a request's way --------------------------------------------------------------------------------------------
@@ -130,6 +148,7 @@ class LinkScheduler:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
         self._started.pop(request, None)
         self._positions.pop(request, None)
+        self._tails.pop(request, None)
         self._wishes.pop(request, None)
         told = self._reports.pop(request, None)
         incident = self._incidents.pop(request, None)
@@ -152,29 +171,32 @@ class LinkScheduler:
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def step(self, budget: Budget) -> Orders:
-        """What the workers do in this step, oldest request first."""
+    def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
+        """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM computes in it."""
         load = tuple(job.load() for job in self._jobs.values() if job.phase is Phase.NEW)
         drop = self._late()
-        left = self._tokens(budget)
         probe: list[Probe] = []
-        compute: list[Compute] = []
+        compute = [self._tails.pop(request) for request in scheduled if request in self._tails]
         capture: list[Capture] = []
-        spans = budget.spans
+        most = _Room(self._tokens(budget), budget.spans)
+        left, later = most.without(compute), most.without(self._tails.values())
         for job in self._jobs.values():
-            if left <= 0 or spans <= 0:
+            if left.none:
                 break
             if isinstance(job, CaptureJob):
                 if job.phase is Phase.COMPUTE:
-                    left -= job.tokens  # in one pass, for the sake of the profile
+                    left.tokens -= job.tokens  # in one pass, for the sake of the profile
                     capture.append(job.capture())
             elif job.phase is Phase.PROBE:
-                left -= job.probe_cost  # a probe is not cut: its rows are few
+                left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
                 probe.append(job.probe())
             elif job.phase is Phase.COMPUTE:
-                compute.append(job.compute(left, spans))
-                left -= compute[-1].tokens
-                spans -= _runs(compute[-1].rows.positions)
+                if (tail := job.tail(later.tokens, later.spans)) is not None:
+                    self._tails[job.request] = tail
+                    later = later.without([tail])
+                else:
+                    compute.append(job.compute(left.tokens, left.spans))
+                    left = left.without(compute[-1:])
         work = (tuple(probe), tuple(compute), tuple(capture))
         return Orders(load, drop, *work, self._finished(), idle=not budget.busy)
 
@@ -228,6 +250,7 @@ class LinkScheduler:
         """Assert that nothing outlives its request (for tests)."""
         assert set(self._jobs) <= set(self._wishes), (self._jobs, self._wishes)
         assert set(self._positions) <= set(self._wishes), (self._positions, self._wishes)
+        assert set(self._tails) <= set(self._wishes), (self._tails, self._wishes)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not set(self._finishing) & set(self._wishes)
 

@@ -7,7 +7,7 @@ other's fresh KV and, everywhere else, whatever was placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,6 +20,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
+from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
@@ -54,7 +55,9 @@ class Batch:
 
 
 class SpanRunner:
-    """Runs on the worker, beside vLLM's model runner and between its forwards; of prompts it knows nothing."""
+    """Runs on the worker, beside vLLM's model runner, between its forwards or along with one of them; of prompts it
+    knows nothing.
+    """
 
     def __init__(self, runner: Any, vllm_config: Any):
         """Raises ModelError for a KV cache that is not one group of plain attention layers."""
@@ -118,6 +121,14 @@ class SpanRunner:
         batch = Batch.of(prompts)
         return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
 
+    def room_beside(self, context: Any) -> int:
+        """How many rows may join the forward that vLLM is about to run in this context."""
+        return room_beside(self._group, context, self._config.scheduler_config.max_num_batched_tokens)
+
+    def join(self, prompts: Sequence[PromptRows], done: Callable[[float], None]) -> None:
+        """Compute the rows in the forward that vLLM is about to run; `done` is told their share of its seconds."""
+        JoinedForward(self.model, self._group, self._rows(Batch.of(prompts), prompts), done)
+
     @torch.inference_mode()
     def question_attention(self, rows: PromptRows, keys: torch.Tensor, question: int, layers: range) -> FloatArray:
         """Attention of the rows from `question` on to each position before it, mean over heads and `layers`
@@ -164,21 +175,24 @@ class SpanRunner:
         self, batch: Batch, prompts: Sequence[PromptRows], *, compiled: bool = False
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """vLLM's, in which its layers attend as the batch's rows do -> their ids and positions."""
-        # As vLLM's runners give them: a compiled model reads them as it was compiled to, and checks nothing.
-        ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), dtype=torch.int32, device=self.device)
-        rows = batch.gather([prompt.positions for prompt in prompts])
-        positions = torch.tensor(rows, dtype=torch.int64, device=self.device)
-        slots = self._batch_slots(batch, prompts)
-        metadata = self._group.build_metadata(self._common(batch, prompts, slots, positions))
+        rows = self._rows(batch, prompts)
+        metadata = self._group.build_metadata(rows.attention)
         names = self._group.layer_names
         with set_forward_context(
             dict.fromkeys(names, metadata),
             self._config,
-            num_tokens=len(ids),
-            slot_mapping=dict.fromkeys(names, slots),
+            num_tokens=len(rows.ids),
+            slot_mapping=dict.fromkeys(names, rows.attention.slot_mapping),
             skip_compiled=not compiled,
         ):
-            yield ids, positions
+            yield rows.ids, rows.positions
+
+    def _rows(self, batch: Batch, prompts: Sequence[PromptRows]) -> Rows:
+        # As vLLM's runners give them: a compiled model reads them as it was compiled to, and checks nothing.
+        ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), dtype=torch.int32, device=self.device)
+        places = batch.gather([prompt.positions for prompt in prompts])
+        positions = torch.tensor(places, dtype=torch.int64, device=self.device)
+        return Rows(ids, positions, self._common(batch, prompts, self._batch_slots(batch, prompts), positions))
 
     def _batch_slots(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
         parts = [self.slots(prompts[index].blocks, range(span.start, span.end)) for index, span, _ in batch.spans]

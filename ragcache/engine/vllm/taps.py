@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from ragcache.scoring.profile import ProfileBuilder
 from ragcache.types import FloatArray, Profile
 
 ROWS = 256  # query rows whose attention weights exist at once
+
+
+class _Enough(Exception):
+    """Ends a pass in the middle."""
 
 
 class QuestionReader:
@@ -39,8 +43,12 @@ class QuestionReader:
         self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
         self._done += 1
 
+    @property
+    def full(self) -> bool:
+        return self._done == len(self._keys)
+
     def mean(self) -> FloatArray:
-        assert self._done == len(self._keys), (self._done, len(self._keys))
+        assert self.full, (self._done, len(self._keys))
         return np.asarray((self._sum / self._done).cpu().numpy(), dtype=np.float32)
 
 
@@ -100,16 +108,18 @@ def recording(model: Any, layers: Sequence[Any], recorder: Recorder) -> Iterator
 
 @contextmanager
 def reading(layers: Sequence[Any], order: Sequence[int], reader: QuestionReader) -> Iterator[None]:
-    """While inside, `reader` sees the rotated q and k of these layers. `order`: per row of the batch, which row of
-    the prompt it is.
+    """While inside, `reader` sees the rotated q and k of these layers; then the pass ends, since nobody needs what the
+    last of them makes of them. `order`: per row of the batch, which row of the prompt it is.
     """
     back = torch.argsort(torch.tensor(order))
 
     def see(layer: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
         q, k = (*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[:2]
         reader.read(_heads(q, layer.num_heads, back), _heads(k, layer.num_kv_heads, back))
+        if reader.full:
+            raise _Enough
 
-    with ExitStack() as hooks:
+    with ExitStack() as hooks, suppress(_Enough):
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
         yield

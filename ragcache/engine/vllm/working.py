@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -80,7 +81,8 @@ class LinkWorker:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read", initializer=leave_cores)
         self._answers = Answers()
 
-    def obey(self, orders: Orders) -> None:
+    def obey(self, orders: Orders, room: int = 0) -> None:
+        """`room`: so many rows may join the forward that vLLM runs next."""
         for load in orders.load:
             self._start(load)
         for request, pieces in orders.drop:
@@ -89,10 +91,10 @@ class LinkWorker:
         self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
         for probe in orders.probe:
             self._probe(probe)
-        if orders.compute:
-            self._compute(orders.compute)
         for capture in orders.capture:
             self._capture(capture)
+        if orders.compute:
+            self._compute(orders.compute, room)
         for request in orders.finish:
             self._linkings.pop(request, None)
 
@@ -204,12 +206,20 @@ class LinkWorker:
         keys[:, :, torch.from_numpy(~known)] = 0  # what vLLM's prefix cache alone holds: nobody asks about it
         return keys
 
-    def _compute(self, slices: Sequence[Compute]) -> None:
-        started = perf_counter()
-        self.spans.compute([one.rows for one in slices])
+    def _compute(self, slices: Sequence[Compute], room: int) -> None:
         for one in slices:
-            self._linkings[one.request].clear()
-            self._spent(one.request, "repair", started)
+            if one.request in self._linkings:
+                self._linkings[one.request].clear()
+        rows = [one.rows for one in slices]
+        if sum(one.tokens for one in slices) <= room:
+            self.spans.join(rows, partial(self._computed, slices))
+            return
+        started = perf_counter()
+        self.spans.compute(rows)
+        self._computed(slices, perf_counter() - started)
+
+    def _computed(self, slices: Sequence[Compute], seconds: float) -> None:
+        self._answers.timed += [Timed(one.request, "repair", seconds) for one in slices]
 
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()

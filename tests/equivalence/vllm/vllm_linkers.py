@@ -65,6 +65,18 @@ def test_the_same_tokens_for_the_same_plan(pair: Pair, linker: str, name: str) -
     assert ours.incidents == theirs.incidents == []
 
 
+def test_a_repair_goes_with_the_question(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In vLLM's own forward: the weights are read once for both."""
+
+    def alone(prompts: object) -> None:
+        raise AssertionError("a pass of its own")
+
+    monkeypatch.setattr(pair.engine.spans, "compute", alone)
+    ours, _ = both(pair, prompt("new order"), "first_tokens:k=4")
+    assert sum(chunk.repaired for chunk in ours.chunks) == 12
+    assert ours.seconds["repair"] > 0
+
+
 def test_a_question_of_one_token(pair: Pair) -> None:
     for linker in ("naive", "auto"):
         both(pair, [SYSTEM, *PROMPTS["new order"], Text(draw(1, 3))], linker)

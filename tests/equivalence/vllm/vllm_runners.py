@@ -66,15 +66,24 @@ def park(pair: Pair, linker: str) -> Any:
 
 
 def run(pair: Pair, step: Step, scheduled: int) -> list[str]:
-    """Steps until the request has all of its KV -> the requests that were said to have."""
-    connector = pair.engine._connector
+    """Steps until vLLM goes on with the request -> the requests that were said to have their KV."""
+    connector, finished = pair.engine._connector, list[str]()
     deadline = perf_counter() + 30  # beside other requests a step does not wait for what is being read
     while perf_counter() < deadline:
-        told = connector.build_connector_meta(Some(total_num_scheduled_tokens=scheduled))
-        output = step(Some(kv_connector_metadata=told, has_sync_kv_loads=False, finished_req_ids=set()))
-        connector.update_connector_output(output)
-        if output.finished_recving:
-            return sorted(output.finished_recving)
+        names = dict.fromkeys(finished, 1)
+        planned = Some(
+            total_num_scheduled_tokens=scheduled,
+            num_scheduled_tokens=names,
+            has_sync_kv_loads=False,
+            finished_req_ids=set(),
+        )
+        planned.kv_connector_metadata = connector.build_connector_meta(planned)
+        output = step(planned)
+        if finished:
+            return finished
+        if output is not None:
+            connector.update_connector_output(output)
+            finished = sorted(output.finished_recving or ())
     raise AssertionError("it never ends")
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vllm.forward_context import get_forward_context
 
 from ragcache.engine.vllm.orders import PromptRows
-from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.engine.vllm.spans import Batch, SpanRunner
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import assert_close, draw, stock
 
@@ -142,3 +143,59 @@ def test_several_prompts_in_one_forward(pair: Pair, spans: SpanRunner) -> None:
     ]
     for ids, hidden in zip(prompts, spans.compute(rows), strict=True):
         assert_close(logits(spans, hidden), stock(pair.tiny.model, ids).logits)
+
+
+# -- rows that join a forward of vLLM's ------------------------------------------------------------------------------
+
+
+def others(spans: SpanRunner, rows: PromptRows) -> torch.Tensor:
+    """What vLLM does for requests of its own -> their hidden states."""
+    with spans._context(Batch.of([rows]), [rows], compiled=True) as (ids, positions):
+        assert spans.room_beside(get_forward_context()) > 0
+        return torch.as_tensor(spans.model(input_ids=ids, positions=positions, intermediate_tensors=None))
+
+
+@torch.inference_mode()
+def test_joined_rows_and_those_they_join_equal_stock(pair: Pair, spans: SpanRunner) -> None:
+    theirs, ours = draw(TOKENS, 13), draw(TOKENS, 14)
+    expected = stock(pair.tiny.model, ours)
+    compute(spans, ours, range(290))
+    noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 1, pair.engine.spec.head_dim), 30.0)
+    spoiled = (3, 50, 51, 52, 200)
+    for row in spoiled:
+        place(spans, noise, noise, row)
+    seconds: list[float] = []
+    spans.join([PromptRows(tuple(ours[row] for row in spoiled), spoiled, blocks(spans))], seconds.append)
+    before = others(spans, PromptRows(theirs[:280], tuple(range(280)), blocks(spans, 40)))
+    after = others(spans, PromptRows(theirs[280:], tuple(range(280, TOKENS)), blocks(spans, 40)))
+    assert_close(logits(spans, torch.cat([before, after])), stock(pair.tiny.model, theirs).logits)
+    assert_close(compute(spans, ours, range(290, TOKENS)), expected.logits[290:])
+    assert len(seconds) == 1, "one forward, and not the one after it"
+
+
+@torch.inference_mode()
+def test_a_question_joined_by_its_repair_reads_it(pair: Pair, spans: SpanRunner) -> None:
+    ids = draw(TOKENS, 15)
+    compute(spans, ids, range(TOKENS))
+    noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 40, pair.engine.spec.head_dim), 30.0)
+    place(spans, noise, noise, 100)
+    repair, question = range(100, 140), range(280, TOKENS)
+    spans.join([PromptRows(ids[100:140], tuple(repair), blocks(spans))], lambda seconds: None)
+    hidden = others(spans, PromptRows(ids[280:], tuple(question), blocks(spans)))
+    assert_close(logits(spans, hidden), stock(pair.tiny.model, ids).logits[280:])
+
+
+@torch.inference_mode()
+def test_a_forward_that_breaks_leaves_the_next_alone(spans: SpanRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = draw(TOKENS, 16)
+    rows = PromptRows(ids, tuple(range(TOKENS)), blocks(spans))
+    expected = others(spans, rows)
+    spans.join([PromptRows(ids[:1], (0,), blocks(spans, 40))], lambda seconds: None)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="on purpose"):
+        patch.setattr(spans.model, "forward", broken)
+        others(spans, rows)
+    assert_close(others(spans, rows), expected)
+
+
+def broken(**inputs: Any) -> torch.Tensor:
+    raise RuntimeError("on purpose")

@@ -96,8 +96,43 @@ def test_older_requests_come_first_and_share_a_forward(make_scheduler: MakeSched
     for name in "abc":
         arrive(scheduler, name, "cci:ratio=1")
     run(scheduler, [worker], Budget(100, False, 1000))
-    assert [len(rows.ids) for rows in worker.computed] == [63, 37, 26, 63]
+    assert [steps for steps in worker.steps if steps] == [100, 63, 26], "b and most of c, a's tail, what c has left"
     assert worker.finished == list("abc")
+
+
+def test_the_last_slice_waits_for_the_question(make_scheduler: MakeScheduler) -> None:
+    """vLLM is told to go on, and may take its time; then one forward does both."""
+    scheduler, worker = make_scheduler(step_tokens=40), Worker()
+    arrive(scheduler, "a", "cci:ratio=1")
+    for _ in range(5):
+        scheduler.answered(worker.obey(scheduler.step(Budget(1000, True, 1000), ["another"])))
+    assert worker.finished == ["a"]
+    assert worker.steps == [0, 40, 0, 0, 0]
+    worker.obey(scheduler.step(Budget(1000, True, 1000), ["another", "a"]))
+    assert worker.steps[-1] == 23
+    assert worker.rows == list(range(7, ASKED_AT))
+    scheduler.gone("a")
+    scheduler.check_integrity()
+
+
+def test_what_others_may_share_does_not_wait(make_scheduler: MakeScheduler) -> None:
+    """vLLM shows the KV of exact segments to everybody as soon as the request goes on."""
+    scheduler, worker = make_scheduler(), Worker(bad={SYSTEM_PIECE})
+    arrive(scheduler, "a", "naive")
+    while not worker.finished:
+        scheduler.answered(worker.obey(scheduler.step(FREE)))
+    assert worker.rows == list(range(7))
+
+
+def test_a_request_that_goes_before_its_last_slice_takes_it_along(make_scheduler: MakeScheduler) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "cci:ratio=1")
+    while not worker.finished:
+        scheduler.answered(worker.obey(scheduler.step(FREE)))
+    scheduler.gone("a")
+    worker.obey(scheduler.step(FREE, ["a"]))
+    assert worker.rows == []
+    scheduler.check_integrity()
 
 
 # -- probes ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""Rows that join a forward of vLLM's own, so that the weights are read once for both: on a CPU that alone takes as long
+as twenty rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from vllm.forward_context import get_forward_context, override_forward_context
+from vllm.v1.attention.backend import CommonAttentionMetadata
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Spans of prompts as vLLM's model takes them."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    attention: CommonAttentionMetadata
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def room_beside(group: Any, context: Any, limit: int) -> int:
+    """How many rows may join the forward that vLLM is about to run in this context; `limit`: what a forward takes in
+    all. None where vLLM runs none. None on a GPU, where it may be a captured graph, nor where it is padded for one.
+    """
+    if not context.attn_metadata:
+        return 0
+    own = context.attn_metadata[group.layer_names[0]]
+    tokens = int(own.num_actual_tokens)
+    joinable = own.query_start_loc.device.type == "cpu" and tokens == int(own.query_start_loc[-1])
+    return limit - tokens if joinable else 0
+
+
+class JoinedForward:
+    """The next call of the model, vLLM's, computes our rows behind its own. It sees nothing of them."""
+
+    def __init__(self, model: Any, group: Any, rows: Rows, done: Callable[[float], None]):
+        """`done` is told the rows' share of the forward's seconds."""
+        self._group, self._rows, self._done = group, rows, done
+        self._within = ExitStack()
+        self._within.callback(model.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+        self._within.callback(model.register_forward_hook(self._leave, always_call=True).remove)
+
+    def _enter(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        context, names = get_forward_context(), self._group.layer_names
+        attention = _behind(context.attn_metadata[names[0]], self._rows.attention)
+        mask = context.is_padding
+        joined = replace(
+            context,
+            attn_metadata=dict.fromkeys(names, self._group.build_metadata(attention)),
+            slot_mapping=dict.fromkeys(names, attention.slot_mapping),
+            is_padding=None if mask is None else pad(mask, (0, len(self._rows)), value=False),
+        )
+        self._within.enter_context(override_forward_context(joined))
+        self._started = perf_counter()
+        ids = torch.cat([kwargs["input_ids"], self._rows.ids])
+        return args, {**kwargs, "input_ids": ids, "positions": torch.cat([kwargs["positions"], self._rows.positions])}
+
+    def _leave(self, model: Any, args: tuple[Any, ...], hidden: torch.Tensor | None) -> torch.Tensor | None:
+        self._within.close()
+        if hidden is None:  # the forward broke
+            return None
+        self._done((perf_counter() - self._started) * len(self._rows) / len(hidden))
+        return hidden[: -len(self._rows)]
+
+
+def _behind(own: Any, rows: CommonAttentionMetadata) -> CommonAttentionMetadata:
+    """The rows behind those of a forward that vLLM has described for a CPU's attention."""
+    tokens, width = int(own.num_actual_tokens), max(own.block_table.shape[1], rows.block_table_tensor.shape[1])
+    starts = torch.cat([own.query_start_loc, rows.query_start_loc[1:] + tokens])
+    lengths = torch.cat([own.seq_lens, rows.seq_lens])
+    tables = [pad(table, (0, width - table.shape[1])) for table in (own.block_table, rows.block_table_tensor)]
+    return CommonAttentionMetadata(
+        query_start_loc=starts,
+        query_start_loc_cpu=starts,
+        seq_lens=lengths,
+        num_reqs=len(lengths),
+        num_actual_tokens=tokens + rows.num_actual_tokens,
+        max_query_len=max(own.max_query_len, rows.max_query_len),
+        max_seq_len=max(own.max_seq_len, rows.max_seq_len),
+        block_table_tensor=torch.cat(tables),
+        slot_mapping=torch.cat([own.slot_mapping[:tokens], rows.slot_mapping]),
+        causal=True,
+        seq_lens_cpu_upper_bound=lengths,
+    )
