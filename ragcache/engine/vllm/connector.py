@@ -121,8 +121,9 @@ class RagcacheConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: Any) -> StepOrders:
         used = scheduler_output.total_num_scheduled_tokens
         left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
-        budget = Budget(left, used > 0, self._spans_per_step())
-        orders = self.scheduler.step(budget, scheduler_output.num_scheduled_tokens)
+        scheduled = scheduler_output.num_scheduled_tokens
+        prefill = sum(count for count in scheduled.values() if count > 1)
+        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step(), prefill), scheduled)
         if orders.compute:  # before vLLM's forward, or in it; other orders come after it
             scheduler_output.has_sync_kv_loads = True
         for name in orders.finish:

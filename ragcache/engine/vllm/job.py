@@ -19,6 +19,7 @@ from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.types import FloatArray, VariantKey
 
+LEAST_PROBE = 20  # tokens in whose time the weights of a probe's layers are read, on a CPU
 PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
 
 
@@ -127,9 +128,14 @@ class LinkJob:
         return self.linkage.plan.question
 
     @property
+    def question(self) -> int:
+        """Its tokens, which vLLM computes in one step."""
+        return len(self.linkage.plan.ids) - self.linkage.plan.question
+
+    @property
     def probe_cost(self) -> int:
-        """In tokens through all layers."""
-        return -(-len(self._probe_rows()) * self._probed.stop // self._layers)
+        """In tokens through all layers that take as long."""
+        return max(LEAST_PROBE, -(-len(self._probe_rows()) * self._probed.stop // self._layers))
 
     def _probe_rows(self) -> Positions:
         plan = self.linkage.plan

@@ -28,16 +28,22 @@ class Rows:
         return len(self.ids)
 
 
+def takes_rows(runner: Any) -> bool:
+    """Whether rows may join the forwards of this model runner. On a GPU one may be a captured graph, and where prompts
+    may hold pictures or embeddings it is given vectors in place of ids.
+    """
+    return runner.device.type == "cpu" and not (runner.supports_mm_inputs or runner.enable_prompt_embeds)
+
+
 def room_beside(group: Any, context: Any, limit: int) -> int:
     """How many rows may join the forward that vLLM is about to run in this context; `limit`: what a forward takes in
-    all. None where vLLM runs none. None on a GPU, where it may be a captured graph, nor where it is padded for one.
+    all. None where vLLM runs none, or one that it pads.
     """
     if not context.attn_metadata:
         return 0
     own = context.attn_metadata[group.layer_names[0]]
     tokens = int(own.num_actual_tokens)
-    joinable = own.query_start_loc.device.type == "cpu" and tokens == int(own.query_start_loc[-1])
-    return limit - tokens if joinable else 0
+    return limit - tokens if tokens == int(own.query_start_loc[-1]) else 0
 
 
 class JoinedForward:

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class LinkSettings:
     linker: str = "auto"  # of requests that name none
-    step_tokens: int = 64  # computed per step for linked prompts while other requests run: their next token waits
-    least_tokens: int = 32  # computed per step even when other prefills take the whole budget, or they would starve us
+    step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
+    least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # then what is not loaded is computed
     share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
 
@@ -42,6 +42,7 @@ class Budget:
     left: int  # tokens that this step's ordinary work leaves
     busy: bool  # ordinary requests run in it
     spans: int  # pseudo-requests that one forward takes
+    prefill: int = 0  # tokens of prompts among the ordinary work
 
 
 @dataclass
@@ -191,7 +192,8 @@ class LinkScheduler:
                 left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
                 probe.append(job.probe())
             elif job.phase is Phase.COMPUTE:
-                if (tail := job.tail(later.tokens, later.spans)) is not None:
+                beside = job.question if budget.busy else 0
+                if (tail := job.tail(later.tokens - beside, later.spans)) is not None:
                     self._tails[job.request] = tail
                     later = later.without([tail])
                 else:
@@ -201,7 +203,7 @@ class LinkScheduler:
         return Orders(load, drop, *work, self._finished(), idle=not budget.busy)
 
     def _tokens(self, budget: Budget) -> int:
-        left = min(budget.left, self._settings.step_tokens) if budget.busy else budget.left
+        left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
         return max(left, self._settings.least_tokens)
 
     def _late(self) -> tuple[tuple[str, tuple[int, ...]], ...]:

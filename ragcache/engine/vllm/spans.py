@@ -20,7 +20,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
-from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside
+from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
@@ -123,7 +123,8 @@ class SpanRunner:
 
     def room_beside(self, context: Any) -> int:
         """How many rows may join the forward that vLLM is about to run in this context."""
-        return room_beside(self._group, context, self._config.scheduler_config.max_num_batched_tokens)
+        limit = self._config.scheduler_config.max_num_batched_tokens
+        return room_beside(self._group, context, limit) if takes_rows(self._runner) else 0
 
     def join(self, prompts: Sequence[PromptRows], done: Callable[[float], None]) -> None:
         """Compute the rows in the forward that vLLM is about to run; `done` is told their share of its seconds."""

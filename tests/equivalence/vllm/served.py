@@ -36,10 +36,10 @@ class Server:
             "kv_connector_extra_config": {"store": str(store), "codec": "raw"},
         }
         named = {
-            "model": model, "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
+            "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
             "kv-cache-memory-bytes": 64_000_000, "worker-cls": WORKER, "kv-transfer-config": json.dumps(transfer),
         } | flags  # fmt: skip
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
+        command = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--enforce-eager"]
         for name, value in named.items():
             command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
         self.process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
@@ -89,9 +89,10 @@ class Server:
         return self.request("POST", "/v1/completions", body)
 
     def answer(self, segments: Sequence[Segment], params: Any, tokens: int = 12) -> tuple[list[int], dict[str, Any]]:
-        _, response = self.complete(segments, params, tokens)
-        assert response.status == 200, response.read()
-        told = json.load(response)
+        connection, response = self.complete(segments, params, tokens)
+        with closing(connection):
+            assert response.status == 200, response.read()
+            told = json.load(response)
         return told["choices"][0]["token_ids"], told["kv_transfer_params"][KEY]
 
     def metrics(self) -> dict[str, float]:

@@ -117,3 +117,6 @@ def test_a_runner_holds_what_spans_ask_of_it(runner: str) -> None:
     assert callable(made.get_model)
     assert {"device", "attn_groups"} <= assigned
     assert {"kernel_block_sizes", "_kernel_block_sizes"} & assigned
+    assert runner == "V2" or {"supports_mm_inputs", "enable_prompt_embeds"} <= assigned, (
+        "asked of the CPU's, which is V1"
+    )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.job import LEAST_PROBE
 from ragcache.engine.vllm.orders import SYSTEM as SYSTEM_PIECE
 from ragcache.engine.vllm.scheduling import Budget
 from ragcache.report import COMPUTED
@@ -100,39 +101,25 @@ def test_older_requests_come_first_and_share_a_forward(make_scheduler: MakeSched
     assert worker.finished == list("abc")
 
 
-def test_the_last_slice_waits_for_the_question(make_scheduler: MakeScheduler) -> None:
-    """vLLM is told to go on, and may take its time; then one forward does both."""
-    scheduler, worker = make_scheduler(step_tokens=40), Worker()
+@pytest.mark.parametrize(("prefill", "expected"), [(0, 40), (30, 10), (500, 5)])
+def test_prompts_that_vllm_computes_count_too(make_scheduler: MakeScheduler, prefill: int, expected: int) -> None:
+    scheduler, worker = make_scheduler(step_tokens=40, least_tokens=5), Worker()
     arrive(scheduler, "a", "cci:ratio=1")
-    for _ in range(5):
+    run(scheduler, [worker], Budget(1000, True, 1000, prefill))
+    assert max(worker.steps) == expected
+
+
+def test_a_probe_counts_for_the_time_that_it_takes(make_scheduler: MakeScheduler) -> None:
+    """Its layers' weights are read however few its rows are."""
+    scheduler, worker = make_scheduler(step_tokens=2 * LEAST_PROBE, least_tokens=1), Worker()
+    for name in "abc":
+        arrive(scheduler, name, "auto:ratio=0.2")
+    asked: list[int] = []
+    while not worker.finished:
+        before = len(worker.probed)
         scheduler.answered(worker.obey(scheduler.step(Budget(1000, True, 1000), ["another"])))
-    assert worker.finished == ["a"]
-    assert worker.steps == [0, 40, 0, 0, 0]
-    worker.obey(scheduler.step(Budget(1000, True, 1000), ["another", "a"]))
-    assert worker.steps[-1] == 23
-    assert worker.rows == list(range(7, ASKED_AT))
-    scheduler.gone("a")
-    scheduler.check_integrity()
-
-
-def test_what_others_may_share_does_not_wait(make_scheduler: MakeScheduler) -> None:
-    """vLLM shows the KV of exact segments to everybody as soon as the request goes on."""
-    scheduler, worker = make_scheduler(), Worker(bad={SYSTEM_PIECE})
-    arrive(scheduler, "a", "naive")
-    while not worker.finished:
-        scheduler.answered(worker.obey(scheduler.step(FREE)))
-    assert worker.rows == list(range(7))
-
-
-def test_a_request_that_goes_before_its_last_slice_takes_it_along(make_scheduler: MakeScheduler) -> None:
-    scheduler, worker = make_scheduler(), Worker()
-    arrive(scheduler, "a", "cci:ratio=1")
-    while not worker.finished:
-        scheduler.answered(worker.obey(scheduler.step(FREE)))
-    scheduler.gone("a")
-    worker.obey(scheduler.step(FREE, ["a"]))
-    assert worker.rows == []
-    scheduler.check_integrity()
+        asked.append(len(worker.probed) - before)
+    assert asked[:3] == [0, 2, 1]
 
 
 # -- probes ---------------------------------------------------------------------------------------------------------
