@@ -62,6 +62,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         spans = SpanRunner(runner, self._vllm_config)
         self._worker = LinkWorker(spans, self._setup.store(), self._setup.heads())
 
+    def warm_up(self) -> None:
+        """As vLLM does with its own forward, so that the first question does not wait for it."""
+        self.worker.spans.warm_up()
+
     @property
     def worker(self) -> LinkWorker:
         if self._worker is None:

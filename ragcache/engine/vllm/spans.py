@@ -148,6 +148,15 @@ class SpanRunner:
                 hidden, residual = layer(positions, hidden, residual)
         return reader.mean()
 
+    def warm_up(self) -> None:
+        """Modules that run one by one compile themselves at their first call, where vLLM is set up so, and again at the
+        second of another length, for all lengths.
+        """
+        layers = range(min(2, len(self.layers)))
+        for length in (3, 5):
+            unused = PromptRows((0,) * length, tuple(range(length)), (0,))  # vLLM gives block 0 to nobody
+            self.question_attention(unused, self.room(length)[0, : layers.stop].zero_(), 1, layers)
+
     @torch.inference_mode()
     def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:
         """Rows that stand right behind placed segments, whose rotated K [layers, kv_heads, n, head_dim] is `before`

@@ -21,8 +21,15 @@ class SpanWorker(PlatformWorker):
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
-        if has_kv_transfer_group():
-            connector = get_kv_transfer_group()
-            attach = getattr(connector, "attach_runner", None)
-            if attach is not None:
-                attach(self.model_runner)
+        self._tell("attach_runner", self.model_runner)
+
+    def compile_or_warm_up_model(self) -> Any:
+        told = super().compile_or_warm_up_model()
+        self._tell("warm_up")
+        return told
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        """The connector, where it is ours."""
+        method = getattr(get_kv_transfer_group(), name, None) if has_kv_transfer_group() else None
+        if method is not None:
+            method(*arguments)

@@ -136,6 +136,13 @@ def test_neighbours_and_others_in_one_write(pair: Pair, spans: SpanRunner) -> No
     assert_close(compute(spans, ids, rows), expected)
 
 
+def test_a_warm_up_touches_nobody(pair: Pair, spans: SpanRunner) -> None:
+    ids = draw(TOKENS, 17)
+    compute(spans, ids, range(290))
+    spans.warm_up()
+    assert_close(compute(spans, ids, range(290, TOKENS)), stock(pair.tiny.model, ids).logits[290:])
+
+
 def test_several_prompts_in_one_forward(pair: Pair, spans: SpanRunner) -> None:
     prompts = [draw(TOKENS, seed) for seed in (8, 9)]
     rows = [

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from ragcache.engine.vllm.cores import set_num_threads
+from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ConfigError, ModelError, RagcacheError
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system
@@ -44,6 +46,18 @@ def test_one_engine_at_a_time(open_pair: OpenPair) -> None:
         pair.vllm.generate(segments)
     with open_pair() as pair:
         assert len(list(pair.vllm.generate(segments, max_tokens=3))) == 3
+
+
+def test_a_start_warms_up(open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the first question to vLLM's own server takes up to a second more."""
+    lengths: list[int] = []
+
+    def seen(runner: SpanRunner, rows: PromptRows, *others: Any) -> None:
+        lengths.append(len(rows.ids))
+
+    monkeypatch.setattr(SpanRunner, "question_attention", seen)
+    with open_pair():
+        assert len(set(lengths)) == 2
 
 
 @pytest.fixture
