@@ -81,8 +81,8 @@ class LinkWorker:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read", initializer=leave_cores)
         self._answers = Answers()
 
-    def obey(self, orders: Orders, room: int = 0) -> None:
-        """`room`: so many rows may join the forward that vLLM runs next."""
+    def obey(self, orders: Orders, beside: int = 0) -> None:
+        """`beside`: so many rows may join the forward that vLLM runs next."""
         for load in orders.load:
             self._start(load)
         for request, pieces in orders.drop:
@@ -94,7 +94,7 @@ class LinkWorker:
         for capture in orders.capture:
             self._capture(capture)
         if orders.compute:
-            self._compute(orders.compute, room)
+            self._compute(orders.compute, beside)
         for request in orders.finish:
             self._linkings.pop(request, None)
 
@@ -121,8 +121,16 @@ class LinkWorker:
                 brought = Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
                 self._place_piece(load.request, linking, piece, brought)
             else:
-                linking.reading[piece.index] = (piece, self._readers.submit(self._bring, piece))
+                linking.reading[piece.index] = (piece, self._read(piece))
         self._write(load.request, linking)
+
+    def _read(self, piece: Piece) -> Future[Brought]:
+        try:
+            return self._readers.submit(self._bring, piece)
+        except RuntimeError:  # Python ends its pools before it ends the engine: nobody waits for this answer any more
+            nothing: Future[Brought] = Future()
+            nothing.set_result(Brought(None, None, ()))
+            return nothing
 
     def _bring(self, piece: Piece) -> Brought:
         incidents: list[str] = []
@@ -206,12 +214,12 @@ class LinkWorker:
         keys[:, :, torch.from_numpy(~known)] = 0  # what vLLM's prefix cache alone holds: nobody asks about it
         return keys
 
-    def _compute(self, slices: Sequence[Compute], room: int) -> None:
+    def _compute(self, slices: Sequence[Compute], beside: int) -> None:
         for one in slices:
             if one.request in self._linkings:
                 self._linkings[one.request].clear()
         rows = [one.rows for one in slices]
-        if sum(one.tokens for one in slices) <= room:
+        if sum(one.tokens for one in slices) <= beside:
             self.spans.join(rows, partial(self._computed, slices))
             return
         started = perf_counter()

@@ -189,6 +189,7 @@ print(next(streams[0]))
 """
 
 
+@pytest.mark.usefixtures("pipeline")
 def test_a_program_may_end_amid_its_answers(settings: Settings, tmp_path: Path) -> None:
     kept = tmp_path / "settings.json"
     kept.write_text(settings.model_dump_json(exclude={"database_url"}))

@@ -33,3 +33,19 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
     (probed,) = answers.probed
     assert np.isfinite(probed.attention).all()
     np.testing.assert_array_less(0, probed.attention[:, START:])
+
+
+def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
+    """Its pools end first; a step that begins to load then must not break, or the program ends with a traceback."""
+    with open_pair() as pair:
+        (chunk,), store = make_chunks(QUESTION - START), open_store(None, None, None, "raw")
+        *_, variant = pair.torch.ingest(make_system(), [chunk])
+        store.put(variant)
+        worker = LinkWorker(pair.engine.spans, store, slice(None))
+        worker.close()
+        worker.obey(
+            Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), tuple(range(3, 10)), START),), idle=True)
+        )
+        answers = worker.take_answers()
+    assert answers is not None
+    assert [loaded.chosen for loaded in answers.loaded] == [None]
