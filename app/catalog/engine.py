@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
@@ -52,6 +53,8 @@ class Database:
         self.url = url
         self.busy_seconds = busy_seconds
         self._engine = _create(url, busy_seconds)
+        # SQLite lets in whoever happens to ask in the right moment: one thread of many could wait until it gives up.
+        self._turn: AbstractContextManager[Any] = nullcontext() if self.path is None else Lock()
         self._writer = self._engine.execution_options(**{_WRITING: True})
         snapshot = {} if self.path else {"isolation_level": "REPEATABLE READ"}
         self._reader = self._engine.execution_options(**snapshot)
@@ -78,7 +81,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: all of it is there after the block, or nothing."""
-        with told(self.where), self._writer.begin() as connection:
+        with told(self.where), self._turn, self._writer.begin() as connection:
             yield connection
 
     @property
