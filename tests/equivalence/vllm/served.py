@@ -13,7 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY
+from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.checks import WORKER
 from ragcache.types import Segment
 
@@ -101,6 +102,17 @@ class Server:
 
     def metric(self, name: str) -> float:
         return sum(value for line, value in self.metrics().items() if line.startswith(name))
+
+
+def check_alike(server: Server, cache: ChunkCache, prompt: list[Segment], linker: str) -> None:
+    """The server's answer is the torch engine's, from as many tokens of each kind."""
+    tokens, told = server.answer(prompt, link_params(prompt, linker))
+    theirs = cache.generate(prompt, max_tokens=12, linker=linker)
+    assert tokens == list(theirs)
+    # What a probe costs beside is each engine's own.
+    counts = ("reused", "repaired", "computed")
+    assert [told[count] for count in counts] == [getattr(theirs.report, count) for count in counts]
+    assert told["incidents"] == []
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.asking import capture_params, link_params
 from ragcache.store import open_store
 from ragcache.types import Segment, Text, VariantKey
-from tests.equivalence.vllm.served import Server, serving
+from tests.equivalence.vllm.served import Server, check_alike, serving
 from tests.tiny import draw, make_chunks, make_question, make_system, make_tiny
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -48,12 +48,7 @@ def test_there_are_two(server: Server) -> None:
 
 @pytest.mark.parametrize("linker", ["naive", "first_tokens:k=4", "fast", "auto", "query", "full"])
 def test_ranks_link_as_the_torch_engine_does(server: Server, cache: ChunkCache, linker: str) -> None:
-    tokens, told = server.answer(PROMPT, link_params(PROMPT, linker))
-    theirs = cache.generate(PROMPT, max_tokens=12, linker=linker)
-    assert tokens == list(theirs)
-    counts = ("reused", "repaired", "computed")
-    assert [told[count] for count in counts] == [getattr(theirs.report, count) for count in counts]
-    assert told["incidents"] == []
+    check_alike(server, cache, PROMPT, linker)
 
 
 def test_what_is_missing_is_computed_by_both(server: Server, cache: ChunkCache) -> None:

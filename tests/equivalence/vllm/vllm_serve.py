@@ -14,7 +14,7 @@ from ragcache.engine.vllm.asking import KEY, capture_params, link_params
 from ragcache.kvgen import history_of
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, VariantKey
-from tests.equivalence.vllm.served import PATIENCE_S, Server, serving
+from tests.equivalence.vllm.served import PATIENCE_S, Server, check_alike, serving
 from tests.tiny import make_chunks, make_question, make_system, make_tiny
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -50,13 +50,7 @@ def cache(server: Server) -> ChunkCache:
 
 @pytest.mark.parametrize("linker", ["naive", "boundary", "fast", "auto", "query", "full"])
 def test_over_http_as_in_the_torch_engine(server: Server, cache: ChunkCache, linker: str) -> None:
-    tokens, told = server.answer(PROMPT, link_params(PROMPT, linker))
-    theirs = cache.generate(PROMPT, max_tokens=12, linker=linker)
-    assert tokens == list(theirs)
-    # What a probe costs beside is each engine's own.
-    counts = ("reused", "repaired", "computed")
-    assert [told[count] for count in counts] == [getattr(theirs.report, count) for count in counts]
-    assert told["incidents"] == []
+    check_alike(server, cache, PROMPT, linker)
 
 
 def test_a_request_that_asks_wrongly_is_answered_all_the_same(server: Server, cache: ChunkCache) -> None:
