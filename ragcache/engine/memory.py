@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from collections.abc import Sequence
 
 import torch
 
 STEPS = 8  # sizes between two powers of two: the next prompt is seldom just as long
+LOANS = 32  # a block that was larger than so many prompts in a row needed is not kept
 
 
 class Memory:
-    """Keeps the largest block that came back, and lends it again. Threads may share it."""
+    """Keeps the largest block that came back, and lends it again: one at most, no larger than the last LOANS prompts
+    needed. Threads may share it.
+
+    A block belongs to whoever has taken it off `_free`, which is one step of the interpreter, as is putting it back. A
+    lock would not do: what gives back runs wherever Python collects garbage, so also inside of whoever holds the lock.
+    """
 
     def __init__(self) -> None:
-        self._free: list[torch.Tensor] = []  # one at most, but for an instant
+        self._free: deque[torch.Tensor] = deque(maxlen=1)  # a second block pushes the first out
+        self._asked: tuple[int, ...] = ()  # bytes, of the last loans; one that two threads lose does no harm
 
     def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A tensor that is not initialised. Its memory comes back by itself, when no tensor views it any more."""
         if device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=device)  # torch keeps such memory itself
         nbytes = math.prod(shape) * dtype.itemsize
+        self._asked = (*self._asked, nbytes)[-LOANS:]
         block = self._block(nbytes)
         # Tensors made from an array hold it until the last of them is gone, and this array is new each time.
         lease = block.numpy()
@@ -33,18 +42,26 @@ class Memory:
         return torch.from_numpy(lease)[:nbytes].view(dtype).view(*shape)
 
     def _block(self, nbytes: int) -> torch.Tensor:
-        try:
-            block = self._free.pop()
-        except IndexError:
-            return _fresh(nbytes)
-        return block if len(block) >= nbytes else _fresh(nbytes)
+        block = self._taken()
+        return block if block is not None and len(block) >= nbytes else _fresh(nbytes)
 
     def _give_back(self, block: torch.Tensor) -> None:
-        # Each line is one step for all threads; what two of them give back at once is at worst not kept.
-        self._free.append(block)
-        self._free[:] = sorted(self._free, key=len)[-1:]
+        kept = self._taken()
+        largest = block if kept is None else max(block, kept, key=len)
+        if len(largest) <= _rounded(max(self._asked)):
+            self._free.append(largest)
+
+    def _taken(self) -> torch.Tensor | None:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+
+def _rounded(nbytes: int) -> int:
+    step = 1 << max(0, nbytes.bit_length() - STEPS.bit_length())
+    return -(-nbytes // step) * step
 
 
 def _fresh(nbytes: int) -> torch.Tensor:
-    step = 1 << max(0, nbytes.bit_length() - STEPS.bit_length())
-    return torch.empty(-(-nbytes // step) * step, dtype=torch.uint8)
+    return torch.empty(_rounded(nbytes), dtype=torch.uint8)

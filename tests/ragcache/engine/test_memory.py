@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.engine.memory import Memory
+from ragcache.engine.memory import LOANS, Memory
 
 CPU = torch.device("cpu")
 
@@ -81,3 +84,67 @@ def test_threads_never_share_it() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(fill, range(200)))
+
+
+@pytest.fixture
+def forced_switches() -> Iterator[None]:
+    """Threads take turns, and garbage is collected, in the middle of everything."""
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(5)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
+
+
+class Tenant:
+    """Of one lease. Each step of a dictionary is one for all threads, so whoever finds his memory's address taken has
+    met another tenant.
+    """
+
+    def __init__(self, lease: torch.Tensor, live: dict[int, object], *, cycle: bool) -> None:
+        self.lease, self.live, self.name = lease, live, object()
+        self.alone = live.setdefault(lease.data_ptr(), self.name) is self.name
+        self.itself = self if cycle else None  # then it ends in a collection, on whichever thread that falls
+
+    def __del__(self) -> None:
+        if self.alone:
+            del self.live[self.lease.data_ptr()]  # the lease itself goes after that
+
+
+def test_two_live_leases_never_share_memory(forced_switches: None) -> None:
+    memory, live = Memory(), dict[int, object]()
+
+    def rent(thread: int) -> bool:
+        return all(Tenant(take(memory, 300), live, cycle=number % 16 == thread).alone for number in range(3000))
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(rent, range(16)))
+
+
+def test_a_collection_in_the_middle_of_a_loan_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it gives back comes back on the thread that is lending: a lock would wait for itself."""
+    memory = Memory()
+    original = memory._taken
+
+    def collecting() -> torch.Tensor | None:
+        monkeypatch.setattr(memory, "_taken", original)
+        garbage = [take(memory, 1000)]
+        garbage.append(garbage)  # type: ignore[arg-type]  # a cycle
+        del garbage
+        block = original()
+        gc.collect()
+        return block
+
+    monkeypatch.setattr(memory, "_taken", collecting)
+    first = take(memory, 1000)
+    assert take(memory, 1000).data_ptr() != first.data_ptr()
+
+
+def test_a_block_that_nobody_needs_so_large_goes() -> None:
+    memory = Memory()
+    place = take(memory, 1 << 20).data_ptr()
+    for _ in range(LOANS - 1):
+        assert take(memory, 1000).data_ptr() == place
+    take(memory, 1000)
+    assert not memory._free
