@@ -40,7 +40,7 @@ class Auto(Linker):
         count = share(self.ratio, sum(chunk.length for chunk in chunks))
         scores = leaning(chunks, prompt.question)
         if self.depth and count:
-            read = np.sqrt(prompt.question_attention(self.depth).max(axis=0))
+            read = np.sqrt(prompt.question_attention("max", self.depth))
             read /= 1 + np.arange(prompt.question) / self.half
             np.multiply(
                 scores, read, out=scores, where=np.isfinite(scores)

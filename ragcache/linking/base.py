@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,10 @@ from ragcache.scoring.reuse import Reuse
 from ragcache.types import FloatArray, Profile
 
 Positions = npt.NDArray[np.int64]  # ascending token positions of the prompt
+Reduction = Literal["max", "mean"]  # over the tokens of the question
+# Of a question, the last so many tokens are read: what is asked stands at the end, behind the chat so far. A bound is
+# needed, since per token and position the attention is a sum over layers; a question of its own is seldom half as long.
+READ_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,11 @@ class LinkedPrompt(ABC):
     chunks: list[PlacedChunk]  # the cached ones, in prompt order
 
     @abstractmethod
-    def question_attention(self, depth: float = 1.0) -> FloatArray:
-        """Attention of each token of the question to each position before it, mean over heads and `read_layers`.
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
+        """Attention of the question to each position before it: per token the mean over heads and `read_layers`, then
+        `reduction` over its last READ_TOKENS. It is reduced where it is computed, since all of it may be large.
 
-        One pass of the question over the placed caches, through the first `depth` (a share) of the layers.
-        [question tokens, question]
+        One pass of the question over the placed caches, through the first `depth` (a share) of the layers. [question]
         """
 
     @abstractmethod

@@ -37,7 +37,7 @@ class Query(Linker):
         count = min(share(self.ratio, len(tokens)), len(candidates))
         if count == 0:
             return heads
-        scores = score(prompt.question_attention().mean(axis=0), chunks)
+        scores = score(prompt.question_attention("mean"), chunks)
         return union([heads, candidates[top(scores[candidates], count)]])
 
 

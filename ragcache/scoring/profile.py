@@ -1,4 +1,4 @@
-"""Builds a chunk's profile while its KV is computed. On the hot path of ingest: two tensor operations per block."""
+"""Builds a chunk's profile while its KV is computed, on the hot path of ingest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ragcache.types import FloatArray, Profile
 
 
 class ProfileBuilder:
-    """Sums the attention of one chunk over layers and heads; `build` cuts the sum into segments, once.
+    """Sums the attention of one chunk over layers, heads and segments as it comes; `build` divides, once.
 
-    Memory: one float32 [n, keys] on the device of the probabilities, whatever the number of layers.
+    Memory: a float32 per token and row of the profile, on the device of the probabilities.
     """
 
     def __init__(self, lengths: Sequence[int], n: int, layers: int) -> None:
@@ -24,7 +24,7 @@ class ProfileBuilder:
         self._n = n
         self._layers = layers
         self._rows = 0  # rows added so far, of n * layers
-        self._total: torch.Tensor | None = None  # [n, keys]
+        self._total: torch.Tensor | None = None  # [context + 3, n]: rows of inter, then intra, then received
 
     def add(self, probabilities: torch.Tensor, start: int = 0) -> None:
         """Add rows [start, start + rows) of a layer: [heads, rows, end], softmaxed.
@@ -37,23 +37,23 @@ class ProfileBuilder:
         assert start + rows <= self._n, (start, rows, self._n)
         assert end <= keys, (end, keys)
         if self._total is None:
-            self._total = torch.zeros((self._n, keys), device=probabilities.device)
-        self._total[start : start + rows, :end] += probabilities.mean(0, dtype=torch.float32)
+            self._total = torch.zeros((len(self._lengths) + 2, self._n), device=probabilities.device)
+        mean = probabilities.mean(0, dtype=torch.float32)
+        own, place = slice(start, start + rows), 0
+        for total, length in zip(self._total, self._lengths, strict=False):
+            total[own] += mean[:, place : place + length].sum(1)
+            place += length
+        earlier = mean[:, place:].tril(start - 1)  # a token's attention to itself counts for neither side
+        self._total[-2, own] += earlier.sum(1)
+        self._total[-1, : earlier.shape[1]] += earlier.sum(0)
         self._rows += rows
 
     def build(self) -> Profile:
         """The mean over all maps (eqs 3, 4 and 10). The builder stays as it is."""
         assert self._rows == self._n * self._layers, (self._rows, self._n, self._layers)
         assert self._total is not None
-        mean = self._total / self._layers
-        *context, own = torch.split(mean, [*self._lengths, self._n], dim=1)
-        earlier = own.tril(-1)  # a token's attention to itself counts for neither side
-        return Profile(
-            inter=_array(torch.stack([part.sum(1) for part in context])),
-            intra=_array(earlier.sum(1)),
-            received=_array(earlier.sum(0)),
-            lengths=self._lengths,
-        )
+        *context, intra, received = self._total / self._layers
+        return Profile(_array(torch.stack(context)), _array(intra), _array(received), lengths=self._lengths)
 
 
 def _array(tensor: torch.Tensor) -> FloatArray:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.linking import LINKERS, make_linker
-from ragcache.linking.base import LinkedPrompt, PlacedChunk
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
 from ragcache.scoring.reuse import ABSENT, reuse_of
 from ragcache.types import FloatArray, Profile
 
@@ -54,9 +54,10 @@ class RandomPrompt(LinkedPrompt):
         sources = range(index) if shape.exact else [ABSENT] * (rows - 1)
         return PlacedChunk(index, start, n, profile, reuse, shape.exact, (ABSENT, *sources))
 
-    def question_attention(self, depth: float = 1.0) -> FloatArray:
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
         self.asked += 1
-        return np.stack([self._attention, self._attention[::-1]])  # of a question of two tokens
+        tokens = np.stack([self._attention, self._attention[::-1]])  # of a question of two
+        return tokens.max(0) if reduction == "max" else tokens.mean(0)
 
     def deviation(self, layers: int) -> FloatArray:
         self.asked += 1

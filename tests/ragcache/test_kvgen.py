@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ragcache import kvgen
-from ragcache.engine.torch import capture
+from ragcache.engine.torch import attention, engine
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import KVGen
 from ragcache.scoring import reference
@@ -136,10 +136,12 @@ def test_profiles_of_exact_chunks_are_of_transformers_own_attention(every_tiny: 
         assert_close(variants[place].v, expected.v[:, :, own])
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7])
-def test_blocks_of_rows_give_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 4, 7, 100])
+@pytest.mark.parametrize("turn", [5, 300])
+def test_blocks_of_rows_give_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, rows: int, turn: int) -> None:
     whole = captured(tiny, 2)
-    monkeypatch.setattr(capture, "ROWS", rows)
+    monkeypatch.setattr(attention, "READ_ROWS", rows)
+    monkeypatch.setattr(engine, "PREFILL_ROWS", turn)
     for one, other in zip(whole, captured(tiny, 2), strict=True):
         assert_close(one.k, other.k, 1e-5)
         assert_close(one.v, other.v, 1e-5)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 ROWS = 32  # rows per attention call: few enough to skip most of the future, enough to keep kernels busy
+READ_ROWS = 256  # rows at most whose attention weights exist at once
+READ_BYTES = 32 << 20  # at most, of all that exists for that: weights, their sum over heads, keys in float32
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,55 @@ def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: RowB
     )[0]
 
 
+@dataclass(frozen=True)
+class Read:
+    """What rows [start, stop) of a pass attend to."""
+
+    start: int
+    stop: int
+    mean: torch.Tensor  # float32 [rows, end]: the softmax, mean over heads, up to the last of these rows
+    attended: torch.Tensor | None  # [rows, heads * dim]: the attention's output, where values were given
+
+
+def read_attention(
+    q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float, values: torch.Tensor | None = None
+) -> Iterator[Read]:
+    """For profiles and probes: q [heads, n, dim] over k and values [kv_heads, capacity, dim], at positions [n].
+
+    Takes READ_BYTES at a time, whatever the rows, heads and positions, but no less than one row of one key head:
+    4 * positions * (2 * heads / kv_heads + dim + 2) bytes, 5 MB of 16k positions in groups of 4 heads of 64.
+    """
+    heads, n, dim = q.shape
+    groups, first = heads // k.shape[0], 0
+    while first < n:
+        last = min(first + READ_ROWS, n)
+        # Bytes of one row of a key head: scores, their softmax, and of both sums over heads. Those of its keys: `dim`.
+        fitting = READ_BYTES // (4 * (int(positions[last - 1]) + 1))
+        rows = slice(first, min(last, first + max(1, (fitting - dim) // (2 * groups + 2))))
+        count = rows.stop - first
+        together = max(1, (fitting - 2 * count) // (2 * groups * count + dim))
+        yield Read(first, rows.stop, *_read_rows(q[:, rows], k, positions[rows], scale, values, together))
+        first = rows.stop
+
+
+def _read_rows(
+    q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float, values: torch.Tensor | None, together: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`together`: so many key heads at a time -> mean over heads, and what is attended."""
+    groups, total, attended = q.shape[0] // k.shape[0], None, []
+    for head in range(0, k.shape[0], together):
+        own = slice(head, head + together)
+        weights = attention_weights(q[head * groups : (head + together) * groups], k[own], positions, scale)
+        total = weights.sum(0) if total is None else total.add_(weights.sum(0))
+        if values is not None:
+            attended.append(weighted_values(weights, values[own]))
+    assert total is not None, "there is a head"
+    return total.div_(q.shape[0]), torch.cat(attended, dim=1) if attended else None
+
+
 def attention_weights(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float) -> torch.Tensor:
-    """The softmax itself, for profiles and probes: q [heads, n, dim], k [kv_heads, capacity, dim] at positions [n]
-    -> float32 [heads, n, end], where end is the last position + 1. Few rows at a time, never on the decoding path.
+    """The softmax itself: q [heads, n, dim], k [kv_heads, capacity, dim] at positions [n] -> float32 [heads, n, end],
+    where end is the last position + 1. Few rows and heads at a time (`read_attention`), never on the decoding path.
     """
     heads, n, dim = q.shape
     end, first = int(positions[-1]) + 1, int(positions[0])

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from ragcache.engine.base import EngineSpec
-from ragcache.engine.torch.attention import attention_weights, weighted_values
+from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.decoder import Tap
 from ragcache.scoring.profile import ProfileBuilder
-
-ROWS = 256  # query rows whose attention weights exist at once
 
 
 class CaptureTap(Tap):
@@ -29,13 +27,16 @@ class CaptureTap(Tap):
         self._scale = scale
 
     def kv(self, layer: int, k: torch.Tensor, rotated: torch.Tensor, v: torch.Tensor) -> None:
-        self.k[layer], self.v[layer] = k, v
+        rows = self._turn(v.shape[1])
+        self.k[layer, :, rows], self.v[layer, :, rows] = k, v
 
     def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         parts = []
-        for start in range(0, q.shape[1], ROWS):
-            rows = slice(start, start + ROWS)
-            weights = attention_weights(q[:, rows], keys, self._positions[rows], self._scale)
-            self.profile.add(weights, start)
-            parts.append(weighted_values(weights, values))
+        for read in read_attention(q, keys, self._positions[self._turn(q.shape[1])], self._scale, values):
+            self.profile.add(read.mean[None], self.first + read.start)
+            assert read.attended is not None
+            parts.append(read.attended)
         return torch.cat(parts)
+
+    def _turn(self, rows: int) -> slice:
+        return slice(self.first, self.first + rows)

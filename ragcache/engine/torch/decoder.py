@@ -19,6 +19,8 @@ Module = Callable[[torch.Tensor], torch.Tensor]
 class Tap:
     """What sits in on every layer of a forward; this one does nothing. It never writes the buffer."""
 
+    first = 0  # the first row of this turn among all rows of the forward, which go through the layers in turns
+
     def kv(self, layer: int, k: torch.Tensor, rotated: torch.Tensor, v: torch.Tensor) -> None:
         """Fresh K (unrotated, rotated) and V of the rows, each [kv_heads, n, dim]; the buffer still holds the old."""
 

@@ -108,13 +108,16 @@ class TorchEngine(Engine):
     ) -> torch.Tensor:
         """Rows through some of the layers (all, by default) -> hidden [n, hidden].
 
-        Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it. With a tap
-        they go at once.
+        Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it.
         """
         layers = range(self.spec.layers) if layers is None else layers
-        size = PREFILL_ROWS if tap is None else len(hidden)
-        turns = zip(hidden.split(size), positions.split(size), strict=True)
-        return torch.cat([self.decoder.forward(rows, places, buffer, layers, tap) for rows, places in turns])
+        parts = []
+        for first in range(0, len(hidden), PREFILL_ROWS):
+            turn = slice(first, first + PREFILL_ROWS)
+            if tap is not None:
+                tap.first = first
+            parts.append(self.decoder.forward(hidden[turn], positions[turn], buffer, layers, tap))
+        return torch.cat(parts)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ragcache.engine.torch.attention import attend, attention_weights, row_blocks, weighted_values
+from ragcache.engine.torch.attention import RowBlock, attend, read_attention, row_blocks
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.reading import QuestionSum, reduced
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, read_layers
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.types import FloatArray
 
 
@@ -38,7 +39,7 @@ class TorchLinkedPrompt(LinkedPrompt):
         self._paused: tuple[torch.Tensor, int] | None = None
         self._stopped: tuple[torch.Tensor, int] | None = None
 
-    def question_attention(self, depth: float = 1.0) -> FloatArray:
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
         """What is missing goes along, since the question reads it too. A pass that stops early is gone on with by
         `finish`, for the question's tokens but the last: what is missing is computed over the repaired caches, and so
         is the token that the answer starts from.
@@ -48,7 +49,7 @@ class TorchLinkedPrompt(LinkedPrompt):
         read = read_layers(depth, total)
         layers = read.stop
         rows = [*missing.tolist(), *question]
-        tap = QuestionTap(rows, len(missing), self.question, read, self._engine)
+        tap = QuestionTap(rows, self.question, read, self._engine)
         hidden = self._forward(rows, range(layers), tap)
         if layers == total:
             self.charged += len(question)  # what was missing is computed for good, and the report counts it
@@ -56,7 +57,8 @@ class TorchLinkedPrompt(LinkedPrompt):
         else:
             self.charged += (len(missing) + 1) * layers / total
             self._paused = (hidden[len(missing) : -1], layers)
-        return tap.mean()
+        attention = reduced(tap.read.mean(len(read)), reduction)
+        return np.asarray(attention.cpu().numpy(), dtype=np.float32)
 
     def deviation(self, layers: int) -> FloatArray:
         if layers > self._engine.spec.layers:
@@ -65,7 +67,7 @@ class TorchLinkedPrompt(LinkedPrompt):
         hidden = self._forward(range(self.question), range(layers), tap)
         self.charged += self.question * layers / self._engine.spec.layers
         self._stopped = (hidden, layers)
-        return tap.squared
+        return tap.squared()
 
     def finish(self, selected: Positions) -> torch.Tensor:
         """Recompute the selected positions and what is missing, and compute the question.
@@ -116,31 +118,30 @@ class TorchLinkedPrompt(LinkedPrompt):
 
 
 class QuestionTap(Tap):
-    """Sums the attention of each of the question's rows, the last of a pass, to the positions before it."""
+    """Sums what the question's rows, the last of a pass, read before it."""
 
-    def __init__(self, rows: Sequence[int], others: int, question: int, read: range, engine: TorchEngine):
-        """`others`: so many rows before the question's go through the pass as well; nobody reads their attention.
-        `read`: the layers that count.
-        """
-        positions = torch.tensor(rows, device=engine.spec.device)
-        self._others, self._positions = others, positions[others:]
-        self._blocks = row_blocks(positions[:others], engine.spec.dtype)
-        self._scale = engine.decoder.scale
-        self._sum = torch.zeros((len(self._positions), question), device=engine.spec.device)
-        self._read = read
+    def __init__(self, rows: Sequence[int], question: int, layers: range, engine: TorchEngine):
+        """Rows that are not read go through the pass as well. `layers`: those that count."""
+        self.read = QuestionSum(rows, question, engine.spec.device)
+        self._positions = torch.tensor(rows, device=engine.spec.device)
+        self._layers, self._engine = layers, engine
+        self._others: list[RowBlock] | None = None  # of the one turn that has rows of both kinds
 
     def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:
-        if layer not in self._read:
+        turn = self._positions[self.first : self.first + q.shape[1]]
+        others = max(0, self.read.first - self.first)
+        if layer not in self._layers or others >= len(turn):
             return None
-        weights = attention_weights(q[:, self._others :], keys, self._positions, self._scale)
-        self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
-        attended = weighted_values(weights, values)
-        if not self._others:
-            return attended
-        return torch.cat((attend(q[:, : self._others], keys, values, self._blocks, self._scale), attended))
-
-    def mean(self) -> FloatArray:
-        return np.asarray((self._sum / len(self._read)).cpu().numpy(), dtype=np.float32)
+        parts, scale = [], self._engine.decoder.scale
+        if others:
+            if self._others is None:
+                self._others = row_blocks(turn[:others], self._engine.spec.dtype)
+            parts.append(attend(q[:, :others], keys, values, self._others, scale))
+        for read in read_attention(q[:, others:], keys, turn[others:], scale, values):
+            self.read.add(self.first + others, read)
+            assert read.attended is not None
+            parts.append(read.attended)
+        return torch.cat(parts)
 
 
 class DeviationTap(Tap):
@@ -148,12 +149,15 @@ class DeviationTap(Tap):
 
     def __init__(self, buffer: KVBuffer, layer: int):
         self._buffer, self._layer = buffer, layer
-        self.squared: FloatArray = np.empty(0, dtype=np.float32)
+        self._parts: list[torch.Tensor] = []  # one per turn
 
     def kv(self, layer: int, k: torch.Tensor, rotated: torch.Tensor, v: torch.Tensor) -> None:
         if layer != self._layer:
             return
-        rows = slice(0, v.shape[1])
+        rows = slice(self.first, self.first + v.shape[1])
         change = (rotated.float() - self._buffer.k[layer, :, rows].float()).pow(2).sum((0, 2))
         change += (v.float() - self._buffer.v[layer, :, rows].float()).pow(2).sum((0, 2))
-        self.squared = np.asarray(change.cpu().numpy(), dtype=np.float32)
+        self._parts.append(change)
+
+    def squared(self) -> FloatArray:
+        return np.asarray(torch.cat(self._parts).cpu().numpy(), dtype=np.float32)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, Loaded, Piece, Probe, Probed, PromptRows
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, read_layers
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.types import FloatArray, VariantKey
@@ -35,8 +35,8 @@ class Phase(Enum):
 class NeedsProbe(Exception):
     """A linker asked what the question reads."""
 
-    def __init__(self, depth: float):
-        self.depth = depth
+    def __init__(self, reduction: Reduction, depth: float):
+        self.reduction, self.depth = reduction, depth
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class PlannedPrompt(LinkedPrompt):
         self.ids, self.question, self.chunks = plan.ids, plan.question, chunks
         self._attention = attention
 
-    def question_attention(self, depth: float = 1.0) -> FloatArray:
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
         if self._attention is None:
-            raise NeedsProbe(depth)
+            raise NeedsProbe(reduction, depth)
         return self._attention
 
     def deviation(self, layers: int) -> FloatArray:
@@ -90,8 +90,9 @@ class LinkJob:
         self._ranks, self._layers = ranks, layers
         self._pieces = {piece.index: piece for piece in linkage.pieces()}
         self._loads: dict[int, list[Loaded]] = {index: [] for index in self._pieces}
-        self._probes: list[FloatArray] = []
+        self._probes = 0  # ranks that have answered
         self._probed = range(0)  # layers that the probe reads
+        self._reduction: Reduction = "max"
         self._rows: Positions = np.empty(0, dtype=np.int64)
 
     # -- orders -----------------------------------------------------------------------------------------------------
@@ -102,7 +103,8 @@ class LinkJob:
 
     def probe(self) -> Probe:
         self.phase = Phase.PROBING
-        return Probe(self.request, self._prompt_rows(self._probe_rows()), self.linkage.plan.question, self._probed)
+        rows = self._prompt_rows(self._probe_rows())
+        return Probe(self.request, rows, self.linkage.plan.question, self._probed, self._reduction)
 
     def compute(self, tokens: int, spans: int) -> Compute:
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
@@ -164,9 +166,9 @@ class LinkJob:
         return late
 
     def probed(self, answer: Probed) -> None:
-        self._probes.append(answer.attention)
-        if len(self._probes) == self._ranks:
-            self._decide(np.mean(np.stack(self._probes), axis=0, dtype=np.float32))
+        self._probes += 1
+        if self._probes == self._ranks:
+            self._decide(answer.attention)  # every rank's is that of all of them
 
     def _decide(self, attention: FloatArray | None) -> None:
         plan, chosen = self.linkage.plan, self._chosen()
@@ -175,7 +177,7 @@ class LinkJob:
             prompt = PlannedPrompt(plan, placed, attention)
             selected = self.linkage.linker.select(prompt) if placed else self._rows[:0]
         except NeedsProbe as needed:
-            self._probed = read_layers(needed.depth, self._layers)
+            self._probed, self._reduction = read_layers(needed.depth, self._layers), needed.reduction
             self.report.charged += len(self._probe_rows()) * self._probed.stop / self._layers
             self.phase = Phase.PROBE
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ragcache.linking.base import Reduction
 from ragcache.types import FloatArray, VariantKey
 
 
@@ -51,6 +52,7 @@ class Probe:
     rows: PromptRows  # what is missing, and the question
     question: int
     layers: range  # whose attention is read; those before are passed through
+    reduction: Reduction  # over the question's tokens
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Loaded:
 @dataclass(frozen=True)
 class Probed:
     request: str
-    attention: FloatArray  # [question tokens, question], mean over this rank's heads and the layers
+    attention: FloatArray  # [question], of all ranks
 
 
 @dataclass(frozen=True)

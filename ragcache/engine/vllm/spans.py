@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from vllm.distributed import get_tensor_model_parallel_world_size, tensor_model_parallel_all_reduce
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
+from ragcache.engine.torch.reading import reduced
 from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside, takes_rows
-from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
 from ragcache.rope import Rope
@@ -131,14 +133,14 @@ class SpanRunner:
         JoinedForward(self.model, self._group, self._rows(Batch.of(prompts), prompts), done)
 
     @torch.inference_mode()
-    def question_attention(self, rows: PromptRows, keys: torch.Tensor, question: int, layers: range) -> FloatArray:
-        """Attention of the rows from `question` on to each position before it, mean over heads and `layers`
-        [question rows, question].
+    def question_attention(self, probe: Probe, keys: torch.Tensor) -> FloatArray:
+        """As LinkedPrompt.question_attention, of all ranks: they probe in the same step.
 
         `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
         """
+        rows, layers = probe.rows, probe.layers
         batch, inner = Batch.of([rows]), self.model.model
-        reader = QuestionReader(keys, rows.positions, question, self._scale)
+        reader = QuestionReader(keys, rows.positions, probe.question, self._scale)
         with (
             reading(self.layers[layers.start : layers.stop], batch.order, reader),
             self._context(batch, [rows]) as (ids, positions),
@@ -146,7 +148,9 @@ class SpanRunner:
             hidden, residual = inner.embed_input_ids(ids), None
             for layer in inner.layers[: layers.stop]:
                 hidden, residual = layer(positions, hidden, residual)
-        return reader.mean()
+        # A mean over heads, so over ranks, before any maximum over tokens.
+        attention = tensor_model_parallel_all_reduce(reader.mean()) / get_tensor_model_parallel_world_size()
+        return np.asarray(reduced(attention, probe.reduction).cpu().numpy(), dtype=np.float32)
 
     def warm_up(self) -> None:
         """Modules that run one by one compile themselves at their first call, where vLLM is set up so, and again at the
@@ -155,7 +159,8 @@ class SpanRunner:
         layers = range(min(2, len(self.layers)))
         for length in (3, 5):
             unused = PromptRows((0,) * length, tuple(range(length)), (0,))  # vLLM gives block 0 to nobody
-            self.question_attention(unused, self.room(length)[0, : layers.stop].zero_(), 1, layers)
+            probe = Probe("", unused, 1, layers, "max")
+            self.question_attention(probe, self.room(length)[0, : layers.stop].zero_())
 
     @torch.inference_mode()
     def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:

@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-import numpy as np
 import torch
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 
-from ragcache.engine.torch.attention import attention_weights
+from ragcache.engine.torch.attention import read_attention
+from ragcache.engine.torch.reading import QuestionSum
 from ragcache.errors import ModelError
 from ragcache.scoring.profile import ProfileBuilder
-from ragcache.types import FloatArray, Profile
-
-ROWS = 256  # query rows whose attention weights exist at once
+from ragcache.types import Profile
 
 
 class _Enough(Exception):
@@ -23,7 +21,7 @@ class _Enough(Exception):
 
 
 class QuestionReader:
-    """Sums the attention of the question's rows to every position before the question."""
+    """Sums what the question's rows read before it."""
 
     def __init__(self, keys: torch.Tensor, rows: Sequence[int], question: int, scale: float):
         """`keys`: rotated K that is placed [layers, kv_heads, positions, head_dim], written where `rows`, the positions
@@ -31,25 +29,25 @@ class QuestionReader:
         """
         self._keys, self._scale = keys, scale
         self._rows = torch.tensor(rows, device=keys.device)
-        self._others = int((self._rows < question).sum())
-        self._sum = torch.zeros((len(rows) - self._others, question), device=keys.device)
+        self._sum = QuestionSum(rows, question, keys.device)
         self._done = 0
 
     def read(self, q: torch.Tensor, k: torch.Tensor) -> None:
         """One layer's rotated q [heads, rows, head_dim] and k [kv_heads, rows, head_dim], rows in prompt order."""
-        keys = self._keys[self._done]
+        keys, first = self._keys[self._done], self._sum.first
         keys[:, self._rows] = k
-        weights = attention_weights(q[:, self._others :], keys, self._rows[self._others :], self._scale)
-        self._sum += weights[:, :, : self._sum.shape[1]].mean(0)
+        for read in read_attention(q[:, first:], keys, self._rows[first:], self._scale):
+            self._sum.add(first, read)
         self._done += 1
 
     @property
     def full(self) -> bool:
         return self._done == len(self._keys)
 
-    def mean(self) -> FloatArray:
+    def mean(self) -> torch.Tensor:
+        """Per token that is read, mean over this rank's heads and the layers. [tokens, question]"""
         assert self.full, (self._done, len(self._keys))
-        return np.asarray((self._sum / self._done).cpu().numpy(), dtype=np.float32)
+        return self._sum.mean(self._done)
 
 
 class Recorder:
@@ -70,9 +68,8 @@ class Recorder:
         """One layer's rotated q [heads, n, head_dim], k and v [kv_heads, n, head_dim]."""
         keys = torch.cat([*(part[len(self._v)] for part in self._before), k], dim=1)
         positions = self._positions.to(k.device)
-        for start in range(0, len(positions), ROWS):
-            rows = slice(start, start + ROWS)
-            self._profile.add(attention_weights(q[:, rows], keys, positions[rows], self._scale), start)
+        for read in read_attention(q, keys, positions, self._scale):
+            self._profile.add(read.mean[None], read.start)
         self._v.append(v.clone())
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor, Profile]:

@@ -199,7 +199,7 @@ class LinkWorker:
     def _probe(self, probe: Probe) -> None:
         started = perf_counter()
         keys = self._placed_keys(self._linkings[probe.request], probe)
-        attention = self.spans.question_attention(probe.rows, keys, probe.question, probe.layers)
+        attention = self.spans.question_attention(probe, keys)
         self._answers.probed.append(Probed(probe.request, attention))
         self._linkings[probe.request].clear()
         self._spent(probe.request, "probe", started)

@@ -10,9 +10,13 @@ import pytest
 import torch
 from vllm.forward_context import get_forward_context
 
-from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.torch.attention import READ_BYTES
+from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import Batch, SpanRunner
+from ragcache.engine.vllm.taps import QuestionReader
+from ragcache.linking.base import READ_TOKENS
 from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.peak import peak_bytes
 from tests.tiny import assert_close, draw, stock
 
 TOKENS = 300
@@ -103,9 +107,26 @@ def test_what_the_question_reads_in_some_layers(pair: Pair, spans: SpanRunner, l
     rows = PromptRows(ids[question:], tuple(range(question, TOKENS)), blocks(spans))
     keys = expected.k[layers.start : layers.stop].clone()
     keys[:, :, question:] = 0
-    attention = spans.question_attention(rows, keys, question, layers)
-    weights = torch.stack(expected.attentions)[layers.start : layers.stop, :, question:, :question]
-    np.testing.assert_allclose(attention, weights.mean((0, 1)).numpy(), atol=1e-5)
+    weights = torch.stack(expected.attentions)[layers.start : layers.stop, :, question:, :question].mean((0, 1))
+    most = spans.question_attention(Probe("", rows, question, layers, "max"), keys)
+    np.testing.assert_allclose(most, weights.amax(0).numpy(), atol=1e-5)
+    mean = spans.question_attention(Probe("", rows, question, layers, "mean"), keys)
+    np.testing.assert_allclose(mean, weights.mean(0).numpy(), atol=1e-5)
+
+
+def test_a_long_question_over_many_positions_is_read_in_little_memory() -> None:
+    """1,000 tokens over 16k positions: their attention at once would be 526 MB for these 8 heads, twice."""
+    positions, tokens, layers, dim = 16_384, 1000, 2, 64
+    keys = torch.randn(layers, 2, positions + tokens, dim)
+    q, k = torch.randn(8, tokens, dim), torch.randn(2, tokens, dim)
+
+    def read() -> None:
+        reader = QuestionReader(keys, range(positions, positions + tokens), positions, 0.1)
+        for _ in range(layers):
+            reader.read(q, k)
+        assert reader.mean().shape == (READ_TOKENS, positions)
+
+    assert peak_bytes(read) < 4 * READ_TOKENS * positions + 1.25 * READ_BYTES
 
 
 def test_what_is_skipped_is_not_written(pair: Pair, spans: SpanRunner) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ragcache.engine.vllm.cores import set_num_threads
-from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.orders import Probe
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ConfigError, ModelError, RagcacheError
 from tests.equivalence.vllm.conftest import OpenPair
@@ -52,8 +52,8 @@ def test_a_start_warms_up(open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch) 
     """Or the first question to vLLM's own server takes up to a second more."""
     lengths: list[int] = []
 
-    def seen(runner: SpanRunner, rows: PromptRows, *others: Any) -> None:
-        lengths.append(len(rows.ids))
+    def seen(runner: SpanRunner, probe: Probe, keys: Any) -> None:
+        lengths.append(len(probe.rows.ids))
 
     monkeypatch.setattr(SpanRunner, "question_attention", seen)
     with open_pair():

@@ -26,13 +26,13 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
         while worker.busy:
             worker.obey(Orders(idle=True))
         rows = PromptRows(draw(TOKENS, 1)[QUESTION:], tuple(range(QUESTION, TOKENS)), blocks)
-        worker.obey(Orders(probe=(Probe("one", rows, QUESTION, range(1, 2)),)))
+        worker.obey(Orders(probe=(Probe("one", rows, QUESTION, range(1, 2), "max"),)))
         answers = worker.take_answers()
         worker.close()
     assert answers is not None
     (probed,) = answers.probed
     assert np.isfinite(probed.attention).all()
-    np.testing.assert_array_less(0, probed.attention[:, START:])
+    np.testing.assert_array_less(0, probed.attention[START:])
 
 
 def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from ragcache.linking.base import LinkedPrompt, PlacedChunk
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
 from ragcache.scoring.reuse import Reuse
 from ragcache.types import FloatArray, Profile
 
@@ -25,8 +25,8 @@ class TablePrompt(LinkedPrompt):
         self._attention = np.asarray(attention, dtype=np.float32)
         self._deviations = deviations
 
-    def question_attention(self, depth: float = 1.0) -> FloatArray:
-        return self._attention[None]  # of a question of one token
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
+        return self._attention
 
     def deviation(self, layers: int) -> FloatArray:
         return np.asarray(self._deviations[layers], dtype=np.float32)

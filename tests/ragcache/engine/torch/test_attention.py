@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.engine.torch.attention import attend, attention_weights, row_blocks, weighted_values
+from ragcache.engine.torch import attention
+from ragcache.engine.torch.attention import attend, attention_weights, read_attention, row_blocks, weighted_values
+from tests.peak import peak_bytes
 from tests.tiny import assert_close
 
 HEADS, KV_HEADS, DIM, CAPACITY, SCALE = 6, 2, 8, 50, 0.3
@@ -51,6 +53,41 @@ def test_explicit_weights_equal_the_loops(positions: list[int]) -> None:
     assert_close(weights, expected[:, :, :end], 1e-5)
     blocks = row_blocks(torch.tensor(positions), torch.float32)
     assert_close(weighted_values(weights, v), attend(q, k, v, blocks, SCALE), 1e-5)
+
+
+@pytest.mark.parametrize("nbytes", [0, 4000, 8000, 20_000, 1 << 20])
+@pytest.mark.parametrize("positions", [[0], [*range(40, CAPACITY)], [3, 4, 9, 20, 48], list(range(CAPACITY))])
+def test_what_is_read_in_blocks_is_what_is_read_at_once(
+    monkeypatch: pytest.MonkeyPatch, nbytes: int, positions: list[int]
+) -> None:
+    """Blocks of rows, and of heads where a row has too many."""
+    q, k, v = draw(len(positions))
+    weights = slow_weights(q, k, positions)
+    monkeypatch.setattr(attention, "READ_BYTES", nbytes)
+    done = 0
+    for read in read_attention(q, k, torch.tensor(positions), SCALE, v):
+        assert read.start == done
+        done, end = read.stop, positions[read.stop - 1] + 1
+        expected = weights[:, read.start : read.stop]
+        assert_close(read.mean, expected.mean(0)[:, :end], 1e-5)
+        attended = torch.einsum("hnc,hcd->nhd", expected, v.repeat_interleave(HEADS // KV_HEADS, 0)).flatten(1)
+        assert read.attended is not None
+        assert_close(read.attended, attended, 1e-5)
+    assert done == len(positions)
+
+
+@pytest.mark.parametrize("heads", [(8, 2), (32, 32), (64, 8)])
+def test_reading_takes_no_more_than_it_may(heads: tuple[int, int]) -> None:
+    rows, positions, dim = 300, 16_384, 128
+    q, k = torch.randn(heads[0], rows, dim), torch.randn(heads[1], positions, dim, dtype=torch.bfloat16)
+    places = torch.arange(positions - rows, positions)
+
+    def read() -> None:
+        for _ in read_attention(q, k, places, 0.1):
+            pass
+
+    row = 4 * positions * (2 * heads[0] // heads[1] + 2 + dim)
+    assert peak_bytes(read) < 1.25 * max(attention.READ_BYTES, row)
 
 
 @pytest.mark.parametrize(

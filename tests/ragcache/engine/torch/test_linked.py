@@ -8,11 +8,15 @@ import torch
 import torch.nn.functional as F
 
 from ragcache.cache import ChunkCache, Prefilled
+from ragcache.engine.torch import engine as engine_module
+from ragcache.engine.torch.attention import READ_BYTES
+from ragcache.engine.torch.engine import PREFILL_ROWS
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.linking.base import Positions
+from ragcache.linking.base import READ_TOKENS, Positions, Reduction
 from ragcache.store import open_store
-from ragcache.types import Segment, Text
-from tests.tiny import Tiny, make_chunks, make_question, make_system, make_tiny, stock
+from ragcache.types import Text
+from tests.peak import peak_bytes
+from tests.tiny import Tiny, draw, make_chunks, make_question, make_system, make_tiny, stock
 
 SYSTEM, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(30, 25, 28, 22)
@@ -35,20 +39,53 @@ def linked(cache: ChunkCache, prefilled: Prefilled, missing: Positions = NONE) -
     return TorchLinkedPrompt(cache.engine, prefilled.buffer, plan.ids, plan.question, [], missing)
 
 
+@pytest.mark.parametrize("reduction", ["max", "mean"])
 @pytest.mark.parametrize(
     ("depth", "layers", "charged"),
     [(1.0, slice(1, 3), len(QUESTION)), (0.67, slice(1, 2), pytest.approx(2 / 3)), (0.01, slice(0, 1), 1 / 3)],
 )
 def test_the_questions_attention_is_that_of_transformers(
-    cache: ChunkCache, tiny: Tiny, depth: float, layers: slice, charged: float
+    cache: ChunkCache, tiny: Tiny, depth: float, layers: slice, charged: float, reduction: Reduction
 ) -> None:
     """Over exact KV, where transformers computes it too; of the layers passed through, the later half."""
     prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
     prompt = linked(cache, prefilled)
     attention = torch.stack(stock(tiny.model, prompt.ids).attentions)
-    expected = attention[layers, :, prompt.question :, : prompt.question].mean((0, 1))
-    np.testing.assert_allclose(prompt.question_attention(depth), expected.numpy(), atol=1e-6)
+    tokens = attention[layers, :, prompt.question :, : prompt.question].mean((0, 1))
+    expected = tokens.amax(0) if reduction == "max" else tokens.mean(0)
+    np.testing.assert_allclose(prompt.question_attention(reduction, depth), expected.numpy(), atol=1e-6)
     assert prompt.charged == charged, "the question is computed for good but for its last token"
+
+
+@pytest.mark.parametrize("turn", [8, 30, 300])
+def test_the_end_of_a_long_question_is_read(
+    cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """Its last tokens alone, also where they, or what is missing, take several turns."""
+    monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
+    question = make_question(READ_TOKENS + 30)
+    prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], question], linker="full")
+    gone = np.arange(40, 65)
+    prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = 1.0
+    prompt = linked(cache, prefilled, gone)
+    read = prompt.question_attention("max")
+    weights = torch.stack(stock(tiny.model, prompt.ids).attentions)[1:3, :, -READ_TOKENS:, : prompt.question]
+    np.testing.assert_allclose(read, weights.mean((0, 1)).amax(0).numpy(), atol=1e-5)
+
+
+def test_a_long_question_over_many_positions_is_read_in_little_memory() -> None:
+    """1,000 tokens over 16k positions: of this model's 4 heads alone they would be 256 MB, twice."""
+    positions, tokens = 16_384, 1000
+    cache = filled(make_tiny(max_position_embeddings=positions + tokens))
+    ids = draw(positions + tokens, 5)
+    buffer = cache.engine.buffer(len(ids))
+    buffer.k.normal_()
+    buffer.v.normal_()
+    prompt = TorchLinkedPrompt(cache.engine, buffer, ids, positions, [], NONE)
+    masks = 2 * 4 * PREFILL_ROWS * len(ids)  # of a turn, and of those of its rows that are not read
+    few = 8 << 20  # the rows' own activations, and their attention's buffers
+    bound = 4 * READ_TOKENS * positions + READ_BYTES + masks + few
+    assert peak_bytes(lambda: prompt.question_attention("max", 0.67)) < bound < 130 << 20
 
 
 @pytest.mark.parametrize("depth", [1.0, 0.67, 0.01])
@@ -62,7 +99,7 @@ def test_over_exact_kv_a_probe_changes_nothing(
     gone = np.arange(40, 40 + missing)
     prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = 1.0
     prompt = linked(cache, prefilled, gone)
-    prompt.question_attention(depth)
+    prompt.question_attention("max", depth)
     hidden = prompt.finish(np.arange(prompt.question - repaired, prompt.question))
     expected = stock(tiny.model, prompt.ids)
     torch.testing.assert_close(tiny.engine.logits(hidden)[0], expected.logits[-1], atol=1e-4, rtol=1e-4)
@@ -76,16 +113,18 @@ def test_the_last_token_reads_repaired_caches_in_every_layer(cache: ChunkCache, 
     last = Text(QUESTION.ids[:1])
     prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), last])
     prompt = linked(cache, prefilled)
-    prompt.question_attention(0.67)
+    prompt.question_attention("max", 0.67)
     everything = np.arange(len(SYSTEM), prompt.question)
     logits = tiny.engine.logits(prompt.finish(everything))[0]
     torch.testing.assert_close(logits, stock(tiny.model, prompt.ids).logits[-1], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("turn", [10, 300])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_the_deviation_is_the_squared_difference_to_a_full_recompute(
-    cache: ChunkCache, tiny: Tiny, layers: int
+    cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, layers: int, turn: int
 ) -> None:
+    monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
     prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), QUESTION])
     prompt, layer = linked(cache, prefilled), layers - 1
     placed_k, placed_v = prefilled.buffer.k[layer].clone(), prefilled.buffer.v[layer].clone()
@@ -114,18 +153,6 @@ def test_attention_reads_the_buffer_itself(cache: ChunkCache, monkeypatch: pytes
     assert len(read) <= 4, "of two prompts, two buffers each"
 
 
-def peak(cache: ChunkCache, segments: list[Segment], linker: str) -> int:
-    """Bytes that torch held at once beyond those before."""
-    settings = {"activities": [torch.profiler.ProfilerActivity.CPU], "profile_memory": True}
-    with torch.profiler.profile(**settings) as profiler:  # type: ignore[arg-type]
-        prefilled = cache.prefill(segments, linker=linker)
-    assert prefilled.report.computed == 0
-    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
-    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
-    assert changes
-    return int(np.cumsum([change for _, change in sorted(changes)]).max())
-
-
 @pytest.mark.parametrize("linker", ["naive", "first_tokens:k=2"])
 def test_linking_takes_one_prompts_kv_and_little_more(linker: str) -> None:
     # 12 layers, so that one layer's keys, and one chunk's, are small beside the whole.
@@ -134,5 +161,9 @@ def test_linking_takes_one_prompts_kv_and_little_more(linker: str) -> None:
     segments = [SYSTEM, *reversed(chunks), QUESTION]
     kv = sum(map(len, segments)) * cache.engine.spec.token_bytes
     kept = cache.engine.buffer(1)  # the memory that filling the cache left: this prompt's is to be counted
-    assert kv <= peak(cache, segments, linker) < 1.5 * kv
+
+    def prefill() -> None:
+        assert cache.prefill(segments, linker=linker).report.computed == 0
+
+    assert kv <= peak_bytes(prefill) < 1.5 * kv
     assert kept.capacity == 1

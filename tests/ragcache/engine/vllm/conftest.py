@@ -42,8 +42,7 @@ class Worker:
             answers.loaded += [self._loaded(load.request, piece) for piece in pieces]
         for probe in orders.probe:
             self.probed.append(probe.rows)
-            questions = sum(position >= probe.question for position in probe.rows.positions)
-            attention = np.random.default_rng(0).random((questions, probe.question), dtype=np.float32)
+            attention = np.random.default_rng(0).random(probe.question, dtype=np.float32)
             answers.probed.append(Probed(probe.request, attention))
         self.steps.append(sum(slice.tokens for slice in orders.compute))
         self.computed += [slice.rows for slice in orders.compute]
