@@ -27,7 +27,16 @@ class CaptureJob:
 
     def load(self) -> Load:
         self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE
-        return Load(self.request, self._pieces, self._blocks, 0, self._asked.desk)
+        return Load(self.request, self._pieces, self._blocks, 0, self.room, self._asked.desk)
+
+    @property
+    def room(self) -> int:
+        """Positions of what stands before."""
+        return max(1, self._start)
+
+    @property
+    def needs_room(self) -> bool:
+        return self.phase in (Phase.LOADING, Phase.COMPUTE)
 
     def loaded(self, answer: Loaded) -> None:
         if self.phase is not Phase.LOADING:

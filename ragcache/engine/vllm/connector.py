@@ -18,10 +18,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.platforms import current_platform
 
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.hashing import rewrite_hashes
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
-from ragcache.engine.vllm.scheduling import Budget, LinkScheduler
+from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker

@@ -99,7 +99,17 @@ class LinkJob:
 
     def load(self) -> Load:
         self.phase = Phase.LOADING
-        return Load(self.request, tuple(self._pieces.values()), self._blocks, self.skip)
+        return Load(self.request, tuple(self._pieces.values()), self._blocks, self.skip, self.room)
+
+    @property
+    def room(self) -> int:
+        """Positions that are loaded, and of the question, which a probe reads too."""
+        return len(self.linkage.plan.ids)
+
+    @property
+    def needs_room(self) -> bool:
+        """What is placed lies in the paged cache by the time that all is loaded; a probe reads it once more."""
+        return self.phase in (Phase.LOADING, Phase.PROBE, Phase.PROBING)
 
     def probe(self) -> Probe:
         self.phase = Phase.PROBING

@@ -41,6 +41,7 @@ class Load:
     pieces: tuple[Piece, ...]
     blocks: tuple[int, ...]
     skip: int
+    room: int  # positions to make room for
     desk: str = ""  # where in this process the variants lie; "" is the store
 
 
@@ -79,6 +80,7 @@ class Capture:
 class Orders:
     """In this order."""
 
+    release: tuple[str, ...] = ()  # requests that need their room no more
     load: tuple[Load, ...] = ()
     drop: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (request, pieces) that nobody waits for any more
     probe: tuple[Probe, ...] = ()
@@ -88,7 +90,8 @@ class Orders:
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
 
     def __bool__(self) -> bool:
-        return bool(self.load or self.drop or self.probe or self.compute or self.capture or self.finish)
+        work = self.probe or self.compute or self.capture
+        return bool(self.release or self.load or self.drop or work or self.finish)
 
 
 @dataclass(frozen=True)

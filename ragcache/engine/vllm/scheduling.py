@@ -6,16 +6,17 @@ It knows nothing of vLLM: the connector brings requests, blocks, budgets and ans
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
 from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, read_ask
+from ragcache.engine.vllm.budget import Budget, Forward
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
-from ragcache.engine.vllm.orders import Answers, Capture, Compute, Orders, Probe
+from ragcache.engine.vllm.orders import Answers, Capture, Compute, Load, Orders, Probe
+from ragcache.engine.vllm.rooms import Rooms
 from ragcache.engine.vllm.totals import Totals
 from ragcache.errors import ConfigError, PromptError
 from ragcache.planning import Plan, plan_prompt
@@ -32,34 +33,8 @@ class LinkSettings:
     step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # then what is not loaded is computed
+    room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
     share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Of one step."""
-
-    left: int  # tokens that this step's ordinary work leaves
-    busy: bool  # ordinary requests run in it
-    spans: int  # pseudo-requests that one forward takes
-    prefill: int = 0  # tokens of prompts among the ordinary work
-
-
-@dataclass
-class _Room:
-    """What one forward takes."""
-
-    tokens: int
-    spans: int
-
-    def without(self, slices: Iterable[Compute]) -> _Room:
-        taken = list(slices)
-        spans = sum(_runs(slice.rows.positions) for slice in taken)
-        return _Room(self.tokens - sum(slice.tokens for slice in taken), self.spans - spans)
-
-    @property
-    def none(self) -> bool:
-        return self.tokens <= 0 or self.spans <= 0
 
 
 class LinkScheduler:
@@ -73,17 +48,21 @@ class LinkScheduler:
         *,
         ranks: int,
         layers: int,
+        token_bytes: int,
         clock: Callable[[], float] = perf_counter,
     ):
+        """`token_bytes`: K and V of one token on one rank."""
         self.store = store
         self.totals = Totals()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
+        self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
         self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
         self._incidents: dict[str, str] = {}  # of requests that asked wrongly, and are served plainly
         self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
+        self._loading: dict[str, float] = {}  # since when; those before wait for a room
         self._finishing: set[str] = set()  # gone before their job was done
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
@@ -148,6 +127,7 @@ class LinkScheduler:
         if self._jobs.pop(request, None) is not None:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
         self._started.pop(request, None)
+        self._loading.pop(request, None)
         self._positions.pop(request, None)
         self._tails.pop(request, None)
         self._wishes.pop(request, None)
@@ -174,12 +154,11 @@ class LinkScheduler:
 
     def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
         """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM computes in it."""
-        load = tuple(job.load() for job in self._jobs.values() if job.phase is Phase.NEW)
-        drop = self._late()
+        release, load, drop = self._rooms.take_back(self._needs_room), tuple(self._loads()), self._late()
         probe: list[Probe] = []
         compute = [self._tails.pop(request) for request in scheduled if request in self._tails]
         capture: list[Capture] = []
-        most = _Room(self._tokens(budget), budget.spans)
+        most = Forward(self._tokens(budget), budget.spans)
         left, later = most.without(compute), most.without(self._tails.values())
         for job in self._jobs.values():
             if left.none:
@@ -200,24 +179,38 @@ class LinkScheduler:
                     compute.append(job.compute(left.tokens, left.spans))
                     left = left.without(compute[-1:])
         work = (tuple(probe), tuple(compute), tuple(capture))
-        return Orders(load, drop, *work, self._finished(), idle=not budget.busy)
+        return Orders(release, load, drop, *work, self._finished(), idle=not budget.busy)
 
     def _tokens(self, budget: Budget) -> int:
         left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
         return max(left, self._settings.least_tokens)
+
+    def _needs_room(self, request: str) -> bool:
+        job = self._jobs.get(request)
+        return job is not None and job.needs_room
+
+    def _loads(self) -> Iterator[Load]:
+        """Of those that there is room for, in the order of arrival."""
+        for request, job in self._jobs.items():
+            if job.phase is Phase.NEW:
+                if not self._rooms.lend(request, job.room):
+                    return
+                self._loading[request] = self._clock()
+                yield job.load()
 
     def _late(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         deadline = self._clock() - self._settings.load_timeout_s
         return tuple(
             (request, job.give_up_loading())
             for request, job in self._jobs.items()
-            if job.phase is Phase.LOADING and self._started[request] < deadline
+            if job.phase is Phase.LOADING and self._loading[request] < deadline
         )
 
     def _finished(self) -> tuple[str, ...]:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
         for request in done:
             job = self._jobs.pop(request)
+            del self._loading[request]
             self._report(job)
             if isinstance(job, LinkJob):
                 self._positions[request] = job.resumes
@@ -255,6 +248,7 @@ class LinkScheduler:
         assert set(self._tails) <= set(self._wishes), (self._tails, self._wishes)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not set(self._finishing) & set(self._wishes)
+        assert set(self._loading) <= set(self._jobs), (self._loading, self._jobs)
 
 
 def _tokens(wish: Linkage | CaptureAsk) -> int:
@@ -280,7 +274,3 @@ def _exact_until(plan: Plan) -> int:
             break
         end = chunk.span.end
     return end
-
-
-def _runs(positions: Sequence[int]) -> int:
-    return 1 + sum(after != before + 1 for before, after in pairwise(positions))

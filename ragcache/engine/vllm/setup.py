@@ -50,15 +50,30 @@ class Setup:
 
     def scheduler(self) -> LinkScheduler:
         return LinkScheduler(
-            model_fingerprint(self.vllm_config), self.store(), self.settings, ranks=self.ranks, layers=self.layers
+            model_fingerprint(self.vllm_config),
+            self.store(),
+            self.settings,
+            ranks=self.ranks,
+            layers=self.layers,
+            token_bytes=self.token_bytes,
         )
+
+    @property
+    def own_heads(self) -> int:
+        """K/V heads of a rank."""
+        return max(1, int(self.vllm_config.model_config.get_total_num_kv_heads()) // self.ranks)
+
+    @property
+    def token_bytes(self) -> int:
+        """K and V of one token on one rank."""
+        model = self.vllm_config.model_config
+        return 2 * self.layers * self.own_heads * int(model.get_head_size()) * int(model.dtype.itemsize)
 
     def heads(self) -> slice:
         """The K/V heads of this rank."""
         from vllm.distributed import get_tensor_model_parallel_rank
 
-        total = int(self.vllm_config.model_config.get_total_num_kv_heads())
-        own = max(1, total // self.ranks)
+        total, own = int(self.vllm_config.model_config.get_total_num_kv_heads()), self.own_heads
         first = get_tensor_model_parallel_rank() * total // self.ranks  # fewer heads than ranks: some hold the same
         return slice(first, first + own)
 

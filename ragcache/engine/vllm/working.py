@@ -67,6 +67,7 @@ class Linking:
 
     def clear(self) -> None:
         self.room = self.room.new_empty(0)
+        self.reading.clear()
 
 
 class LinkWorker:
@@ -83,6 +84,9 @@ class LinkWorker:
 
     def obey(self, orders: Orders, beside: int = 0) -> None:
         """`beside`: so many rows may join the forward that vLLM runs next."""
+        for request in orders.release:
+            if request in self._linkings:
+                self._linkings[request].clear()
         for load in orders.load:
             self._start(load)
         for request, pieces in orders.drop:
@@ -99,6 +103,11 @@ class LinkWorker:
             self._linkings.pop(request, None)
 
     @property
+    def room_bytes(self) -> int:
+        """Of all requests that load (for tests and figures)."""
+        return sum(linking.room.nbytes for linking in self._linkings.values())
+
+    @property
     def busy(self) -> bool:
         """Whether some file is still being read."""
         return any(linking.reading for linking in self._linkings.values())
@@ -113,8 +122,7 @@ class LinkWorker:
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
-        room = self.spans.room(len(load.blocks) * self.spans.block_size)
-        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, room)
+        linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         for piece in load.pieces:
             if load.desk in self.desks:
                 handed = self.desks[load.desk].before[piece.index]
@@ -201,7 +209,6 @@ class LinkWorker:
         keys = self._placed_keys(self._linkings[probe.request], probe)
         attention = self.spans.question_attention(probe, keys)
         self._answers.probed.append(Probed(probe.request, attention))
-        self._linkings[probe.request].clear()
         self._spent(probe.request, "probe", started)
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
@@ -215,9 +222,6 @@ class LinkWorker:
         return keys
 
     def _compute(self, slices: Sequence[Compute], beside: int) -> None:
-        for one in slices:
-            if one.request in self._linkings:
-                self._linkings[one.request].clear()
         rows = [one.rows for one in slices]
         if sum(one.tokens for one in slices) <= beside:
             self.spans.join(rows, partial(self._computed, slices))

@@ -22,7 +22,7 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
         blocks = tuple(range(3, 3 + -(-TOKENS // spans.block_size)))
         spans.room(len(blocks) * spans.block_size).fill_(np.nan)
         worker = LinkWorker(spans, store, slice(None))
-        worker.obey(Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), blocks, START),), idle=True))
+        worker.obey(Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), blocks, START, TOKENS),), idle=True))
         while worker.busy:
             worker.obey(Orders(idle=True))
         rows = PromptRows(draw(TOKENS, 1)[QUESTION:], tuple(range(QUESTION, TOKENS)), blocks)
@@ -44,7 +44,9 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         worker = LinkWorker(pair.engine.spans, store, slice(None))
         worker.close()
         worker.obey(
-            Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), tuple(range(3, 10)), START),), idle=True)
+            Orders(
+                load=(Load("one", (Piece(0, START, (variant.key,)),), tuple(range(3, 10)), START, TOKENS),), idle=True
+            )
         )
         answers = worker.take_answers()
     assert answers is not None

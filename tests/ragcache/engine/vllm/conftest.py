@@ -10,8 +10,9 @@ import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Piece, Probed, PromptRows
-from ragcache.engine.vllm.scheduling import Budget, LinkScheduler, LinkSettings
+from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment
@@ -21,6 +22,7 @@ SYSTEM, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(20, 31, 18, 25)
 PROMPT: list[Segment] = [SYSTEM, DOCUMENT[3], DOCUMENT[0], DOCUMENT[2], QUESTION]
 LAYERS = 10
+TOKEN_BYTES = 1000
 FREE = Budget(1000, False, 1000)
 
 
@@ -80,7 +82,9 @@ MakeScheduler = Callable[..., LinkScheduler]
 def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     def make(*, ranks: int = 1, clock: Callable[[], float] = perf_counter, **settings: Any) -> LinkScheduler:
         name = tiny.engine.spec.fingerprint
-        return LinkScheduler(name, stored, LinkSettings(**settings), ranks=ranks, layers=LAYERS, clock=clock)
+        return LinkScheduler(
+            name, stored, LinkSettings(**settings), ranks=ranks, layers=LAYERS, token_bytes=TOKEN_BYTES, clock=clock
+        )
 
     return make
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from ragcache.engine.vllm.asking import KEY, capture_params
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import Answers, Loaded, Told
-from ragcache.engine.vllm.scheduling import Budget, LinkScheduler
+from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.kvgen import history_of
 from ragcache.types import Segment, VariantKey
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler

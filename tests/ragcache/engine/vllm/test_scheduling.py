@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.job import LEAST_PROBE
 from ragcache.engine.vllm.orders import SYSTEM as SYSTEM_PIECE
-from ragcache.engine.vllm.scheduling import Budget
 from ragcache.report import COMPUTED
 from ragcache.types import Segment, Text
 from tests.ragcache.engine.vllm.conftest import (
@@ -177,7 +177,7 @@ def test_what_is_not_loaded_in_time_is_computed(make_scheduler: MakeScheduler) -
     now = 0.0
     scheduler, worker = make_scheduler(load_timeout_s=5.0, clock=lambda: now), Worker(slow={1})
     arrive(scheduler, "a", "naive")
-    for now in (4.0, 5.0, 5.1):  # noqa: B007 - the clock reads it
+    for now in (0.0, 5.0, 5.1):  # noqa: B007 - the clock reads it
         assert worker.rows == []
         scheduler.answered(worker.obey(scheduler.step(FREE)))
     run(scheduler, [worker])
