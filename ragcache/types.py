@@ -113,6 +113,10 @@ class Profile:
         assert self.inter.shape == (len(self.lengths), n), (self.inter.shape, len(self.lengths), n)
         assert self.received.shape == (n,), self.received.shape
 
+    @property
+    def nbytes(self) -> int:
+        return self.inter.nbytes + self.intra.nbytes + self.received.nbytes
+
 
 @dataclass(frozen=True)
 class Variant:

@@ -40,13 +40,24 @@ class _Counters:
 
 
 class DiskTier(KVStore):
-    def __init__(self, root: Path, budget: int | None, codec: str, order: EvictionOrder = least_recently_used) -> None:
-        """Opens or creates the folder. `codec` is for what is put; each file says what it is read with."""
+    def __init__(
+        self,
+        root: Path,
+        budget: int | None,
+        codec: str,
+        order: EvictionOrder = least_recently_used,
+        heads: slice | None = None,
+    ) -> None:
+        """Opens or creates the folder. `codec` is for what is put; each file says what it is read with.
+
+        `heads`: of the K/V heads, those that `get` is to bring, for a reader who computes with no others; files hold
+        all of them, so such a tier takes nothing in.
+        """
         root = root.resolve()  # a program may change its working directory
         self._layout = Layout(root)
         self._budget = budget
         self._codec = open_codec(codec)
-        self._order = order
+        self._order, self._heads = order, heads
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._counters = _Counters()
@@ -74,12 +85,13 @@ class DiskTier(KVStore):
             with self._quarantining(path, fd):
                 reader = EntryReader.whole(fd, str(path))
                 reader.expect(key)
-                variant = reader.variant()
+                variant = reader.variant(self._heads)
             self._touch(path, fd)
         self._tally(hits=1)
         return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
+        assert self._heads is None, "some heads of a variant are no variant"
         target = self._layout.entry(variant.key)
         parts = pack(variant, self._codec)
         nbytes = sum(map(len, parts))

@@ -59,8 +59,11 @@ class EntryReader:
             if here != asked:
                 raise ForeignEntry(f"{self._where} holds the KV of another {name}: {here!r} instead of {asked!r}")
 
-    def variant(self) -> Variant:
+    def variant(self, heads: slice | None = None) -> Variant:
+        """`heads`: those to keep of K and V, the others' memory goes."""
         k, v = self.layers(0, self.header.shape.layers)
+        if heads is not None:
+            k, v = (part[:, heads].clone(memory_format=torch.contiguous_format) for part in (k, v))
         return Variant(self.header.key, self.ids(), k, v, self.profile())
 
     def ids(self) -> tuple[int, ...]:

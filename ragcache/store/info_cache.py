@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ragcache.types import VariantInfo
 
-_KEPT = 8192  # some kilobytes each
+_KEPT = 8192  # entries, and
+_NBYTES = 64 << 20  # of their profiles: a chunk of 1,000 tokens behind three others has 24 KB
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Stamp:
 
 
 class InfoCache:
-    """Thread-safe; forgets the entries that were not asked for in the longest time."""
+    """Thread-safe; forgets the entries that were not asked for in the longest time. Holds the newest in any case."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
+    def __init__(self, kept: int = _KEPT, nbytes: int = _NBYTES) -> None:
+        """At most so many entries, and bytes of profiles."""
+        self._kept, self._limit = kept, nbytes
+        self._nbytes = 0
         self._lock = threading.Lock()
         self._infos: OrderedDict[Path, tuple[Stamp, VariantInfo]] = OrderedDict()
 
@@ -44,10 +47,14 @@ class InfoCache:
 
     def put(self, path: Path, stamp: Stamp, info: VariantInfo) -> None:
         with self._lock:
+            if path in self._infos:
+                self._nbytes -= self._infos[path][1].profile.nbytes
             self._infos[path] = (stamp, info)
             self._infos.move_to_end(path)
-            while len(self._infos) > self._kept:
-                self._infos.popitem(last=False)
+            self._nbytes += info.profile.nbytes
+            while len(self._infos) > 1 and (len(self._infos) > self._kept or self._nbytes > self._limit):
+                _, (_, forgotten) = self._infos.popitem(last=False)
+                self._nbytes -= forgotten.profile.nbytes
 
     def restamp(self, path: Path, old: Stamp, new: Stamp) -> None:
         """The same file, touched by us."""

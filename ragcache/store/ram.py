@@ -137,8 +137,7 @@ def _footprint(variant: Variant) -> int:
     """Bytes of the memory behind K and V, which they may share, and of the profile."""
     storages = (variant.k.untyped_storage(), variant.v.untyped_storage())
     kv = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    profile = variant.profile
-    return kv + profile.inter.nbytes + profile.intra.nbytes + profile.received.nbytes
+    return kv + variant.profile.nbytes
 
 
 def _compact(variant: Variant) -> Variant:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -61,7 +62,7 @@ class RagcacheConnector(KVConnectorBase_V1):
     def attach_runner(self, runner: Any) -> None:
         """The worker's hand-over of the model."""
         spans = SpanRunner(runner, self._vllm_config)
-        self._worker = LinkWorker(spans, self._setup.store(), self._setup.heads())
+        self._worker = LinkWorker(spans, self._setup.worker_store(get_tensor_model_parallel_rank()))
 
     def warm_up(self) -> None:
         """As vLLM does with its own forward, so that the first question does not wait for it."""

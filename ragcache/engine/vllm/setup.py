@@ -17,6 +17,7 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 
 STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec"}
+RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
 LOSSLESS = {"raw", "bf16"}  # of the model's own 16 bits; a float32 model loses in bf16
 
 
@@ -38,20 +39,25 @@ class Setup:
     def layers(self) -> int:
         return int(self.vllm_config.model_config.hf_text_config.num_hidden_layers)
 
-    def store(self) -> KVStore:
-        """Of this side alone, but for the folder, which all share."""
+    def worker_store(self, rank: int) -> KVStore:
+        """Its share of the RAM, for its own heads. All share the folder."""
+        ram = self.extra.get("ram_bytes", RAM_BYTES)
+        heads = None if self.ranks == 1 else self.heads(rank)
+        return self._store(None if ram is None else ram // self.ranks, heads)
+
+    def scheduler_store(self) -> KVStore:
+        """It looks for what there is, and needs no KV of it. Without a folder there is nothing to be found."""
+        return self._store(0 if self.extra.get("store") else 1)
+
+    def _store(self, ram: int | None, heads: slice | None = None) -> KVStore:
         root = self.extra.get("store")
-        return open_store(
-            None if root is None else Path(root),
-            self.extra.get("ram_bytes"),
-            self.extra.get("disk_bytes"),
-            self.extra.get("codec", "bf16"),
-        )
+        codec = self.extra.get("codec", "bf16")
+        return open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
 
     def scheduler(self) -> LinkScheduler:
         return LinkScheduler(
             model_fingerprint(self.vllm_config),
-            self.store(),
+            self.scheduler_store(),
             self.settings,
             ranks=self.ranks,
             layers=self.layers,
@@ -69,13 +75,11 @@ class Setup:
         model = self.vllm_config.model_config
         return 2 * self.layers * self.own_heads * int(model.get_head_size()) * int(model.dtype.itemsize)
 
-    def heads(self) -> slice:
-        """The K/V heads of this rank."""
-        from vllm.distributed import get_tensor_model_parallel_rank
-
-        total, own = int(self.vllm_config.model_config.get_total_num_kv_heads()), self.own_heads
-        first = get_tensor_model_parallel_rank() * total // self.ranks  # fewer heads than ranks: some hold the same
-        return slice(first, first + own)
+    def heads(self, rank: int) -> slice:
+        """The K/V heads of a rank."""
+        total = int(self.vllm_config.model_config.get_total_num_kv_heads())
+        first = rank * total // self.ranks  # fewer heads than ranks: some hold the same
+        return slice(first, first + self.own_heads)
 
 
 def read_setup(vllm_config: Any, kv_cache_config: Any) -> Setup:

@@ -73,10 +73,10 @@ class Linking:
 class LinkWorker:
     """One per rank. Everything but the reading runs in the worker's one thread, between vLLM's forwards."""
 
-    def __init__(self, spans: SpanRunner, store: KVStore, heads: slice):
-        """`heads`: those K/V heads of the model that this rank holds."""
+    def __init__(self, spans: SpanRunner, store: KVStore):
+        """`store`: brings those K/V heads of the model that this rank holds."""
         self.store = store
-        self.spans, self._heads = spans, heads
+        self.spans = spans
         self.desks: dict[str, Desk] = {}
         self._linkings: dict[str, Linking] = {}
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read", initializer=leave_cores)
@@ -187,8 +187,7 @@ class LinkWorker:
             self._answers.loaded.append(Loaded(request, piece.index, None, incidents=brought.incidents))
             return
         variant = fetched.variant
-        k, v = variant.k[:, self._heads], variant.v[:, self._heads]
-        linking.placed[piece.index] = span = self.spans.place(k, v, piece.start, linking.room)
+        linking.placed[piece.index] = span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
         linking.fresh.append(span)
         told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
         self._answers.loaded.append(told)

@@ -21,7 +21,7 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
         store.put(variant)
         blocks = tuple(range(3, 3 + -(-TOKENS // spans.block_size)))
         spans.room(len(blocks) * spans.block_size).fill_(np.nan)
-        worker = LinkWorker(spans, store, slice(None))
+        worker = LinkWorker(spans, store)
         worker.obey(Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), blocks, START, TOKENS),), idle=True))
         while worker.busy:
             worker.obey(Orders(idle=True))
@@ -41,7 +41,7 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         (chunk,), store = make_chunks(QUESTION - START), open_store(None, None, None, "raw")
         *_, variant = pair.torch.ingest(make_system(), [chunk])
         store.put(variant)
-        worker = LinkWorker(pair.engine.spans, store, slice(None))
+        worker = LinkWorker(pair.engine.spans, store)
         worker.close()
         worker.obey(
             Orders(

@@ -90,6 +90,27 @@ def test_what_the_disk_refuses_is_not_kept_in_ram(tmp_path: Path, ram: RamTier, 
     assert store.get(make_variant().key) is None
 
 
+def test_some_heads_take_their_share_of_ram_and_the_file_stays_whole(tmp_path: Path, make_variant: Any) -> None:
+    variant = make_variant(ids=tuple(range(200)), heads=4)
+    whole = open_store(tmp_path, None, None, "raw")
+    whole.put(variant)
+    some = open_store(tmp_path, None, None, "raw", heads=slice(1, 2))
+    for tier in ("disk", "ram"):
+        fetched = some.get(variant.key)
+        assert fetched is not None
+        assert (fetched.tier, fetched.variant.k.shape[1]) == (tier, 1)
+        assert fetched.variant.k.equal(variant.k[:, 1:2])
+        assert fetched.variant.v.equal(variant.v[:, 1:2])
+    profile = 5 * 4 * len(variant)
+    assert some.stats()[0].nbytes == variant.nbytes // 4 + profile
+    with pytest.raises(AssertionError):
+        some.put(fetched.variant)
+    again = open_store(tmp_path, 0, None, "raw").get(variant.key)
+    assert again is not None
+    assert again.variant.k.equal(variant.k)
+    assert whole.verify() == []
+
+
 def test_the_factory_leaves_out_what_has_no_room(tmp_path: Path) -> None:
     assert isinstance(open_store(tmp_path / "a", None, None, "raw"), TieredStore)
     assert isinstance(open_store(tmp_path / "b", 0, None, "raw"), DiskTier)

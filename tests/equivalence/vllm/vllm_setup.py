@@ -1,0 +1,57 @@
+"""What the configuration makes of memory: in all as much as it says, whatever the number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace as Some
+from typing import Any
+
+import pytest
+import torch
+
+from ragcache.engine.vllm.scheduling import LinkSettings
+from ragcache.engine.vllm.setup import RAM_BYTES, Setup
+from ragcache.store import open_store
+from tests.ragcache.store.conftest import build_variant
+
+HEADS = 4
+
+
+def setup(folder: Path, ranks: int, **extra: Any) -> Setup:
+    model = Some(
+        hf_text_config=Some(num_hidden_layers=2),
+        dtype=torch.float32,
+        get_total_num_kv_heads=lambda: HEADS,
+        get_head_size=lambda: 4,
+    )
+    config = Some(parallel_config=Some(tensor_parallel_size=ranks), model_config=model)
+    return Setup(config, {"store": str(folder), "codec": "raw", **extra}, LinkSettings(), 16, 16)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize(("extra", "budget"), [({}, RAM_BYTES), ({"ram_bytes": 8000}, 8000)])
+def test_ranks_share_the_ram(tmp_path: Path, ranks: int, extra: dict[str, int], budget: int) -> None:
+    made = setup(tmp_path, ranks, **extra)
+    stores = [made.worker_store(rank) for rank in range(ranks)]
+    assert [store.stats()[0].budget for store in stores] == [budget // ranks] * ranks
+    assert [told.tier for told in made.scheduler_store().stats()] == ["disk"], "it needs no KV"
+
+
+def test_no_limit_is_for_who_asks_for_it(tmp_path: Path) -> None:
+    assert setup(tmp_path, 2, ram_bytes=None).worker_store(0).stats()[0].budget is None
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_rank_keeps_its_own_heads(tmp_path: Path, ranks: int) -> None:
+    variant = build_variant(heads=HEADS)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    made = setup(tmp_path, ranks)
+    assert made.token_bytes * len(variant) * ranks == variant.nbytes
+    for rank in range(ranks):
+        store = made.worker_store(rank)
+        for tier in ("disk", "ram"):
+            fetched = store.get(variant.key)
+            assert fetched is not None
+            assert fetched.tier == tier
+            torch.testing.assert_close(fetched.variant.k, variant.k[:, made.heads(rank)], rtol=0, atol=0)
+            torch.testing.assert_close(fetched.variant.v, variant.v[:, made.heads(rank)], rtol=0, atol=0)
