@@ -48,16 +48,13 @@ class DiskTier(KVStore):
         order: EvictionOrder = least_recently_used,
         heads: slice | None = None,
     ) -> None:
-        """Opens or creates the folder. `codec` is for what is put; each file says what it is read with.
-
-        `heads`: of the K/V heads, those that `get` is to bring, for a reader who computes with no others; files hold
-        all of them, so such a tier takes nothing in.
+        """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
+        K/V heads that `get` brings; a file holds all of them, so such a tier takes nothing in.
         """
         root = root.resolve()  # a program may change its working directory
         self._layout = Layout(root)
-        self._budget = budget
         self._codec = open_codec(codec)
-        self._order, self._heads = order, heads
+        self._budget, self._order, self._heads = budget, order, heads
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._counters = _Counters()

@@ -138,9 +138,19 @@ class SpanRunner:
 
         `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
         """
-        rows, layers = probe.rows, probe.layers
-        batch, inner = Batch.of([rows]), self.model.model
+        rows = probe.rows
         reader = QuestionReader(keys, rows.positions, probe.question, self._scale)
+        size = self._config.scheduler_config.max_num_batched_tokens  # what vLLM has memory for at once
+        for first in range(0, len(rows.ids), size):
+            turn = slice(first, first + size)
+            reader.turn(first)
+            self._read(PromptRows(rows.ids[turn], rows.positions[turn], rows.blocks), probe.layers, reader)
+        # A mean over heads, so over ranks, before any maximum over tokens.
+        attention = tensor_model_parallel_all_reduce(reader.mean()) / get_tensor_model_parallel_world_size()
+        return np.asarray(reduced(attention, probe.reduction).cpu().numpy(), dtype=np.float32)
+
+    def _read(self, rows: PromptRows, layers: range, reader: QuestionReader) -> None:
+        batch, inner = Batch.of([rows]), self.model.model
         with (
             reading(self.layers[layers.start : layers.stop], batch.order, reader),
             self._context(batch, [rows]) as (ids, positions),
@@ -148,9 +158,6 @@ class SpanRunner:
             hidden, residual = inner.embed_input_ids(ids), None
             for layer in inner.layers[: layers.stop]:
                 hidden, residual = layer(positions, hidden, residual)
-        # A mean over heads, so over ranks, before any maximum over tokens.
-        attention = tensor_model_parallel_all_reduce(reader.mean()) / get_tensor_model_parallel_world_size()
-        return np.asarray(reduced(attention, probe.reduction).cpu().numpy(), dtype=np.float32)
 
     def warm_up(self) -> None:
         """Modules that run one by one compile themselves at their first call, where vLLM is set up so, and again at the

@@ -30,14 +30,19 @@ class QuestionReader:
         self._keys, self._scale = keys, scale
         self._rows = torch.tensor(rows, device=keys.device)
         self._sum = QuestionSum(rows, question, keys.device)
-        self._done = 0
+        self._first = self._done = 0
+
+    def turn(self, first: int) -> None:
+        """The next pass starts with this row."""
+        self._first, self._done = first, 0
 
     def read(self, q: torch.Tensor, k: torch.Tensor) -> None:
         """One layer's rotated q [heads, rows, head_dim] and k [kv_heads, rows, head_dim], rows in prompt order."""
-        keys, first = self._keys[self._done], self._sum.first
-        keys[:, self._rows] = k
-        for read in read_attention(q[:, first:], keys, self._rows[first:], self._scale):
-            self._sum.add(first, read)
+        keys, rows = self._keys[self._done], self._rows[self._first : self._first + k.shape[1]]
+        keys[:, rows] = k
+        others = max(0, self._sum.first - self._first)
+        for read in read_attention(q[:, others:], keys, rows[others:], self._scale):
+            self._sum.add(self._first + others, read)
         self._done += 1
 
     @property

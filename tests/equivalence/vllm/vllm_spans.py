@@ -99,14 +99,20 @@ def test_placed_kv_is_read_as_the_torch_engine_reads_it(pair: Pair, spans: SpanR
     assert_close(compute(spans, ids, rows), expected)
 
 
+@pytest.mark.parametrize("size", [7, TOKENS])
 @pytest.mark.parametrize("layers", [range(1), range(2), range(1, 2)])
-def test_what_the_question_reads_in_some_layers(pair: Pair, spans: SpanRunner, layers: range) -> None:
+def test_what_the_question_reads_in_some_layers(
+    pair: Pair, spans: SpanRunner, monkeypatch: pytest.MonkeyPatch, layers: range, size: int
+) -> None:
+    """No more rows at once than a forward of vLLM's own has: here the question's, and what is missing before it."""
+    monkeypatch.setattr(spans._config.scheduler_config, "max_num_batched_tokens", size)
     ids, question = draw(TOKENS, 10), TOKENS - 20
     expected = stock(pair.tiny.model, ids)
-    compute(spans, ids, range(question))
-    rows = PromptRows(ids[question:], tuple(range(question, TOKENS)), blocks(spans))
+    compute(spans, ids, range(question - 10))
+    own = range(question - 10, TOKENS)
+    rows = PromptRows(ids[own.start :], tuple(own), blocks(spans))
     keys = expected.k[layers.start : layers.stop].clone()
-    keys[:, :, question:] = 0
+    keys[:, :, own.start :] = 0
     weights = torch.stack(expected.attentions)[layers.start : layers.stop, :, question:, :question].mean((0, 1))
     most = spans.question_attention(Probe("", rows, question, layers, "max"), keys)
     np.testing.assert_allclose(most, weights.amax(0).numpy(), atol=1e-5)

@@ -1,0 +1,50 @@
+"""What is known of files has a bound, in entries and in bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ragcache.store.info_cache import InfoCache, Stamp
+from ragcache.types import VariantInfo
+from tests.ragcache.store.conftest import build_variant
+
+STAMP = Stamp(1, 1, 1)
+SHORT, LONG = build_variant(), build_variant(ids=tuple(range(300)))
+
+
+def info(long: bool = False) -> VariantInfo:
+    variant = LONG if long else SHORT
+    return VariantInfo(variant.key, len(variant), 1, "disk", variant.profile)
+
+
+def known(cache: InfoCache, names: str) -> str:
+    return "".join(name for name in names if cache.get(Path(name), STAMP) is not None)
+
+
+def test_the_oldest_go_first() -> None:
+    cache = InfoCache(kept=3)
+    for name in "abcd":
+        cache.put(Path(name), STAMP, info())
+    assert known(cache, "abcd") == "bcd"
+
+
+def test_long_chunks_count_for_more() -> None:
+    cache = InfoCache(nbytes=LONG.profile.nbytes + 2 * SHORT.profile.nbytes)
+    for name in "abcd":
+        cache.put(Path(name), STAMP, info())
+    cache.put(Path("e"), STAMP, info(long=True))
+    assert known(cache, "abcde") == "cde"
+    cache.put(Path("e"), STAMP, info())  # replaced by a shorter one
+    for name in "fgh":
+        cache.put(Path(name), STAMP, info())
+    assert known(cache, "cdefgh") == "cdefgh"
+    cache.put(Path("i"), STAMP, info(long=True))
+    cache.put(Path("j"), STAMP, info(long=True))
+    assert known(cache, "cdefghij") == "j"
+
+
+def test_one_that_is_larger_than_all_is_known_until_the_next() -> None:
+    cache = InfoCache(nbytes=1)
+    for name in "ab":
+        cache.put(Path(name), STAMP, info(long=True))
+        assert known(cache, "ab") == name
