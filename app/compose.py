@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ragcache.engine.base import Engine
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
+from ragcache.rates import Rates
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
 
@@ -51,6 +52,7 @@ class Parts(LoadedModel):
     """On the torch engine. Any number of caches may work over it."""
 
     engine: TorchEngine
+    rates: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
 
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         return ChunkCache(
@@ -59,6 +61,7 @@ class Parts(LoadedModel):
             linker or self.settings.linker,
             context_chunks=self.settings.context_chunks,
             keep_missed=keep_missed,
+            rates=self.rates if self.settings.link_when == "sooner" else None,
         )
 
     def close(self) -> None:

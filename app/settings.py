@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     disk_bytes: Bytes = 32 * 1024**3
     codec: Name = "bf16"
     linker: Name = "auto"
+    link_when: Literal["sooner", "always"] = "sooner"
     context_chunks: int = Field(default=3, ge=0)
     system_prompt: str = (
         "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "

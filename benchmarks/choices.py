@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.caches import CONTEXTS
 from ragcache.errors import ConfigError
@@ -25,11 +25,22 @@ def parse_linkers(text: str) -> dict[str, Linker]:
 
 
 def parse_contexts(text: str) -> tuple[str, ...]:
-    names = _distinct(text.split(","), "context")
-    unknown = [name for name in names if name not in CONTEXTS]
+    return parse_names(text, "context", tuple(CONTEXTS))
+
+
+def parse_names(text: str, flag: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = _distinct(text.split(","), flag)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigError(f"unknown context {unknown[0]!r}: choose from {', '.join(CONTEXTS)}")
+        raise ConfigError(f"unknown {flag} {unknown[0]!r}: choose from {', '.join(known)}")
     return names
+
+
+def parse_percents(text: str, flag: str) -> tuple[int, ...]:
+    names = _distinct(text.split(","), flag)
+    if not all(name.isdecimal() and int(name) <= 100 for name in names):
+        raise ConfigError(f"--{flag} {text!r}: give numbers from 0 to 100, with commas between them")
+    return tuple(int(name) for name in names)
 
 
 def parse_numbers(text: str, flag: str) -> tuple[int, ...]:

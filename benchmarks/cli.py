@@ -11,6 +11,7 @@ from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from benchmarks.chunking_cli import chunking
 from benchmarks.ingest_cli import ingest
 from benchmarks.load_cli import load
+from benchmarks.partial_cli import partial
 from benchmarks.retrieval_cli import retrieval
 from benchmarks.search_cli import search
 
@@ -18,6 +19,7 @@ app = typer.Typer(rich_markup_mode=None)
 app.command()(chunking)
 app.command()(ingest)
 app.command()(load)
+app.command()(partial)
 app.command()(retrieval)
 app.command()(search)
 

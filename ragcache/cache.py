@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ragcache.base import PromptCache
+from ragcache.benefit import worthwhile
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.linked import TorchLinkedPrompt
@@ -19,6 +20,7 @@ from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
 from ragcache.loader.sequential import Loaded, SequentialLoader
 from ragcache.planning import Plan, plan_prompt
+from ragcache.rates import Rates, Work
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
@@ -48,13 +50,19 @@ class ChunkCache(PromptCache):
         context_chunks: int = 3,
         loader: SequentialLoader | None = None,
         keep_missed: bool = True,
+        rates: Rates | None = None,
     ):
-        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
+        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it.
+
+        `rates`: with these, which learn from every prompt, chunks are linked only where that is predicted to be sooner
+        than computing them; without, always.
+        """
         super().__init__(engine, store, context_chunks)
         self.engine: TorchEngine = engine
         self.linker = make_linker(linker) if isinstance(linker, str) else linker
         self.loader = loader or SequentialLoader()
         self.keep_missed = keep_missed
+        self.rates = rates
 
     # -- answer -----------------------------------------------------------------------------------------------------
 
@@ -92,16 +100,20 @@ class ChunkCache(PromptCache):
         """KV of the whole prompt, with `room` tokens left for the answer."""
         chosen = self._chosen(linker)
         started = perf_counter()
-        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=not chosen.recompute_all)
-        self.engine.check_tokens(plan.ids)
+        found = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=not chosen.recompute_all)
+        self.engine.check_tokens(found.ids)
+        plan = found if self.rates is None else worthwhile(found, chosen, self.rates)
         report = Report(chosen.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+        report.declined = plan.declined
         report.seconds["plan"] = perf_counter() - started
         report.incidents += plan.incidents
         buffer = self.engine.buffer(len(plan.ids) + room)
         with report.stage("load"):
             loaded = self._load(plan, chosen, buffer, report)
         with report.stage("link"):
-            logits = self._link(plan, chosen, buffer, loaded, report)
+            work, logits = self._link(plan, chosen, buffer, loaded, report)
+        if self.rates is not None:
+            _learn(self.rates, loaded, work, report)
         return Prefilled(plan, buffer, logits, loaded, report)
 
     def _chosen(self, linker: Linker | str | None) -> Linker:
@@ -118,8 +130,10 @@ class ChunkCache(PromptCache):
             plan, self.store, lambda variant, start: self.engine.place(buffer, variant, start), report
         )
 
-    def _link(self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[Loaded], report: Report) -> torch.Tensor:
-        """Select, repair, answer the question -> logits [vocabulary]."""
+    def _link(
+        self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[Loaded], report: Report
+    ) -> tuple[Work, torch.Tensor]:
+        """Select, repair, answer the question -> what was done, logits [vocabulary]."""
         missing = _missing(plan, loaded, linker.recompute_all)
         prompt = TorchLinkedPrompt(self.engine, buffer, plan.ids, plan.question, _placed(loaded), missing)
         selected = linker.select(prompt) if prompt.chunks else np.empty(0, dtype=np.int64)
@@ -131,7 +145,9 @@ class ChunkCache(PromptCache):
             report.chunks.append(chunk)
         report.other_computed += sum(len(text) for text in plan.texts)
         report.charged = prompt.charged
-        return self.engine.logits(hidden)[0]
+        logits = self.engine.logits(hidden)[0]
+        self.engine.synchronize()
+        return prompt.work, logits
 
     # -- store ------------------------------------------------------------------------------------------------------
 
@@ -157,3 +173,14 @@ def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
 
 def _placed(loaded: list[Loaded]) -> list[PlacedChunk]:
     return [entry.planned.placed(entry.candidate) for entry in loaded if entry.candidate is not None]
+
+
+def _learn(rates: Rates, loaded: list[Loaded], work: Work, report: Report) -> None:
+    """What was measured, for the prompts to come."""
+    placed = sum(entry.report.tokens for entry in loaded if entry.candidate is not None)
+    rates.observe(work, report.seconds["link"])
+    rates.observe(Work(placed=placed), report.seconds["load"] - sum(entry.seconds for entry in loaded))
+    for entry in loaded:
+        rates.observe_load(entry.report.tier, entry.report.nbytes, entry.seconds)
+    inexact = sum(chunk.tokens for chunk in report.chunks if chunk.reused and not chunk.exact)
+    rates.observe_link(report.linker, inexact, report.repaired + report.charged)

@@ -58,6 +58,7 @@ class Plan:
     texts: tuple[Span, ...]  # between the chunks
     question: int  # first position after the last chunk
     incidents: tuple[str, ...] = ()  # what the store could not tell
+    declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
 
 
 def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:

@@ -37,6 +37,8 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of whoever runs the tests are not part of them."""
     for name in [name for name in os.environ if name.upper().startswith("RAGCACHE_")]:
         monkeypatch.delenv(name)
+    # On a model of three layers everything is as quick: whether a link pays would be a matter of luck.
+    monkeypatch.setenv("RAGCACHE_LINK_WHEN", "always")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,6 +23,7 @@ class Loaded:
     planned: PlannedChunk
     candidate: Candidate | None
     report: ChunkReport
+    seconds: float = 0.0  # that reading it took
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class SequentialLoader:
                     overlap=candidate.reuse.beta_adjusted,
                     nbytes=fetched.nbytes,
                 )
-                return Loaded(planned, candidate, chunk)
+                return Loaded(planned, candidate, chunk, fetched.seconds)
         return Loaded(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens))
 
 

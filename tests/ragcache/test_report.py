@@ -115,18 +115,23 @@ def test_probes_and_full_layers_are_charged(make_cache: MakeCache, linker: str, 
     assert report.charged == pytest.approx(charged)
 
 
-def test_missing_chunks_behind_a_repair_are_charged_twice(make_cache: MakeCache) -> None:
-    cache = make_cache(*DOCUMENT)
-    before = cache.prefill(prompt(STRANGER, DOCUMENT[2], DOCUMENT[1]), linker="query:ratio=0.1").report
-    behind = cache.prefill(prompt(DOCUMENT[2], DOCUMENT[1], STRANGER), linker="query:ratio=0.1").report
-    assert before.charged == len(QUESTION)
-    assert behind.charged == len(QUESTION) + len(STRANGER), "it saw caches that were repaired later"
-
-
-def test_a_probe_that_stops_early_takes_what_is_missing_no_further(make_cache: MakeCache) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(STRANGER, DOCUMENT[2]), linker="auto:depth=0.34").report
-    assert report.charged == pytest.approx((1 + len(STRANGER)) / 3), "of the question, its last token twice"
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_missing_chunks_are_no_part_of_a_probe(make_cache: MakeCache, place: str) -> None:
+    chunks = (STRANGER, DOCUMENT[2], DOCUMENT[1]) if place == "before" else (DOCUMENT[2], DOCUMENT[1], STRANGER)
+    report = make_cache(*DOCUMENT).prefill(prompt(*chunks), linker="query:ratio=0.1").report
+    assert report.charged == len(QUESTION)
     assert report.computed == len(STRANGER)
+
+
+def test_a_probe_that_stops_early_is_gone_on_with_where_nothing_is_missing(make_cache: MakeCache) -> None:
+    cache = make_cache(*DOCUMENT)
+    whole, lacking = (
+        cache.prefill(prompt(*chunks), linker="auto:depth=0.34").report
+        for chunks in ((DOCUMENT[3], DOCUMENT[2]), (STRANGER, DOCUMENT[2]))
+    )
+    assert whole.charged == pytest.approx(1 / 3), "of the question, its last token twice"
+    assert lacking.charged == pytest.approx(len(QUESTION) / 3), "its hidden states have not seen what was missing"
+    assert lacking.computed == len(STRANGER)
 
 
 def test_the_system_segment_is_computed_once_and_charged_then(make_cache: MakeCache) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ragcache.rope import Rope
@@ -30,3 +32,10 @@ class KVBuffer:
         span = slice(start, start + len(variant))
         rope.rotate_into(self.k[:, :, span], variant.k.to(self.k.device), span)
         self.v[:, :, span] = variant.v
+
+    def blank(self, positions: npt.NDArray[np.int64], layers: int) -> None:
+        """Zeros at positions that hold nothing yet, in the first layers: whoever reads them reads no old memory."""
+        if len(positions):
+            places = torch.from_numpy(positions).to(self.k.device)
+            self.k[:layers, :, places] = 0
+            self.v[:layers, :, places] = 0

@@ -124,6 +124,11 @@ class TorchEngine(Engine):
         """hidden [n, hidden] -> float32 [n, vocabulary]."""
         return self.decoder.logits(hidden)
 
+    def synchronize(self) -> None:
+        """Wait until what was asked for is computed: an accelerator runs behind."""
+        if self.spec.device.type == "cuda":
+            torch.cuda.synchronize(self.spec.device)
+
 
 def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:
     """All ids that end an answer, from the generation config where there is one."""

@@ -14,6 +14,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.reading import QuestionSum, reduced
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
+from ragcache.rates import Work
 from ragcache.types import FloatArray
 
 
@@ -34,29 +35,27 @@ class TorchLinkedPrompt(LinkedPrompt):
         self.charged = 0.0  # token passes of the measurements, in tokens through all layers
         self._engine, self._buffer = engine, buffer
         self._missing = missing
-        self._early = np.empty(0, dtype=np.int64)  # what was missing, computed over caches that are not repaired yet
+        self.work = Work()  # that has been done for it
         # Hidden states after so many layers: of the question's tokens but the last, and of all before the question.
         self._paused: tuple[torch.Tensor, int] | None = None
         self._stopped: tuple[torch.Tensor, int] | None = None
 
     def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
-        """What is missing goes along, since the question reads it too. A pass that stops early is gone on with by
-        `finish`, for the question's tokens but the last: what is missing is computed over the repaired caches, and so
-        is the token that the answer starts from.
+        """What is missing is left out: to the question it is tokens that say nothing, since computing them for it would
+        cost a prompt with little cached a fifth of a prefill. Where nothing is, `finish` goes on with a pass that stops
+        early, for the question's tokens but the last, which the answer starts from.
         """
-        missing, question = self._missing, range(self.question, len(self.ids))
-        total = self._engine.spec.layers
+        question, total = range(self.question, len(self.ids)), self._engine.spec.layers
         read = read_layers(depth, total)
         layers = read.stop
-        rows = [*missing.tolist(), *question]
-        tap = QuestionTap(rows, self.question, read, self._engine)
-        hidden = self._forward(rows, range(layers), tap)
-        if layers == total:
-            self.charged += len(question)  # what was missing is computed for good, and the report counts it
-            self._early, self._missing = missing, missing[:0]
+        self._buffer.blank(self._missing, layers)
+        tap = QuestionTap(question, self.question, read, self._engine)
+        hidden = self._forward(question, range(layers), tap)
+        if layers == total or len(self._missing):
+            self.charged += len(question) * layers / total
         else:
-            self.charged += (len(missing) + 1) * layers / total
-            self._paused = (hidden[len(missing) : -1], layers)
+            self.charged += layers / total
+            self._paused = (hidden[:-1], layers)
         attention = reduced(tap.read.mean(len(read)), reduction)
         return np.asarray(attention.cpu().numpy(), dtype=np.float32)
 
@@ -72,19 +71,15 @@ class TorchLinkedPrompt(LinkedPrompt):
     def finish(self, selected: Positions) -> torch.Tensor:
         """Recompute the selected positions and what is missing, and compute the question.
 
-        What a whole probe has computed early is computed again where it stands behind a selected position.
-
         -> hidden of the prompt's last token [1, hidden].
         """
-        again = self._early[self._early > selected[0]] if len(selected) else self._early[:0]
-        self.charged += len(again)
-        repaired = np.union1d(np.union1d(selected, self._missing), again)
+        repaired = np.union1d(selected, self._missing)
         if self._stopped is not None:
             return self._resume(repaired)
         if self._paused is not None:
             return self._go_on(repaired)
         rows = [*repaired.tolist(), *range(self.question, len(self.ids))]
-        return self._engine.compute([self.ids[row] for row in rows], rows, self._buffer)
+        return self._forward(rows, range(self._engine.spec.layers))[-1:]
 
     def _go_on(self, repaired: Positions) -> torch.Tensor:
         """After a probe: the rows that it left out through its layers, then all through the rest."""
@@ -94,8 +89,7 @@ class TorchLinkedPrompt(LinkedPrompt):
         early = self._forward([*rows, last], range(done))
         hidden = torch.cat((early[:-1], paused, early[-1:]))
         positions = torch.tensor([*rows, *range(self.question, last + 1)], device=self._engine.spec.device)
-        rest = range(done, self._engine.spec.layers)
-        return self._engine.forward(hidden, positions, self._buffer, layers=rest)[-1:]
+        return self._through(hidden, positions, range(done, self._engine.spec.layers))[-1:]
 
     def _resume(self, repaired: Positions) -> torch.Tensor:
         """CacheBlend's pass: the first layers are done for all tokens, the repaired ones go on with the question."""
@@ -106,14 +100,19 @@ class TorchLinkedPrompt(LinkedPrompt):
         self.charged -= len(repaired) * done / self._engine.spec.layers  # those layers are charged already
         rows = torch.cat((hidden[torch.from_numpy(repaired)], through))
         positions = torch.tensor([*repaired.tolist(), *question], device=self._engine.spec.device)
-        rest = range(done, self._engine.spec.layers)
-        return self._engine.forward(rows, positions, self._buffer, layers=rest)[-1:]
+        return self._through(rows, positions, range(done, self._engine.spec.layers))[-1:]
 
     def _forward(self, rows: Sequence[int], layers: range, tap: Tap | None = None) -> torch.Tensor:
         device = self._engine.spec.device
         ids = torch.tensor([self.ids[row] for row in rows], device=device)
         hidden = self._engine.decoder.embed(ids)
-        positions = torch.tensor(rows, device=device)
+        return self._through(hidden, torch.tensor(rows, device=device), layers, tap)
+
+    def _through(
+        self, hidden: torch.Tensor, positions: torch.Tensor, layers: range, tap: Tap | None = None
+    ) -> torch.Tensor:
+        rows = Work(1, len(hidden), int(positions.sum()) + len(hidden))
+        self.work += rows * (len(layers) / self._engine.spec.layers)
         return self._engine.forward(hidden, positions, self._buffer, layers=layers, tap=tap)
 
 

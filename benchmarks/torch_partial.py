@@ -1,0 +1,42 @@
+"""`ragcache bench partial` on the torch engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from app.compose import Parts, load_parts
+from app.settings import Settings
+from benchmarks.caches import CONTEXTS, capture, memory_cache
+from benchmarks.corpus import with_cut
+from benchmarks.partial_cache import CONTEXT, Options, Prompts, measure
+from benchmarks.table import Row
+from benchmarks.ttft import check_room
+from ragcache.cache import ChunkCache
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk
+
+
+def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+    parts = load_parts(settings)
+    check_room(parts, max(options.tokens))
+    return measure(TorchPrompts(parts), texts, options, out)
+
+
+class TorchPrompts(Prompts):
+    name: ClassVar[str] = "torch"
+
+    def __init__(self, parts: Parts):
+        self.parts: Parts = parts
+
+    def captured(self, documents: Sequence[Sequence[Chunk]], needed: Sequence[Chunk]) -> KVStore:
+        cache = memory_cache(self.parts, CONTEXT)
+        for _ in capture(cache, self.parts.template.system(), with_cut(documents, needed), needed):
+            pass
+        return cache.store
+
+    def cache(self, store: KVStore) -> ChunkCache:
+        """All learn together what things take, as in an application."""
+        context, rates = CONTEXTS[CONTEXT], self.parts.rates
+        return ChunkCache(self.parts.engine, store, context_chunks=context, keep_missed=False, rates=rates)

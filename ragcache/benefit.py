@@ -1,0 +1,88 @@
+"""Which chunks of a prompt are sooner linked than computed: all of them, some, or none.
+
+Nobody waits longer for a first token than without a cache, so whatever linking costs (loading, placing, a probe, the
+steps of an engine that others decode in) is predicted and compared with a plain prefill first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ragcache.linking.base import Linker
+from ragcache.planning import Plan, PlannedChunk
+from ragcache.rates import Rates, Work
+
+# A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
+MARGIN = 0.95
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which a prompt is computed."""
+
+    known: int = 0  # leading positions whose KV is there already
+    pass_tokens: int | None = None  # most rows of one pass; None: all at once
+    steps: int = 0  # further steps of the engine that a link takes
+    step_seconds: float = 0.0  # that one of them takes, since others decode in it
+
+
+def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
+    """The plan with the variants that make the first token sooner; those left out are `declined`."""
+    terms = terms or Terms()
+    if not any(chunk.candidates for chunk in plan.chunks):
+        return plan
+    kept = tuple(_kept(chunk, linker, rates) for chunk in plan.chunks)
+    linked = replace(plan, chunks=kept)
+    if _link_seconds(linked, linker, rates, terms) > MARGIN * _plain_seconds(plan, rates, terms):
+        linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
+    before, after = _reusable(plan), _reusable(linked)
+    return replace(linked, declined=before - after) if after < before else plan
+
+
+def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
+    """Without its variants, where bringing the best of them takes longer than computing it."""
+    if not chunk.candidates:
+        return chunk
+    best = chunk.candidates[0]
+    bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
+    again = 0.0 if best.exact else rates.link_share(linker.name)
+    saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
+    return chunk if bring < saved else replace(chunk, candidates=())
+
+
+def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
+    rows = Work.of_rows(terms.known, len(plan.ids))
+    return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
+
+
+def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
+    known = terms.known
+    question = Work.of_rows(max(known, plan.question), len(plan.ids))
+    work, missing, load = question, 0.0, 0.0
+    covered = len(plan.system)  # the System segment's own KV is as good as there
+    for chunk in plan.chunks:
+        start, end = max(chunk.span.start, known), max(chunk.span.end, known)
+        rows = Work.of_rows(start, end)
+        covered += len(chunk.segment)
+        if not chunk.candidates:
+            work, missing = work + rows, missing + rows.rows
+            continue
+        best = chunk.candidates[0]
+        load += rates.load_seconds(best.info.tier, best.info.nbytes)
+        again = 0.0 if best.exact else rates.link_share(linker.name)
+        work += rows * again + Work(placed=rows.rows)
+    texts = max(0, plan.question - covered)
+    work += Work.of_rows(plan.question - texts, plan.question)
+    passes = 1 + _passes(missing + texts, terms)
+    return rates.seconds(work + Work(passes=passes)) + load + terms.steps * terms.step_seconds
+
+
+def _passes(rows: float, terms: Terms) -> float:
+    """Times that the weights are read for so many rows of a prompt."""
+    if rows <= 0:
+        return 0.0
+    return 1.0 if terms.pass_tokens is None else float(-(-rows // terms.pass_tokens))
+
+
+def _reusable(plan: Plan) -> int:
+    return sum(len(chunk.segment) for chunk in plan.chunks if chunk.candidates)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.compose import Parts
+from app.samples import read_samples
+from benchmarks.choices import parse_names, parse_percents
+from benchmarks.corpus import prompt_chunks, split_documents
+from benchmarks.partial_cache import BESIDE, DECODING, Options, measure, part_of
+from benchmarks.torch_partial import TorchPrompts
+from ragcache.errors import ConfigError
+
+TEXTS = list(read_samples().values())
+OPTIONS = Options((400,), (0, 50, 100), BESIDE, 2, "naive", 60, 2, 0)
+
+
+def test_a_row_for_each_share_and_state(parts: Parts, tmp_path: Path) -> None:
+    out = tmp_path / "partial.json"
+    rows = measure(TorchPrompts(parts), TEXTS, OPTIONS, out)
+    assert json.loads(out.read_text())["rows"] == rows
+    assert [(row["engine"], row["tokens"], row["beside"], row["cached"]) for row in rows] == [
+        ("torch", 400, beside, share) for beside in BESIDE for share in OPTIONS.cached
+    ]
+    for row in rows:
+        assert row["ratio_high"] >= row["ratio"] > 0
+    assert all(row["reused"] == 0 for row in rows if row["cached"] == 0)
+    assert not [one for one in threading.enumerate() if one.name.startswith(DECODING)], "nobody decodes any more"
+
+
+@pytest.mark.parametrize("share", [0, 5, 25, 50, 75, 100])
+def test_chunks_of_about_a_share_of_the_tokens_are_cached(parts: Parts, share: int) -> None:
+    documents = split_documents(parts.template, TEXTS, 60)
+    chunks = prompt_chunks(parts.template, documents, 1500, "What?", 0)
+    part, total = sum(map(len, part_of(chunks, share, 0))), sum(map(len, chunks))
+    assert abs(100 * part / total - share) < 5
+    assert share < 100 or part == total
+
+
+def test_lists_on_the_command_line() -> None:
+    assert parse_percents("0, 5,100", "cached") == (0, 5, 100)
+    assert parse_names("busy,idle", "beside", BESIDE) == ("busy", "idle")
+    with pytest.raises(ConfigError, match="--cached '0,101': give numbers from 0 to 100"):
+        parse_percents("0,101", "cached")
+    with pytest.raises(ConfigError, match="unknown beside 'lazy': choose from idle, busy"):
+        parse_names("lazy", "beside", BESIDE)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from ragcache.rates import Rates, Work
+
+PASS, ROW, ATTENDED, PLACED = 2e-2, 1e-3, 5e-7, 3e-5
+
+
+def seconds(work: Work) -> float:
+    return PASS * work.passes + ROW * work.rows + ATTENDED * work.attended + PLACED * work.placed
+
+
+def learnt() -> Rates:
+    rates = Rates()
+    for start, end, placed in [(0, 900, 0), (880, 960, 800), (3000, 3060, 0), (0, 4000, 0), (100, 130, 2000)] * 12:
+        work = Work.of_rows(start, end) + Work(passes=1, placed=placed)
+        rates.observe(work, seconds(work))
+    return rates
+
+
+def test_rows_attend_to_all_positions_up_to_their_own() -> None:
+    assert Work.of_rows(2, 5) == Work(rows=3, attended=3 + 4 + 5)
+    assert Work.of_rows(5, 2) == Work()
+    assert Work.of_rows(0, 2) + Work(passes=1) * 2 == Work(passes=2, rows=2, attended=3)
+
+
+@pytest.mark.parametrize("work", [Work.of_rows(0, 2000) + Work(passes=1), Work.of_rows(3900, 4000), Work(placed=1500)])
+def test_what_was_measured_tells_what_was_not(work: Work) -> None:
+    assert learnt().seconds(work) == pytest.approx(seconds(work), rel=0.1)
+
+
+def test_a_machine_that_became_slower_is_noticed() -> None:
+    rates, work = learnt(), Work.of_rows(0, 1000) + Work(passes=1)
+    for _ in range(200):
+        rates.observe(work, 3 * seconds(work))
+    assert rates.seconds(work) == pytest.approx(3 * seconds(work), rel=0.1)
+
+
+def test_no_rate_is_negative() -> None:
+    rates = Rates()
+    for _ in range(20):
+        rates.observe(Work(passes=1, rows=100), 0.1)
+        rates.observe(Work(passes=1, rows=50), 0.2)
+    assert rates.seconds(Work(rows=1)) >= 0.0
+    assert rates.seconds(Work(passes=1)) > 0.0
+
+
+def test_measurements_that_tell_nothing_are_left_out() -> None:
+    rates = Rates()
+    before = rates.seconds(Work(passes=1, rows=10))
+    rates.observe(Work(), 1.0)
+    rates.observe(Work(rows=3), 0.0)
+    rates.observe_load("disk", 0, 1.0)
+    rates.observe_link("auto", 0, 3.0)
+    assert rates.seconds(Work(passes=1, rows=10)) == before
+    assert rates.load_seconds("disk", 1000) < 1e-4
+
+
+def test_tiers_and_linkers_have_rates_of_their_own() -> None:
+    rates = Rates()
+    rates.observe_load("disk", 1000, 2.0)
+    rates.observe_link("auto", 100, 25)
+    assert rates.load_seconds("disk", 500) == pytest.approx(1.0)
+    assert rates.load_seconds("ram", 500) < 1e-4
+    assert rates.link_share("auto") == 0.25
+    assert rates.link_share("fast") < 0.25
