@@ -18,6 +18,7 @@ from app.settings import Settings, variable
 from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import Engine
+from ragcache.engine.cores import FreeCores
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
@@ -141,4 +142,4 @@ def load_store(settings: Settings) -> KVStore:
 def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
     device = resolve_device(settings)
     narrow = resolve_dtype(settings, device) is torch.bfloat16
-    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow)
+    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow, around=FreeCores().lent)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +23,19 @@ DOCUMENT, QUERY = "document", "query"  # names that models give to what they wan
 class Embedder:
     """One model folder; it is read at the first use, and nothing is ever fetched."""
 
-    def __init__(self, folder: Path, device: str = "cpu", *, narrow: bool = False):
-        """`narrow`: in bfloat16, whose vectors point .9999 the same way."""
+    def __init__(
+        self,
+        folder: Path,
+        device: str = "cpu",
+        *,
+        narrow: bool = False,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
+        """`narrow`: in bfloat16, whose vectors point .9999 the same way. `around`: each pass runs inside."""
         self.folder = folder
         self._device = device
         self._narrow = narrow
+        self._around = around
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -60,11 +69,13 @@ class Embedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Vectors of length 1, so that a dot product is the cosine. float32 [texts, dimension]"""
-        return self._encoder.encode(texts, DOCUMENT)
+        with self._around():
+            return self._encoder.encode(texts, DOCUMENT)
 
     def embed_query(self, text: str) -> Vectors:
         """Of a question; some models put other words in front of it than of a document. float32 [dimension]"""
-        vector: Vectors = self._encoder.encode([text], QUERY)[0]
+        with self._around():
+            vector: Vectors = self._encoder.encode([text], QUERY)[0]
         return vector
 
     def check(self, expected: str, remedy: str) -> None:

@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from ragcache.engine.base import Engine, EngineSpec
+from ragcache.engine.cores import FreeCores
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.buffer import KVBuffer
@@ -30,6 +31,7 @@ class TorchEngine(Engine):
         self.decoder: Decoder = build_decoder(model)
         self.stock = model  # what the self-check compares with; it shares every weight
         self._memory = Memory()
+        self._cores = FreeCores()
         config = model.config
         self.spec = EngineSpec(
             fingerprint=fingerprint(config.to_dict(), model.dtype, weights, tokenizer),
@@ -79,7 +81,8 @@ class TorchEngine(Engine):
         return KVBuffer(self._memory.take(shape, spec.dtype, spec.device))
 
     def place(self, buffer: KVBuffer, variant: Variant, start: int) -> None:
-        buffer.place(variant, start, self.decoder.rope)
+        with self._cores.lent():
+            buffer.place(variant, start, self.decoder.rope)
 
     @torch.inference_mode()
     def compute(
@@ -116,13 +119,15 @@ class TorchEngine(Engine):
             turn = slice(first, first + PREFILL_ROWS)
             if tap is not None:
                 tap.first = first
-            parts.append(self.decoder.forward(hidden[turn], positions[turn], buffer, layers, tap))
+            with self._cores.lent():
+                parts.append(self.decoder.forward(hidden[turn], positions[turn], buffer, layers, tap))
         return torch.cat(parts)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [n, hidden] -> float32 [n, vocabulary]."""
-        return self.decoder.logits(hidden)
+        with self._cores.lent():
+            return self.decoder.logits(hidden)
 
     def synchronize(self) -> None:
         """Wait until what was asked for is computed: an accelerator runs behind."""

@@ -10,16 +10,26 @@ from __future__ import annotations
 from torch import get_num_threads, set_num_threads  # imported early: vLLM's CPU worker replaces torch's attribute
 from vllm.platforms import current_platform
 
+from ragcache.engine.cores import FreeCores
+
 
 class Cores:
     """As many as the thread that opens the engine had."""
 
     def __init__(self) -> None:
-        self._count = get_num_threads()
+        self._count = self._used = get_num_threads()
+        self._free = FreeCores()
 
     def take(self) -> None:
         """This thread computes on all of them."""
+        self._used = self._count
         set_num_threads(self._count)
+
+    def share(self) -> None:
+        """This thread, which has taken them, leaves those to other programs that they compute on."""
+        if current_platform.is_cpu() and (wanted := self._free.threads(self._count)) != self._used:
+            self._used = wanted
+            set_num_threads(wanted)
 
 
 def leave_cores() -> None:

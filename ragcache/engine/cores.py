@@ -1,0 +1,86 @@
+"""As many threads for a computation as cores are free, while other programs compute too.
+
+OpenMP cuts each of a forward's hundreds of operations into equal parts, one for each thread, and waits for the last.
+With as many threads as cores, and others busy on these, some thread always waits for its turn: an answer then takes
+ten times as long and more, where fewer threads lose no more than their own share (docs/log.md).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+STAT = Path("/proc/stat")
+WINDOW_S = 0.25  # between two looks: the system counts in hundredths of a second
+SLACK = 0.3  # of a core that others may use before it counts as taken
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Seconds of the cores that this process may run on, since the machine started."""
+
+    busy: float
+    own: float  # of this process, all of its threads together
+
+
+class FreeCores:
+    """Threads may share it. Where the system does not tell who computes, all cores are free."""
+
+    def __init__(self, usage: Callable[[], Usage | None] | None = None, clock: Callable[[], float] = monotonic):
+        self._usage = usage or read_usage
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last, self._since = self._usage(), clock()
+        self._others = 0.0  # cores that other programs used, of late
+
+    def threads(self, most: int) -> int:
+        """That a computation which could use `most` of them should use now."""
+        with self._lock:
+            now = self._clock()
+            if now - self._since >= WINDOW_S:
+                usage = self._usage()
+                if usage is not None and self._last is not None:
+                    others = (usage.busy - self._last.busy) - (usage.own - self._last.own)
+                    self._others = max(0.0, others / (now - self._since))
+                self._last, self._since = usage, now
+            return max(1, min(most, int(cores() - self._others + SLACK)))
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """What this thread computes with torch inside uses the free ones."""
+        before = torch.get_num_threads()
+        wanted = self.threads(before)
+        if wanted == before:
+            yield
+            return
+        torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def cores() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_usage() -> Usage | None:
+    """As Linux counts it; None elsewhere."""
+    try:
+        lines = [line.split() for line in STAT.read_text("ascii").splitlines() if line.startswith("cpu")]
+        allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        ticks = os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return None
+    # user nice system idle iowait irq softirq steal: what a hypervisor takes is taken by others too.
+    busy = sum(int(value) for name, *values in lines if name in allowed for value in (*values[:3], *values[5:8]))
+    times = os.times()
+    return Usage(busy / ticks, times.user + times.system)
