@@ -99,6 +99,7 @@ def ttft(
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Longest chunk.")] = 200,
     rounds: Rounds = 7,
     seed: Seed = 0,
+    beside: Annotated[int, typer.Option(min=0, help="Also beside so many other processes at full load.")] = 0,
     json: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("results/ttft.json"),
     engine: Engine = None,
     model: Model = None,
@@ -114,7 +115,7 @@ def ttft(
     from benchmarks.corpus import read_texts
     from benchmarks.ttft import Options, run
 
-    options = Options(parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed)
+    options = Options(parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed, beside)
     texts = read_texts(data)
     if settings.engine == "vllm":
         vllm_ttft.run(settings, texts, options, json)

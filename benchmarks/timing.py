@@ -7,6 +7,7 @@ from contextlib import closing
 from statistics import median
 from typing import TypeVar
 
+from benchmarks.busy import BusyProcesses
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.linking import make_linker
@@ -32,6 +33,17 @@ def interleaved(cases: Mapping[Name, Case], rounds: int, warm_ups: int = 1) -> d
     for _ in range(rounds):
         for name, case in cases.items():
             reports[name].append(case())
+    return reports
+
+
+def beside(cases: Mapping[Name, Case], rounds: int, processes: int) -> dict[Name, list[Report]]:
+    """The same while so many other processes are at full load."""
+    reports: dict[Name, list[Report]] = {name: [] for name in cases}
+    with BusyProcesses(processes) as others:
+        for _ in range(rounds):
+            with others.running():
+                for name, case in cases.items():
+                    reports[name].append(case())
     return reports
 
 

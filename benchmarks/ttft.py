@@ -20,7 +20,7 @@ from benchmarks.choices import known_settings
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
-from benchmarks.timing import Case, check_tiers, first_token, interleaved, median_ttft
+from benchmarks.timing import Case, beside, check_tiers, first_token, interleaved, median_ttft
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
@@ -29,10 +29,11 @@ from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
 
-COLUMNS = ("case", "tokens", "linker", "part", "ttft_s", "efficiency", "speedup")
+COLUMNS = ("case", "tokens", "linker", "beside", "part", "ttft_s", "efficiency", "speedup", "slower")
 QUESTION = "What do these passages have in common?"
 CONTEXT = "document"
 STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
+EXACT = "exact"  # the case of what vLLM's own prefix cache holds
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Options:
     chunk_tokens: int
     rounds: int
     seed: int
+    beside: int = 0  # other processes at full load, in a second half of the rows
 
     def to_dict(self) -> dict[str, Any]:
         return vars(self) | {"linkers": known_settings(self.linkers)}
@@ -90,22 +92,43 @@ def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, opt
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(first_token, cache, segments, spec) for (place, spec), cache in caches.items()
     }
-    reports = interleaved(cases, options.rounds)
+    return measured_rows(cases, {STOCK}, options)
+
+
+def measured_rows(cases: Mapping[tuple[str, str], Case], plain: set[tuple[str, str]], options: Options) -> list[Row]:
+    """Idle, and beside other processes where that is asked for. `plain`: cases whose efficiency says nothing."""
+    idle = interleaved(cases, options.rounds)
+    rows = _rows(idle, 0, idle, plain)
+    if options.beside:
+        rows += _rows(beside(cases, options.rounds, options.beside), options.beside, idle, plain)
+    return rows
+
+
+Reports = Mapping[tuple[str, str], Sequence[Report]]
+
+
+def _rows(reports: Reports, others: int, idle: Reports, plain: set[tuple[str, str]]) -> list[Row]:
     for (place, spec), measured in reports.items():
         check_tiers(spec, "disk" if place == "disk" else "ram", measured)
     stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
-    return [_row(case, measured, stock, floor) for case, measured in reports.items()]
+    rows: list[Row] = []
+    for case, measured in reports.items():
+        row = _row(case, measured, stock, floor)
+        slower = median_ttft(measured) / median_ttft(idle[case]) if others else None
+        efficiency = None if case in plain else row["efficiency"]
+        rows.append(dict(row) | {"efficiency": efficiency, "beside": others, "slower": slower})
+    return rows
 
 
 def _row(case: tuple[str, str], reports: Sequence[Report], stock: float, floor: float) -> Row:
     """The efficiency says how close a link comes to its bound: placing everything, and its part of a prefill."""
-    linked, part = median_ttft(reports), reports[0].part
+    linked, part = median_ttft(reports), 0.0 if case[0] == EXACT else reports[0].part
     return {
         "case": case[0],
         "tokens": reports[0].prompt_tokens,
         "linker": case[1],
         "part": part,
         "ttft_s": linked,
-        "efficiency": None if case == STOCK else (floor + part * stock) / linked,
+        "efficiency": (floor + part * stock) / linked,
         "speedup": stock / linked,
     }

@@ -20,8 +20,8 @@ from app.settings import Settings
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
-from benchmarks.timing import Case, check_tiers, interleaved, median_ttft
-from benchmarks.ttft import COLUMNS, CONTEXT, QUESTION, Options
+from benchmarks.timing import Case
+from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, Options, measured_rows
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.report import Report
 from ragcache.store import open_store
@@ -31,7 +31,6 @@ from ragcache.types import Chunk, Segment
 if TYPE_CHECKING:  # vLLM is not everywhere
     from ragcache.engine.vllm.cache import VllmCache
 
-STOCK, EXACT, FLOOR = ("stock", "full"), ("exact", "full"), ("floor", "naive")
 ROOM = 64  # tokens of the longest prompt's answer, and what a template adds
 
 
@@ -79,7 +78,7 @@ class Places:
         engine.use_store(self._disk if place == "disk" else self._cache.store)
         if place == "disk":
             self._forget_pages()
-        if place != "exact":  # it comes right after stock, whose blocks it finds
+        if place != EXACT:  # it comes right after stock, whose blocks it finds
             engine.forget_prefixes()
         generation = self._cache.generate(segments, max_tokens=1, linker=linker)
         list(generation)
@@ -94,25 +93,8 @@ class Places:
 
 
 def _measure(places: Places, segments: Sequence[Segment], options: Options) -> list[Row]:
-    names = [STOCK, EXACT, FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
+    names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
     }
-    reports = interleaved(cases, options.rounds)
-    for (place, spec), measured in reports.items():
-        check_tiers(spec, "disk" if place == "disk" else "ram", measured)
-    stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
-    return [_row(case, measured, stock, floor) for case, measured in reports.items()]
-
-
-def _row(case: tuple[str, str], reports: Sequence[Report], stock: float, floor: float) -> Row:
-    linked, part = median_ttft(reports), 0.0 if case == EXACT else reports[0].part
-    return {
-        "case": case[0],
-        "tokens": reports[0].prompt_tokens,
-        "linker": case[1],
-        "part": part,
-        "ttft_s": linked,
-        "efficiency": None if case in (STOCK, EXACT) else (floor + part * stock) / linked,
-        "speedup": stock / linked,
-    }
+    return measured_rows(cases, {STOCK, (EXACT, "full")}, options)

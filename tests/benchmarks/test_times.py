@@ -29,7 +29,10 @@ def test_ttft(parts: Parts, tmp_path: Path) -> None:
         (tokens, *case) for tokens in (300, 500) for case in cases
     ]
     for row in rows:
-        assert set(row) == {"case", "tokens", "linker", "part", "ttft_s", "efficiency", "speedup"}
+        assert set(row) == {
+            "case", "tokens", "linker", "beside", "part", "ttft_s", "efficiency", "speedup", "slower"
+        }  # fmt: skip
+        assert (row["beside"], row["slower"]) == (0, None)
     stock, floor, ram, disk = rows[0], rows[1], rows[2], rows[4]
     assert (stock["part"], floor["part"]) == (1.0, 0.0)
     assert 0.05 < ram["part"] < 0.7
@@ -37,6 +40,14 @@ def test_ttft(parts: Parts, tmp_path: Path) -> None:
     bound = floor["ttft_s"] + ram["part"] * stock["ttft_s"]
     assert ram["efficiency"] == pytest.approx(bound / ram["ttft_s"])
     assert disk["speedup"] == pytest.approx(stock["ttft_s"] / disk["ttft_s"])
+
+
+def test_ttft_beside_busy_processes(parts: Parts) -> None:
+    rows = ttft.run(parts, TEXTS, ttft.Options((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
+    idle, busy = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    assert [(row["case"], row["beside"]) for row in busy] == [(row["case"], 1) for row in idle]
+    for quiet, loud in zip(idle, busy, strict=True):
+        assert loud["slower"] == pytest.approx(float(str(loud["ttft_s"])) / float(str(quiet["ttft_s"])))
 
 
 def test_ttft_from_disk_is_from_disk(parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
