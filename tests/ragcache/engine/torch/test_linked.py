@@ -61,16 +61,25 @@ def test_the_questions_attention_is_that_of_transformers(
 def test_the_end_of_a_long_question_is_read(
     cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, turn: int
 ) -> None:
-    """Its last tokens alone, also where they, or what is missing, take several turns."""
+    """Its last tokens alone, also where they take several turns."""
     monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
     question = make_question(READ_TOKENS + 30)
-    prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], question], linker="full")
-    gone = np.arange(40, 65)
-    prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = 1.0
-    prompt = linked(cache, prefilled, gone)
+    prompt = linked(cache, cache.prefill([SYSTEM, *DOCUMENT[:3], question], linker="full"))
     read = prompt.question_attention("max")
     weights = torch.stack(stock(tiny.model, prompt.ids).attentions)[1:3, :, -READ_TOKENS:, : prompt.question]
     np.testing.assert_allclose(read, weights.mean((0, 1)).amax(0).numpy(), atol=1e-5)
+
+
+def test_a_probe_reads_nothing_of_what_lay_where_something_is_missing(cache: ChunkCache) -> None:
+    """Memory is lent again: it may hold another prompt's KV, or no numbers at all."""
+    read = []
+    for old in (1.0, float("nan")):
+        prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
+        gone = np.arange(40, 65)
+        prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = old
+        read.append(linked(cache, prefilled, gone).question_attention("max", 0.67))
+    np.testing.assert_array_equal(*read)
+    assert np.isfinite(read[0]).all()
 
 
 def test_a_long_question_over_many_positions_is_read_in_little_memory() -> None:
