@@ -131,6 +131,10 @@ class BertEncoder(Encoder):
     def tokenized(self, texts: list[str]) -> list[Row]:
         return [{IDS: found.ids} for found in self._tokenizer.encode_batch_fast(texts)]
 
+    def length(self, text: str) -> int:
+        found = self._tokenizer.encode_batch_fast([text])[0]
+        return len(found.ids) + sum(len(cut.ids) for cut in found.overflowing)
+
     def forward(self, rows: Sequence[Row]) -> torch.Tensor:
         lengths = [len(row[IDS]) for row in rows]
         longest = max(lengths)

@@ -78,6 +78,18 @@ class Embedder:
             vector: Vectors = self._encoder.encode([text], QUERY)[0]
         return vector
 
+    @property
+    def limit(self) -> int:
+        """Tokens that the model reads at once. A longer text is read in parts, whose mean is its vector."""
+        return self._encoder.limit
+
+    def whole(self, texts: Sequence[str]) -> list[bool]:
+        """Whether each is read at once."""
+        return self._encoder.whole(texts, DOCUMENT)
+
+    def whole_query(self, text: str) -> bool:
+        return self._encoder.whole([text], QUERY)[0]
+
     def check(self, expected: str, remedy: str) -> None:
         """Raises RetrieverError where vectors were made by another model; `remedy` is what the user should run."""
         if self.fingerprint != expected:

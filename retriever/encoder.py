@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,40 +19,82 @@ if TYPE_CHECKING:
 
 TOKENIZED_AT_ONCE = 2048  # texts; the ids of a large document need not all be in memory
 PROBE = ["What does the harbour master of the old town write down every evening?"]
+LONGEST = 1 << 16  # characters of a text; what stands behind them is not read
+SHORTEST = 16  # characters of a part: a prompt may leave no room for any
+TINY = 1e-12
 SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
 IDS = "input_ids"
 Row = Mapping[str, list[int]]  # of a text, what the model reads; IDS are among it
 
 
 class Encoder(ABC):
-    """Safe for threads."""
+    """Safe for threads.
+
+    A text that is longer than what the model reads at once is read in parts; its vector is their mean.
+    """
 
     def __init__(self, model: SentenceTransformer) -> None:
         dimension = model.get_embedding_dimension()
         assert dimension is not None
         self.dimension = dimension
+        self.limit = model.max_seq_length or sys.maxsize  # tokens that are read at once
         self.prompts = dict(model.prompts)
         self.default_prompt = model.prompts.get(model.default_prompt_name or "") or ""
 
     def encode(self, texts: Sequence[str], role: str) -> Vectors:
         """Vectors of length 1, float32 [texts, dimension]. `role` tells what the model wants in front of each text."""
-        prompt = self.prompts.get(role) or self.default_prompt
+        prompt = self._prompt(role)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = [prompt + _valid(text) for text in texts[start : start + TOKENIZED_AT_ONCE]]
-            self._encode(part, vectors[start : start + len(part)])
+            part = [_valid(text) for text in texts[start : start + TOKENIZED_AT_ONCE]]
+            lengths = self._encode([prompt + text for text in part], vectors[start : start + len(part)])
+            for place, length in enumerate(lengths):
+                if length >= self.limit and len(pieces := self._pieces(part[place], prompt)) > 1:
+                    vectors[start + place] = self._mean([prompt + piece for piece in pieces])
         return vectors
 
-    def _encode(self, texts: list[str], out: Vectors) -> None:
+    def whole(self, texts: Sequence[str], role: str) -> list[bool]:
+        """Whether each is read at once."""
+        prompted = [self._prompt(role) + _valid(text) for text in texts]
+        rows = self.tokenized(prompted)
+        return [
+            len(row[IDS]) < self.limit or self.length(text) <= self.limit
+            for row, text in zip(rows, prompted, strict=True)
+        ]
+
+    def _prompt(self, role: str) -> str:
+        return self.prompts.get(role) or self.default_prompt
+
+    def _encode(self, texts: list[str], out: Vectors) -> list[int]:
+        """Vectors of what is read at once; returns how many tokens that is of each text."""
         rows = self.tokenized(texts)
+        lengths = [len(row[IDS]) for row in rows]
         with torch.inference_mode():
-            for chosen in batches([len(row[IDS]) for row in rows]):
+            for chosen in batches(lengths):
                 vectors = self.forward([rows[place] for place in chosen])
                 out[chosen] = torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
+        return lengths
+
+    def _pieces(self, text: str, prompt: str) -> list[str]:
+        """Halves, and halves of these, until each fits: pieces of like length, so that each weighs like the others."""
+        if len(text) < SHORTEST or self.length(prompt + text) <= self.limit:
+            return [text]
+        middle = _middle(text)
+        return [*self._pieces(text[:middle], prompt), *self._pieces(text[middle:], prompt)]
+
+    def _mean(self, texts: list[str]) -> Vectors:
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        lengths = np.array(self._encode(texts, vectors), dtype=np.float32)
+        mean: Vectors = lengths @ vectors
+        return mean / max(float(np.linalg.norm(mean)), TINY)
 
     @abstractmethod
     def tokenized(self, texts: list[str]) -> list[Row]:
         """Cut to what the model reads at most."""
+
+    @abstractmethod
+    def length(self, text: str) -> int:
+        """Its tokens, none cut off. Where it is above the limit it may count the marks of a text more than once."""
 
     @abstractmethod
     def forward(self, rows: Sequence[Row]) -> torch.Tensor:
@@ -70,6 +113,14 @@ class LibraryEncoder(Encoder):
         found = self._model.tokenizer(texts, truncation=True, max_length=self._model.max_seq_length, padding=False)
         return [{name: rows[place] for name, rows in found.items()} for place in range(len(texts))]
 
+    def length(self, text: str) -> int:
+        # With the settings of `tokenized`: a tokenizer of the fast kind keeps them, and threads share it.
+        found = self._model.tokenizer(
+            [text], truncation=True, max_length=self._model.max_seq_length, return_overflowing_tokens=True
+        )
+        more = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
+        return sum(map(len, found[IDS])) + max(0, *more)
+
     def forward(self, rows: Sequence[Row]) -> torch.Tensor:
         padded = self._model.tokenizer.pad(list(rows), return_tensors="pt").to(self._model.device)
         vectors: torch.Tensor = self._model(dict(padded))[SENTENCE]
@@ -85,4 +136,11 @@ def make_encoder(model: SentenceTransformer) -> Encoder:
 
 def _valid(text: str) -> str:
     """Half of a surrogate pair cannot be written as UTF-8, which the tokenizers want."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text[:LONGEST].encode("utf-8", "replace").decode("utf-8")
+
+
+def _middle(text: str) -> int:
+    """Where to cut a text in two: between words, if there are any near its middle."""
+    half = len(text) // 2
+    blank = next((place for place in range(half, len(text) - len(text) // 4) if text[place].isspace()), half)
+    return max(1, blank)

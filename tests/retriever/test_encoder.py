@@ -1,0 +1,78 @@
+"""Texts that are longer than an embedder reads at once: nothing of them is cut off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from app.models import resolve_embedder
+from retriever.bert import BertEncoder
+from retriever.embedder import Embedder
+from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, LibraryEncoder, _valid
+from retriever.types import Vectors
+
+SHORT = "The harbour master writes the tides down."
+FIRST, LAST = "Rye bread rests for a day before it is cut. ", "The ferry leaves the island at noon. "
+LONG = FIRST * 24 + LAST * 24  # about 500 tokens, of 256
+
+
+def read() -> SentenceTransformer:
+    return Embedder(resolve_embedder("bundled:minilm"))._read_model()
+
+
+@pytest.fixture(scope="module", params=["bert", "library"])
+def encoder(request: pytest.FixtureRequest) -> Encoder:
+    """Our own forward, and the way that every other model goes."""
+    made = BertEncoder.of(read()) if request.param == "bert" else LibraryEncoder(read())
+    assert made is not None
+    return made
+
+
+def alone(encoder: Encoder, text: str) -> Vectors:
+    vector: Vectors = encoder.encode([text], "document")[0]
+    return vector
+
+
+def test_the_end_of_a_long_text_counts(encoder: Encoder) -> None:
+    cut = np.empty((1, encoder.dimension), dtype=np.float32)
+    encoder._encode([LONG], cut)
+    assert float(alone(encoder, LONG) @ alone(encoder, LAST)) > float(cut[0] @ alone(encoder, LAST)) + 0.2
+    assert (alone(encoder, LONG) != alone(encoder, LONG + SHORT)).any()
+
+
+def test_it_is_the_mean_of_its_parts_which_miss_nothing(encoder: Encoder) -> None:
+    parts = encoder._pieces(LONG, "")
+    assert "".join(parts) == LONG
+    rows = encoder.tokenized(parts)
+    assert all(len(row[IDS]) < encoder.limit for row in rows), "none is cut"
+    mean = sum(len(row[IDS]) * alone(encoder, part) for row, part in zip(rows, parts, strict=True))
+    np.testing.assert_allclose(alone(encoder, LONG), mean / np.linalg.norm(mean), atol=1e-5)
+
+
+def test_a_text_that_fits_has_the_very_vector_that_it_had(encoder: Encoder) -> None:
+    texts = [SHORT, LONG, FIRST * 20, ""]
+    at_once = np.empty((len(texts), encoder.dimension), dtype=np.float32)
+    encoder._encode(texts, at_once)
+    vectors = encoder.encode(texts, "document")
+    assert encoder.whole(texts, "document") == [True, False, True, True]
+    assert [bool((vectors[place] == at_once[place]).all()) for place in range(len(texts))] == [True, False, True, True]
+
+
+def test_the_limit_is_the_last_length_that_is_read_at_once(encoder: Encoder) -> None:
+    words = ["tree"] * (encoder.limit - 2)  # two marks stand around them
+    assert encoder.whole([" ".join(words), " ".join([*words, "tree"])], "document") == [True, False]
+
+
+def test_what_the_model_wants_in_front_stands_before_each_part(encoder: Encoder) -> None:
+    encoder.prompts["told"] = "Says the harbour master: "
+    parts = encoder._pieces(LONG, encoder.prompts["told"])
+    lengths = [encoder.length(encoder.prompts["told"] + part) for part in parts]
+    mean = sum(length * encoder.encode([part], "told")[0] for length, part in zip(lengths, parts, strict=True))
+    np.testing.assert_allclose(encoder.encode([LONG], "told")[0], mean / np.linalg.norm(mean), atol=1e-5)
+
+
+def test_a_text_without_end_has_a_bounded_number_of_parts(encoder: Encoder) -> None:
+    assert len(_valid("a" * 10 * LONGEST)) == LONGEST
+    assert "".join(encoder._pieces("-" * 300, "")) == "-" * 300, "one without blanks is cut anywhere"
+    assert len(encoder._pieces("-" * 100, "a " * 300)) < 2 * 100 / SHORTEST, "a prompt that leaves no room"
