@@ -35,6 +35,7 @@ from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
 from ragcache.types import Chunk, Variant
+from splitter.base import below_headings
 
 CASES = ("unchanged", "embed", "kv")
 COLUMNS = ("case", "documents", "tokens", "seconds", "baseline_s", "ratio")
@@ -89,7 +90,7 @@ class Bench:
     def embed(self) -> Row:
         docs = self._documents("embed", self.options.embed_documents, MIDDLE)
         with Workspace(self.settings) as workspace:
-            texts = [text for one in _drafts(workspace, docs) for text in one.embedded()]
+            texts = [below_headings(*one) for draft in _drafts(workspace, docs) for one in draft.headed()]
             workspace.embedder.embed(texts[:8])
             return self._compare(
                 "embed",

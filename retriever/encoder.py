@@ -58,7 +58,7 @@ class Encoder(ABC):
         prompted = [self._prompt(role) + _valid(text) for text in texts]
         rows = self.tokenized(prompted)
         return [
-            len(row[IDS]) < self.limit or self.length(text) <= self.limit
+            len(text) <= LONGEST and (len(row[IDS]) < self.limit or self.length(text) <= self.limit)
             for row, text in zip(rows, prompted, strict=True)
         ]
 
@@ -119,7 +119,8 @@ class LibraryEncoder(Encoder):
             [text], truncation=True, max_length=self._model.max_seq_length, return_overflowing_tokens=True
         )
         more = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
-        return sum(map(len, found[IDS])) + max(0, *more)
+        rows: list[list[int]] = found[IDS]
+        return sum(map(len, rows)) + max(0, *more)
 
     def forward(self, rows: Sequence[Row]) -> torch.Tensor:
         padded = self._model.tokenizer.pad(list(rows), return_tensors="pt").to(self._model.device)

@@ -14,18 +14,21 @@ def reindex(collection: Name = None, device: Device = None, as_json: Json = Fals
     settings = configure(collection=collection, device=device, data_dir=data_dir)
     from tqdm import tqdm
 
+    from app.embedding import in_parts
     from app.maintenance.reindexing import reindex as reindexing
     from app.workspace import Workspace
 
-    embedded = 0
+    embedded = long = 0
     with (
         Workspace(settings) as workspace,
         tqdm(desc="embedding", unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar,
     ):
         for report in reindexing(workspace, settings.collection):
-            embedded = report.embedded
+            embedded, long = report.embedded, report.in_parts
             bar.total = report.chunks
             bar.update(report.embedded - bar.n)
+        if long:
+            print(f"note: {in_parts(workspace.embedder, long)}", file=sys.stderr)
     if as_json:
         told = {"collection": report.collection.name, "embedder": report.collection.embedder}
         print_json(told | {"chunks": report.chunks, "embedded": embedded})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.catalog import ChunkRecord, DocumentRecord
 from app.catalog.records import Box, PageName, Vectors
+from app.embedding import Headed
 from app.ingestion.reading import Stamp
 from app.loaders.base import Parsed
 from app.prompt import PromptTemplate
@@ -25,9 +26,9 @@ class Draft:
     def texts(self) -> list[str]:
         return [self.record.text[piece.start : piece.end] for piece in self.pieces]
 
-    def embedded(self) -> list[str]:
+    def headed(self) -> list[Headed]:
         """What the vectors are of: a chunk below its headings."""
-        return [piece.embedded(self.record.text) for piece in self.pieces]
+        return [(piece.heading, text) for piece, text in zip(self.pieces, self.texts(), strict=True)]
 
     def segments(self, template: PromptTemplate) -> Iterator[Chunk]:
         """For the KV. One at a time: the ids of a large document take many times its text."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from app.catalog import Collection, DocumentRecord, Removed
 from app.catalog.records import Vectors
+from app.embedding import embed_chunks, in_parts
 from app.ingestion.kv import KvCapture, KvRemoval
 from app.ingestion.reading import Read, Stamp
 from app.ingestion.records import Tally
@@ -50,6 +51,7 @@ class Writer:
         self._removal = KvRemoval(workspace, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
+        self._in_parts = 0  # chunks
         self._behind = 0  # changes that the indexes have not seen
 
     # -- made when the first document comes -------------------------------------------------------------------------
@@ -105,6 +107,8 @@ class Writer:
     def finish(self) -> None:
         """Indexes that are up to date and saved, so that the first question need not wait."""
         self.flush()
+        if self._in_parts:
+            self._tally.note(in_parts(self._workspace.embedder, self._in_parts))
         if self._behind:
             searcher = self._workspace.searcher(self._collection)
             searcher.catch_up()
@@ -126,13 +130,15 @@ class Writer:
 
     def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> Vectors:
         """Of all pieces, [pieces, dimension]"""
-        texts = [text for draft in drafts for text in draft.embedded()]
+        headed = [one for draft in drafts for one in draft.headed()]
         share = EMBEDDING if self._capture else 1.0
         parts = []
-        for start in range(0, max(1, len(texts)), STEP):
-            parts.append(self._workspace.embedder.embed(texts[start : start + STEP]))
-            if start + STEP < len(texts):
-                tell(share * (start + STEP) / len(texts))
+        for start in range(0, max(1, len(headed)), STEP):
+            vectors, long = embed_chunks(self._workspace.embedder, headed[start : start + STEP])
+            parts.append(vectors)
+            self._in_parts += long
+            if start + STEP < len(headed):
+                tell(share * (start + STEP) / len(headed))
         return np.concatenate(parts)
 
     def _write(self, file: Pending, draft: Draft, vectors: Vectors, tell: Tell) -> None:

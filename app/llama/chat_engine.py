@@ -24,7 +24,6 @@ from app.llama.nodes import cited_nodes, told
 from app.llama.retriever import CatalogRetriever
 from app.llama.synthesizer import CachedSynthesizer
 from app.pipeline.answer import Answer
-from app.pipeline.condensing import condensed
 from app.pipeline.pipeline import RagPipeline
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 from app.prompt import Turn
@@ -123,9 +122,7 @@ class CachedChatEngine(BaseChatEngine):
     def _query(self, message: str, history: list[ChatMessage] | None) -> QueryBundle:
         if history is not None:
             self._messages = list(history)
-        answering, condense = self._pipeline.answering, self._pipeline.settings.condense
-        turns = _turns(self._messages)
-        return QueryBundle(condensed(condense, turns, message, lambda: (answering.template, answering.cache)))
+        return QueryBundle(self._pipeline.condensed(_turns(self._messages), message))
 
     def _answered(self, message: str, nodes: list[NodeWithScore]) -> AnswerStream:
         return self._synthesizer.start(message, nodes, history=_turns(self._messages), last=self._last)

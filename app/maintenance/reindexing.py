@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.catalog import Collection
+from app.embedding import embed_chunks
 from app.maintenance import indexes
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.locks import ingest_locks
 from app.maintenance.vector_log import VectorLog
 from app.workspace import INDEXES, Workspace
 from retriever.types import IntArray, Vectors
-from splitter.base import below_headings
 
 LOG = "reembedding-"  # the beginning of the file's name
 _BATCH = 256
@@ -33,6 +33,7 @@ class Reindexed:
     collection: Collection
     chunks: int  # of the collection
     embedded: int = 0  # of them, anew, in this run or one that was stopped
+    in_parts: int = 0  # of those of this run
     done: bool = False
 
 
@@ -62,8 +63,9 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
         for ids, _, _ in source.added(0, _BATCH):
             lacking = ids[np.isin(ids, known, invert=True)]
             if len(lacking):
-                log.append(*_embedded(workspace, lacking))
-                report = replace(report, embedded=report.embedded + len(lacking))
+                found, vectors, long = _embedded(workspace, lacking)
+                log.append(found, vectors)
+                report = replace(report, embedded=report.embedded + len(lacking), in_parts=report.in_parts + long)
                 yield report
     except OSError as error:
         raise MaintenanceError(
@@ -76,11 +78,11 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
     yield replace(report, collection=new)
 
 
-def _embedded(workspace: Workspace, ids: IntArray) -> tuple[IntArray, Vectors]:
-    """As an ingest embeds them; what is gone meanwhile is left out."""
+def _embedded(workspace: Workspace, ids: IntArray) -> tuple[IntArray, Vectors, int]:
+    """As an ingest embeds them, and how many in parts; what is gone meanwhile is left out."""
     chunks = [found.chunk for found in workspace.catalog.chunks.found(ids)]
-    vectors = workspace.embedder.embed([below_headings(chunk.heading, chunk.text) for chunk in chunks])
-    return np.array([chunk.id for chunk in chunks], dtype=np.int64), vectors
+    vectors, long = embed_chunks(workspace.embedder, [(chunk.heading, chunk.text) for chunk in chunks])
+    return np.array([chunk.id for chunk in chunks], dtype=np.int64), vectors, long
 
 
 def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]]:

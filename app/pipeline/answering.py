@@ -38,6 +38,7 @@ class Request:
     sampling: Sampling | None = None
     quotes: bool = True
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
+    notes: tuple[str, ...] = ()  # what the user should know of the way here
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Answering:
     cache: PromptCache
     embed: Embed | None = None
     catalog: Catalog | None = None
+
+    def check(self, question: str, max_tokens: int) -> None:
+        """Raises PromptError for a question that cannot be asked, before anything is searched for."""
+        fit(self.template, question, (), (), self.cache.engine.spec.max_tokens, max_tokens)
 
     def start(self, request: Request) -> AnswerStream:
         """The prompt is computed when this returns, or the engine is at it. Raises PromptError for a question that
@@ -75,7 +80,7 @@ class Answering:
             stop=template.stop,
         )
         notes = fitted.notes if request.found else (NOTHING_FOUND,)
-        return self._stream(request, generation, placed, notes)
+        return self._stream(request, generation, placed, (*request.notes, *notes))
 
     def _stream(
         self, request: Request, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]

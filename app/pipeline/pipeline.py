@@ -25,7 +25,9 @@ from ragcache.errors import PromptError
 if TYPE_CHECKING:
     from app.ingestion import IngestResult
     from app.pipeline.conversation import Conversation
+    from app.prompt import Turn
 
+KEYWORD = "keyword"  # a search that needs no embedder
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
 # so many times more while that is not enough.
 COPIES, DEEPER = 2, 8
@@ -102,7 +104,8 @@ class RagPipeline:
         self._warm()
         started = perf_counter()
         settings = self.settings
-        query = condensed(settings.condense, asked.history, question, lambda: (answering.template, answering.cache))
+        answering.check(question, asked.max_tokens or settings.max_tokens)
+        query = self.condensed(asked.history, question)
         rewritten = perf_counter()
         found = self._search(collection, query, asked)
         seconds = {"condense": rewritten - started} if asked.history else {}
@@ -117,6 +120,7 @@ class RagPipeline:
                 asked.sampling,
                 asked.quotes,
                 {**seconds, "retrieve": perf_counter() - rewritten},
+                () if self._fits(query) else (_in_parts(self.workspace.embedder.limit),),
             )
         )
 
@@ -127,6 +131,12 @@ class RagPipeline:
         if conversation_id is None:
             return Conversation(self, self._collection(collection).name)
         return Conversation.stored(self, conversation_id)
+
+    def condensed(self, history: Sequence[Turn], question: str) -> str:
+        """What a question behind these turns is searched by."""
+        answering = self.answering
+        condense = self.settings.condense
+        return condensed(condense, history, question, lambda: (answering.template, answering.cache), self._fits)
 
     # -- the same in threads ----------------------------------------------------------------------------------------
 
@@ -189,10 +199,14 @@ class RagPipeline:
                     first.setdefault(one.chunk.token_hash, one)
         return list(first.values())[:wanted]
 
+    def _fits(self, query: str) -> bool:
+        """Whether the search reads all of it at once; words take any length."""
+        return self.workspace.search_options.mode == KEYWORD or self.workspace.embedder.whole_query(query)
+
     def _warm(self) -> None:
         """Load the embedder before the clock starts: a report tells what answers cost, not the start of a program."""
         with self._lock:
-            if self.workspace.search_options.mode != "keyword":
+            if self.workspace.search_options.mode != KEYWORD:
                 assert self.workspace.embedder.dimension
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -214,6 +228,10 @@ def _checked(question: str) -> str:
     if not question.strip():
         raise PromptError("the question is empty: ask something")
     return question.strip()
+
+
+def _in_parts(limit: int) -> str:
+    return f"the embedder reads {limit} tokens at once: this longer question was searched for in parts"
 
 
 def _how_to_fill(collection: str) -> str:

@@ -12,6 +12,7 @@ from app.catalog import Document
 from app.ingestion import Ingest, IngestError, IngestOptions, Progress, writing
 from app.ingestion.writing import TOGETHER
 from app.workspace import Workspace
+from splitter.base import below_headings
 from splitter.errors import SplitterError
 from tests.app.ingestion.conftest import Run
 from tests.app.loaders.files import write_mixed_folder, write_pdf
@@ -178,6 +179,22 @@ def test_the_vectors_are_those_of_the_embedder(ingest: Run, workspace: Workspace
         np.testing.assert_allclose(vectors, workspace.embedder.embed(said), atol=1e-5)
     found = workspace.searcher(collection).search("Book 3", 7)
     assert len(found) == 7
+
+
+def test_chunks_that_the_embedder_cannot_read_at_once_are_told(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    """The language model counts these as few tokens, and the embedder as many."""
+    (docs / "long.md").write_text("# Ferries\n\n" + "at noon. " * 110)
+    (docs / "short.md").write_text("# Bread\n\nRye bread rests for a day.")
+    workspace.settings = workspace.settings.model_copy(update={"chunk_tokens": 800})
+    result = ingest()
+    (note,) = result.notes
+    assert note.startswith("the embedder reads 256 tokens at once: 1 longer chunks were embedded in parts")
+    (chunk,) = workspace.catalog.chunks.of_document(documents(workspace)["long.md"].id)
+    collection = workspace.catalog.collections.get("default")
+    vectors = {one: vector for ids, _, vectors in workspace.catalog.source(collection).added(0)
+               for one, vector in zip(ids.tolist(), vectors, strict=True)}  # fmt: skip
+    expected = workspace.embedder.embed([below_headings(chunk.heading, chunk.text)])[0]
+    np.testing.assert_allclose(vectors[chunk.id], expected, atol=1e-5)
 
 
 def test_a_file_with_two_ways_to_it_is_one_document(ingest: Run, workspace: Workspace, docs: Path) -> None:
