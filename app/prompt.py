@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat_frame import Frame, read_frame
 from ragcache.errors import ModelError, PromptError
 from ragcache.types import Chunk, System, Text
-from splitter.tokens import FastTokens
+from splitter.tokens import SURROGATE, FastTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,7 +39,22 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"the tokenizer in {folder} cannot tell where each token stands, which splitting asks for: choose a model "
+            "that has a tokenizer.json"
+        )
     return tokenizer
+
+
+def check_text(what: str, text: str) -> str:
+    """Text that a user typed, as it is. Raises PromptError for what no tokenizer takes."""
+    if found := SURROGATE.search(text):
+        raise PromptError(
+            f"{what} is no valid text: {text[max(0, found.start() - 16) : found.end()]!r} ends in a byte or half of a "
+            "character that is no UTF-8. Check the encoding of your terminal, pipe or program"
+        )
+    return text
 
 
 class PromptTemplate:
@@ -52,6 +66,7 @@ class PromptTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str, wording: Wording | None = None):
         self._tokenizer = tokenizer
         self._wording = wording or Wording()
+        self.tokens = FastTokens(tokenizer)  # for the splitters too, which count what is prompted
         frame = read_frame(tokenizer)
         # The control tokens are read here, once. Whether they are is a state of the tokenizer that threads share, and
         # afterwards it never changes again.
@@ -61,7 +76,7 @@ class PromptTemplate:
         self.stop = self._stop(frame)  # ids that end an answer
         head = self._control(frame.before_system)
         middle = self._control(frame.after_system)
-        system = self._plain(system_prompt.strip())
+        system = self._plain(check_text("the system prompt", system_prompt).strip())
         self._system = System((*head, *system, *middle, *self._plain(self._wording.before_passages)))
         if not len(self._system):
             raise PromptError("the system prompt is empty, and this model's prompts start with it: give it some words")
@@ -100,25 +115,19 @@ class PromptTemplate:
         """Tokens of a bare text."""
         return len(self._plain(text))
 
-    @cached_property
-    def tokens(self) -> FastTokens:
-        """For the splitters."""
-        return FastTokens(self._tokenizer)
-
     def decode(self, ids: Sequence[int]) -> str:
         decoded = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         assert isinstance(decoded, str)
         return decoded
 
     def _asked(self, question: str) -> tuple[int, ...]:
-        words = question.strip()
+        words = check_text("the question", question).strip()
         if not words:
             raise PromptError("the question is empty: ask something")
         return self._plain(f"{self._wording.before_question}{words}{self._wording.after_question}")
 
     def _plain(self, text: str) -> tuple[int, ...]:
-        # `verbose` would warn of texts longer than the tokenizer thinks its model takes; documents are.
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False))
+        return tuple(self.tokens.ids(text))
 
     def _control(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))

@@ -225,9 +225,12 @@ class RagPipeline:
 
 
 def _checked(question: str) -> str:
-    if not question.strip():
+    from app.prompt import check_text
+
+    words = check_text("the question", question).strip()
+    if not words:
         raise PromptError("the question is empty: ask something")
-    return question.strip()
+    return words
 
 
 def _in_parts(limit: int) -> str:
