@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from splitter.base import Offsets
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 # Halves of surrogate pairs are no characters of any file, and the tokenizer refuses them.
@@ -73,14 +73,13 @@ def _control_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     Others are words and blanks, which a model was taught as single tokens for the sake of texts.
     """
     template = str(tokenizer.chat_template or "")
-    return frozenset(
-        one
-        for one, token in tokenizer.added_tokens_decoder.items()
-        if one != tokenizer.unk_token_id  # any text may hold what has no token
-        and (
-            MARKUP.search(token.content) or (not token.special and token.content.strip() and token.content in template)
-        )
-    )
+
+    def is_control(token: AddedToken) -> bool:
+        written = not token.special and token.content.strip() and token.content in template
+        return bool(written or MARKUP.search(token.content))
+
+    control = {one for one, token in tokenizer.added_tokens_decoder.items() if is_control(token)}
+    return frozenset(control - {tokenizer.unk_token_id})  # any text may hold what has no token
 
 
 # `verbose` would warn of texts longer than the tokenizer thinks its model takes; documents are.

@@ -8,7 +8,7 @@ import zlib
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, Text, TypeDecorator
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text, TypeDecorator
 
 # SQLite counts only rows whose key is declared INTEGER.
 Id = BigInteger().with_variant(Integer(), "sqlite")
@@ -40,6 +40,13 @@ class AnyText(TypeDecorator[str]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else unescape(value)
+
+
+class AnyName(AnyText):
+    """The same, of a bounded length: what a user types may be asked for, and is not there."""
+
+    impl = String
+    cache_ok = True
 
 
 class Json(TypeDecorator[Any]):

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from app.catalog.columns import AnyText, Id, Json, Moment, PackedJson, PackedText, now
+from app.catalog.columns import AnyName, AnyText, Id, Json, Moment, PackedJson, PackedText, now
 
 # Every constraint has a name, so that a migration can drop it.
 NAMES = {
@@ -36,7 +36,7 @@ class CollectionRow(Base):
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     uid: Mapped[str] = mapped_column(String(32), unique=True)
-    name: Mapped[str] = mapped_column(String(200), unique=True)
+    name: Mapped[str] = mapped_column(AnyName(200), unique=True)
     embedder: Mapped[str] = mapped_column(AnyText)
     embedder_fingerprint: Mapped[str] = mapped_column(String(128))
     dimension: Mapped[int]
@@ -63,7 +63,7 @@ class DocumentRow(Base):
     content_hash: Mapped[str] = mapped_column(String(64))
     size: Mapped[int] = mapped_column(Id)
     mtime_ns: Mapped[int] = mapped_column(Id)
-    kind: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str] = mapped_column(AnyName(32))
     title: Mapped[str] = mapped_column(AnyText)
     state: Mapped[str] = mapped_column(String(16))
     error: Mapped[str | None] = mapped_column(AnyText)
@@ -130,7 +130,7 @@ class KvVariantRow(Base):
 class ConversationRow(Base):
     __tablename__ = "conversations"
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    id: Mapped[str] = mapped_column(AnyName(32), primary_key=True)
     collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"), index=True)
     title: Mapped[str] = mapped_column(AnyText)
     created: Mapped[datetime] = mapped_column(Moment, default=now)
@@ -142,7 +142,9 @@ class MessageRow(Base):
     __table_args__ = NEVER_REUSED
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
-    conversation_id: Mapped[str] = mapped_column(ForeignKey("conversations.id", ondelete="CASCADE"), index=True)
+    conversation_id: Mapped[str] = mapped_column(
+        AnyName(32), ForeignKey("conversations.id", ondelete="CASCADE"), index=True
+    )
     role: Mapped[str] = mapped_column(String(16))
     content: Mapped[str] = mapped_column(AnyText)
     citations: Mapped[Any] = mapped_column(Json)

@@ -112,7 +112,7 @@ def test_a_turn_may_end_in_such_a_token(thinking: PreTrainedTokenizerBase) -> No
 
 @pytest.mark.parametrize("broken", ["\udcff", "Who \ud800 is it?", "\udc80" * 50])
 def test_a_question_that_is_no_text_is_one_clear_error(template: PromptTemplate, smollm2: Path, broken: str) -> None:
-    with pytest.raises(PromptError, match="the question is no valid text: .* no UTF-8") as caught:
+    with pytest.raises(PromptError, match=r"the question is no valid text: .* no UTF-8") as caught:
         template.question(broken)
     assert str(caught.value).isprintable()
     with pytest.raises(PromptError, match="the question is no valid text"):

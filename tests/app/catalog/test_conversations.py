@@ -54,6 +54,15 @@ def test_a_conversation_that_is_not_there(catalog: Catalog) -> None:
             act()
 
 
+@pytest.mark.parametrize("name", ["\udcff", "\0", "x" * 5000])
+def test_a_name_that_no_database_takes_is_not_there(catalog: Catalog, name: str) -> None:
+    with pytest.raises(CatalogError, match="no conversation"):
+        catalog.conversations.get(name)
+    with pytest.raises(CatalogError, match="no collection"):
+        catalog.collections.get(name)
+    assert catalog.collections.find(name) is None
+
+
 def test_runs_of_killed_processes_are_marked(catalog: Catalog, collection: Collection) -> None:
     elsewhere = catalog.runs.start(make_collection(catalog, "other"))
     killed = catalog.runs.start(collection)
