@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -16,12 +17,10 @@ from app.cli.demo import demo
 from app.cli.doctor import doctor
 from app.cli.ingest import ingest
 from app.cli.ls import ls
+from app.cli.printing import FAILURES, told
 from app.cli.reindex import reindex
 from app.cli.rm import rm
 from app.cli.show import show
-from ragcache.errors import RagcacheError
-from retriever.errors import RetrieverError
-from splitter.errors import SplitterError
 
 cli = typer.Typer(
     name="ragcache", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -42,10 +41,13 @@ cli.add_typer(db, name="db")
 
 def main() -> None:
     """Entry point. Errors meant for users are one line and exit code 1; a wrong command line is 2; Ctrl-C is 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal or a pipe of an old encoding gets escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="ragcache")
-    except (RagcacheError, RetrieverError, SplitterError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    except FAILURES as error:
+        print(told(error), file=sys.stderr)
         sys.exit(1)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +15,10 @@ import typer
 from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
 from app.cli.catalog_flags import DataDir, Name
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.printing import FAILURES, count, plain, told
 
 if TYPE_CHECKING:
-    from app.pipeline import Answer, Conversation, RagPipeline
+    from app.pipeline import Answer, AnswerStream, Conversation, RagPipeline
 
 HELP = """\
 /new      start a new conversation
@@ -43,40 +49,43 @@ def chat(
     from app.pipeline import RagPipeline
 
     with RagPipeline(settings) as pipeline:
-        Chat(pipeline, pipeline.conversation(continued), show_report).run()
+        stored = Chat(pipeline, pipeline.conversation(continued), show_report).run()
+    if not stored:
+        raise typer.Exit(1)
 
 
 class Chat:
-    """One terminal, one conversation at a time."""
+    """One terminal, one conversation at a time. Only the end of the input, or of the output, ends it."""
 
     def __init__(self, pipeline: RagPipeline, conversation: Conversation, show_report: bool):
         self._pipeline = pipeline
         self._conversation = conversation
+        self._before: list[Conversation] = []  # with answers that could not be stored so far
         self._show_report = show_report
         self._last: Answer | None = None
         self._terminal = sys.stdin.isatty()
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Whether all that was said is stored."""
         if self._terminal:
             import readline  # noqa: F401  # it gives input() its history and its keys
 
             print(HELP)
-        while (line := self._read()) is not None:
-            if line == "/quit":
-                break
-            if line.startswith("/"):
-                self._command(line)
-            elif line:
-                self._ask(line)
-        if self._conversation.id is not None:
-            print(f"Go on with: ragcache chat --continue {self._conversation.id}", file=sys.stderr)
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")  # a line that is no UTF-8 costs that line
+        try:
+            while (line := self._read()) is not None and line != "/quit":
+                self._take(line)
+        finally:
+            stored = self._end()
+        return stored
 
     def _read(self) -> str | None:
         """The next line; None at the end. Ctrl-C drops what was typed."""
         while True:
             try:
                 return (input("> ") if self._terminal else input()).strip()
-            except EOFError:
+            except (EOFError, ConnectionError):
                 if self._terminal:
                     print()
                 return None
@@ -85,34 +94,69 @@ class Chat:
                     raise
                 print()
 
+    def _take(self, line: str) -> None:
+        """Whatever goes wrong with it is told, and the chat goes on."""
+        try:
+            if line.startswith("/"):
+                self._command(line)
+            elif line:
+                self._ask(line)
+        except BrokenPipeError:  # nobody reads any more
+            raise
+        except KeyboardInterrupt:
+            print()
+        except (*FAILURES, RuntimeError) as error:  # torch has no other name for a full memory
+            print(told(error), file=sys.stderr)
+            if self._conversation.unsaved:
+                print("note: the last answer is not stored yet: the next question tries again", file=sys.stderr)
+
     def _command(self, line: str) -> None:
         from app.cli.rendering import show_citations
 
         if line == "/new":
-            self._conversation = self._pipeline.conversation(collection=self._conversation.collection)
-            self._last = None
+            new = self._pipeline.conversation(collection=self._conversation.collection)
+            self._before += [self._conversation] if self._conversation.unsaved else []
+            self._conversation, self._last = new, None
         elif line == "/sources":
             show_citations(self._last.citations if self._last else ())
         else:
-            print(HELP if line == "/help" else f"no command {line.split()[0]}\n{HELP}", file=sys.stderr)
+            print(HELP if line == "/help" else f"no command {plain(line.split()[0])}\n{HELP}", file=sys.stderr)
 
     def _ask(self, question: str) -> None:
-        """An error is told, and the chat goes on."""
         from app.cli.rendering import show_pieces, show_report
-        from ragcache.errors import PromptError
 
-        try:
-            with self._conversation.stream(question) as stream:
-                try:
-                    show_pieces(stream)
-                except KeyboardInterrupt:
-                    print()
-                    stream.close()
-                self._last = stream.answer
-        except PromptError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return
-        except KeyboardInterrupt:  # before the first word
-            print()
-            return
+        with self._conversation.stream(question) as stream, interrupting(stream):
+            show_pieces(stream)
+            self._last = stream.answer
         show_report(self._last, self._show_report)
+
+    def _end(self) -> bool:
+        """Store what could not be stored before; tell what still cannot, and how to go on."""
+        stored = True
+        with suppress(BrokenPipeError):
+            for conversation in (*self._before, self._conversation):
+                lost = len(conversation.unsaved)
+                try:
+                    conversation.save()
+                except FAILURES as error:
+                    stored = False
+                    print(f"{told(error)}. Not stored: {count(lost, 'answer')}", file=sys.stderr)
+            if self._conversation.id is not None:
+                print(f"Go on with: ragcache chat --continue {self._conversation.id}", file=sys.stderr)
+        return stored
+
+
+@contextmanager
+def interrupting(stream: AnswerStream) -> Iterator[None]:
+    """Ctrl-C ends the answer behind what is shown, and not amid a step; a second one ends whatever hangs."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        stream.stop()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,7 +7,18 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ragcache.errors import RagcacheError
+from retriever.errors import RetrieverError
+from splitter.errors import SplitterError
+
+# What a command tells in a line. All else is a bug, or an interrupt.
+FAILURES = (RagcacheError, RetrieverError, SplitterError, OSError, MemoryError)
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def told(error: BaseException) -> str:
+    """An error in a line."""
+    return f"error: {plain(' '.join(str(error).split())) or 'out of memory'}"
 
 
 def plain(text: str) -> str:

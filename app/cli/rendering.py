@@ -26,10 +26,12 @@ def show_answer(stream: AnswerStream, report: bool) -> None:
 
 def show_pieces(pieces: Iterable[str]) -> None:
     """As they come, and a line end behind the last one."""
-    for piece in pieces:
-        # A model may write anything, and a terminal obeys some of it.
-        print("".join(sign if sign in "\n\t" else plain(sign) for sign in piece), end="", flush=True)
-    print(flush=True)
+    try:
+        for piece in pieces:
+            # A model may write anything, and a terminal obeys some of it.
+            print("".join(sign if sign in "\n\t" else plain(sign) for sign in piece), end="", flush=True)
+    finally:
+        print(flush=True)
 
 
 def show_citations(citations: Sequence[Citation]) -> None:

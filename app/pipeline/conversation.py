@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
 from app.cores import in_thread
 from app.pipeline.answer import Answer
+from app.pipeline.answering import STOPPED
 from app.pipeline.options import Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 
@@ -17,18 +19,21 @@ if TYPE_CHECKING:
     from app.prompt import Turn
 
 LONGEST_TITLE = 80
+Said = Message | NewMessage
 
 
 class Conversation:
     """The catalog holds it: any program may go on with it by its id, and each question sees what is stored then.
 
     A question is stored together with its answer, when that ends. An answer that was stopped is stored as far as it
-    came, and not at all if that is nowhere.
+    came, and not at all if that is nowhere. What cannot be stored is kept here; its answer says so, and each later
+    question tries again, as `save` does.
     """
 
     def __init__(self, pipeline: RagPipeline, collection: str, conversation_id: str | None = None):
         self.collection = collection
         self.id = conversation_id  # None until something is stored
+        self.unsaved: list[Answer] = []
         self._pipeline = pipeline
         self._conversations = pipeline.workspace.catalog.conversations
 
@@ -54,7 +59,9 @@ class Conversation:
         own = {"history", "collection"} & set(options)
         if own:
             raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
-        messages = self.messages
+        with suppress(CatalogError):  # else it is as unsaved as it was
+            self.save()
+        messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
         stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
         stream.then.append(self._store)
@@ -66,18 +73,38 @@ class Conversation:
     async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
         return AsyncAnswerStream(await in_thread(self.stream, question, **options))
 
-    def _store(self, answer: Answer) -> None:
-        if not answer.text and answer.notes:  # stopped before its first word
+    def save(self) -> None:
+        """Store what could not be stored before. Raises CatalogError when it still cannot; nothing is lost then."""
+        if not self.unsaved:
             return
         if self.id is None:
             collection = self._pipeline.workspace.catalog.collections.get(self.collection)
-            self.id = self._conversations.create(collection, _title(answer.question)).id
+            self.id = self._conversations.create(collection, _title(self.unsaved[0].question)).id
+        self._conversations.add(self.id, _messages(self.unsaved))
+        self.unsaved.clear()
+
+    def _store(self, answer: Answer) -> Answer:
+        if not answer.text and STOPPED in answer.notes:  # before its first word
+            return answer
+        self.unsaved.append(answer)
+        try:
+            self.save()
+        except CatalogError as error:
+            return replace(answer, notes=(*answer.notes, f"not stored yet: {error}"))
+        return answer
+
+
+def _messages(answers: Sequence[Answer]) -> list[NewMessage]:
+    """Questions and answers in turn."""
+    messages = []
+    for answer in answers:
         told = answer.to_dict()
         said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"])
-        self._conversations.add(self.id, [NewMessage("user", answer.question), said])
+        messages += [NewMessage("user", answer.question), said]
+    return messages
 
 
-def turns(messages: Sequence[Message]) -> list[Turn]:
+def turns(messages: Sequence[Said]) -> list[Turn]:
     """Questions with their answers, oldest first; what has no counterpart is left out."""
     found: list[Turn] = []
     question: str | None = None
@@ -90,7 +117,7 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
     return found
 
 
-def _last_documents(messages: Sequence[Message]) -> list[int | str]:
+def _last_documents(messages: Sequence[Said]) -> list[int | str]:
     """Of the last answer's citations, which are numbered in the order of its prompt."""
     cited = next((message.citations for message in reversed(messages) if message.role == "assistant"), ())
     return list(dict.fromkeys(citation["document_id"] for citation in cited))

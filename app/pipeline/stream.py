@@ -31,7 +31,7 @@ class AnswerStream:
     def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
-        self.then: list[Callable[[Answer], None]] = []  # called with the answer, once
+        self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add notes to it
         self._generation = generation
         self._tokens: Iterator[int] | None = iter(generation)
         self._pieces = pieces
@@ -100,13 +100,15 @@ class AnswerStream:
         if self._tokens is None:
             return
         self._tokens = None
-        self._generation.close()
-        self.report.answer_tokens = len(self._generation.tokens)
-        self._answer = self._finish(self.text, whole)
-        self.citations = self._answer.citations
-        for call in self.then:
-            call(self._answer)
-        release_helpers()
+        try:
+            self._generation.close()
+        finally:  # an engine that breaks does not take what was shown with it
+            self.report.answer_tokens = len(self._generation.tokens)
+            self._answer = self._finish(self.text, whole)
+            self.citations = self._answer.citations
+            for call in self.then:
+                self._answer = call(self._answer)
+            release_helpers()
 
     def __enter__(self) -> Self:
         return self

@@ -6,15 +6,18 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from app import RagPipeline
 from app.pipeline import Answer, AnswerStream
-from app.pipeline.answering import STOPPED
+from app.pipeline.answering import STOPPED, Request
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
+from retriever.errors import RetrieverError
+from retriever.types import Vectors
 
 QUESTION = "Who designed the lighthouse?"
 
@@ -108,12 +111,12 @@ def test_another_thread_stops_it(pipeline: RagPipeline) -> None:
 
 def test_what_is_called_with_the_answer_is_called_once(pipeline: RagPipeline) -> None:
     stream, answers = pipeline.stream(QUESTION), list[Answer]()
-    stream.then.append(answers.append)
+    stream.then.append(lambda answer: (answers.append(answer), replace(answer, notes=("told",)))[1])
     next(stream)
     assert answers == []
-    assert stream.answer is answers[0]
+    assert stream.answer == replace(answers[0], notes=("told",))
     stream.close()
-    assert answers == [stream.answer]
+    assert len(answers) == 1
 
 
 def test_cancelling_stops_the_decoding(pipeline: RagPipeline, buffers: list[weakref.ref[KVBuffer]]) -> None:
@@ -145,3 +148,15 @@ def test_leaving_an_async_block_closes(pipeline: RagPipeline, buffers: list[weak
         return (await stream.answer()).notes[0]
 
     assert asyncio.run(leave()) == STOPPED
+
+
+def test_an_answer_stands_without_the_quotes_that_cannot_be_found(pipeline: RagPipeline) -> None:
+    def broken(texts: Sequence[str]) -> Vectors:
+        raise RetrieverError("the embedder broke")
+
+    found = pipeline.retrieve(QUESTION)
+    answering = replace(pipeline.answering, embed=broken)
+    answer = answering.start(Request(QUESTION, found, max_tokens=4)).answer
+    assert answer.text
+    assert answer.notes == ("no quotes: the embedder broke",)
+    assert [one.quote for one in answer.citations] == [None] * len(found)
