@@ -80,8 +80,19 @@ class MemorySource(Source):
 
     def live_ids(self, where: Where) -> IntArray:
         with self._lock:
+            for key, values in where.items():
+                self._check(key, values)
             found = [number for number, chunk in self._chunks.items() if _matches(chunk.metadata, where)]
         return np.array(found, dtype=np.int64)
+
+    def _check(self, key: str, values: Sequence[object]) -> None:
+        """Raises RetrieverError for a filter that can match nothing."""
+        if isinstance(values, str) or not values:
+            raise RetrieverError(f"the filter {key!r} is {values!r}: give a list of one value or more, or leave it out")
+        known = [chunk.metadata[key] for chunk in self._chunks.values() if key in chunk.metadata]
+        for value in values:
+            if value not in known:
+                raise RetrieverError(f"no chunk has {key!r} {value!r}: filter by what the chunks were added with")
 
 
 def _matches(metadata: Mapping[str, object], where: Where) -> bool:

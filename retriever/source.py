@@ -51,4 +51,7 @@ class Source(ABC):
 
     @abstractmethod
     def live_ids(self, where: Where) -> IntArray:
-        """Ids of the live chunks that match, ascending."""
+        """Ids of the live chunks that match, ascending.
+
+        Raises an error that names the key or value for one that no chunk has, and for a key with no values.
+        """

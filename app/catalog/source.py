@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from sqlalchemy import ColumnElement, and_, bindparam, or_, select
+from sqlalchemy import bindparam, select
 
-from app.catalog.changes import source_key
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
+from app.catalog.filters import condition
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection
@@ -19,7 +19,6 @@ from retriever.types import IntArray
 _POSITION = select(CollectionRow.high, CollectionRow.retired, CollectionRow.live, CollectionRow.uid).where(
     CollectionRow.id == bindparam("collection")
 )
-FILTERS = ("document", "kind", "source")
 
 
 class CatalogSource(Source):
@@ -68,22 +67,8 @@ class CatalogSource(Source):
 
     def live_ids(self, where: Where) -> IntArray:
         query = select(ChunkRow.id).where(ChunkRow.collection_id == self._collection.id).order_by(ChunkRow.id)
-        if where:
-            query = query.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(_condition(where))
         with self._database.reading() as connection:
+            if where:
+                chosen = condition(connection, self._collection, where)
+                query = query.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(chosen)
             return np.fromiter(connection.scalars(query), dtype=np.int64)
-
-
-def _condition(where: Where) -> ColumnElement[bool]:
-    unknown = sorted(set(where) - set(FILTERS))
-    if unknown:
-        raise CatalogError(f"no filter {unknown[0]!r}: choose from {', '.join(FILTERS)}")
-    parts: list[ColumnElement[bool]] = []
-    for key, values in where.items():
-        if key == "kind":
-            parts.append(DocumentRow.kind.in_([str(value) for value in values]))
-            continue
-        sources = [source_key(value) for value in values if isinstance(value, str)]
-        ids = [value for value in values if isinstance(value, int) and key == "document"]
-        parts.append(or_(DocumentRow.source_key.in_(sources), DocumentRow.id.in_(ids)))
-    return and_(*parts)

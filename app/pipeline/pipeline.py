@@ -188,6 +188,8 @@ class RagPipeline:
             depth *= DEEPER
         if not found:
             self._check_filled(collection)  # it may have been emptied since it was last asked
+            if asked.where and not len(self.workspace.catalog.source(collection).live_ids(asked.where)):
+                raise CatalogError(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
         return [retrieved(one, hits[one.chunk.id]) for one in found]
 
     def _distinct(self, ids: Sequence[int], wanted: int) -> list[Found]:

@@ -45,8 +45,13 @@ def test_live_ids_match_every_key() -> None:
     source = source_of(10)
     source.retire([1])
     assert source.live_ids({"group": [0, 2]}).tolist() == [3, 8, 10]
-    assert source.live_ids({"group": [0], "language": ["en"]}).tolist() == []
     assert len(source.live_ids({})) == 9
+
+
+@pytest.mark.parametrize("where", [{"group": [7]}, {"language": ["en"]}, {"group": [0], "x": [1]}, {"group": []}])
+def test_filters_that_can_match_nothing_are_refused(where: dict[str, list[object]]) -> None:
+    with pytest.raises(RetrieverError, match="no chunk has|give a list of one value or more"):
+        source_of(10).live_ids(where)
 
 
 def test_vectors_of_another_shape_are_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,16 +92,39 @@ def test_filters(catalog: Catalog, collection: Collection) -> None:
     for where, expected in (
         ({}, both),
         ({"document": ["/a"]}, list(a.chunk_ids)),
-        ({"source": ["/a", "/nowhere"]}, list(a.chunk_ids)),
         ({"document": [b.document_id, "/a"]}, both),
         ({"kind": ["code"]}, list(b.chunk_ids)),
         ({"kind": ["code"], "document": ["/a"]}, []),
-        ({"document": []}, []),
     ):
         found = source.live_ids(where)
         assert (found.dtype, found.tolist()) == (np.int64, expected), where
-    with pytest.raises(CatalogError, match="no filter 'author': choose from document, kind, source"):
-        source.live_ids({"author": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({"author": ["x"]}, "no filter 'author': choose from document, kind, source"),
+        ({"document": ["typo.pdf"]}, "no document 'typo.pdf' in collection 'default': `ragcache ls"),
+        ({"source": ["/docs/a.txt", "a.txt"]}, "no document 'a.txt' in collection 'default'; there is: /docs/a.txt"),
+        ({"source": ["/docs/a.tx"]}, "no document '/docs/a.tx' in collection 'default'; there is: /docs/a.txt"),
+        ({"document": [99999]}, "no document 99999 in collection 'default'"),
+        ({"source": [1]}, "no document 1 in collection 'default'"),
+        ({"document": [None]}, "no document None in"),
+        ({"document": ["/only/there"]}, "no document '/only/there'"),
+        ({"document": ["\udcff\0"]}, r"no document '\\udcff\\x00'"),
+        ({"kind": ["code", "prosa"]}, "no document of the kind 'prosa'; there are: code, prose"),
+        ({"kind": []}, r"the filter 'kind' is \[\]: give a list of one value or more, or leave it out"),
+        ({"kind": "code"}, "the filter 'kind' is 'code': give a list"),
+    ],
+)
+def test_filters_that_can_match_nothing_are_refused(
+    catalog: Catalog, collection: Collection, where: dict[str, Any], told: str
+) -> None:
+    catalog.documents.replace(collection, *document(["a1", "a2"]))
+    catalog.documents.replace(collection, *document(["b"], "/b", kind="code"))
+    catalog.documents.replace(make_collection(catalog, "other"), *document(["a"], "/only/there", kind="prosa"))
+    with pytest.raises(CatalogError, match=told):
+        catalog.source(collection).live_ids(where)
 
 
 def test_chunks_come_in_the_order_asked_for(catalog: Catalog, collection: Collection) -> None:

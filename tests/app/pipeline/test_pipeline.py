@@ -81,8 +81,19 @@ def test_a_filter_chooses_documents(pipeline: RagPipeline) -> None:
     assert {one.title for one in found} == {"bakery.md"}
 
 
-def test_with_no_hit_it_answers_and_says_so(pipeline: RagPipeline) -> None:
-    answer = pipeline.ask(QUESTION, where={"source": ["/nowhere"]})
+def test_a_filter_that_matches_nothing_is_told(pipeline: RagPipeline) -> None:
+    with pytest.raises(CatalogError, match=f"no document 'bakery.md' in collection 'default'; there is: {FOLDER}/"):
+        pipeline.ask(QUESTION, where={"document": ["bakery.md"]})
+    with pytest.raises(CatalogError, match="no document of the kind 'prose'; there are: markdown"):
+        pipeline.retrieve(QUESTION, where={"kind": ["prose"]})
+    sources = {"document": [f"{FOLDER}/bakery.md"], "source": [f"{FOLDER}/meerkats.md"]}
+    with pytest.raises(CatalogError, match="no chunk matches all of the filter {'document'"):
+        pipeline.retrieve(QUESTION, where=sources)
+
+
+def test_with_no_hit_it_answers_and_says_so(library: Settings) -> None:
+    with RagPipeline(library.model_copy(update={"retrieval": "keyword"})) as pipeline:
+        answer = pipeline.ask("Xyzzy?", where={"source": [f"{FOLDER}/bakery.md"]})
     assert (answer.citations, answer.notes) == ((), (NOTHING_FOUND,))
     assert answer.report.incidents == [NOTHING_FOUND]
     assert answer.report.answer_tokens == 12

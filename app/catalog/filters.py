@@ -1,0 +1,65 @@
+"""Which chunks a question may find. A filter that can match nothing is a mistake, and told as one: an answer without
+any chunk would look like an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from sqlalchemy import ColumnElement, Connection, and_, or_, select
+
+from app.catalog.changes import source_key
+from app.catalog.errors import CatalogError
+from app.catalog.models import DocumentRow
+from app.catalog.records import Collection
+from retriever.source import Where
+
+DOCUMENT, KIND, SOURCE = "document", "kind", "source"
+FILTERS = (DOCUMENT, KIND, SOURCE)
+LOOKED_THROUGH = 10_000  # sources, for those that look like one that is not there
+
+
+def condition(connection: Connection, collection: Collection, where: Where) -> ColumnElement[bool]:
+    """Of documents. Raises CatalogError for a name or a value that the collection does not have."""
+    unknown = sorted(set(where) - set(FILTERS))
+    if unknown:
+        raise CatalogError(f"no filter {unknown[0]!r}: choose from {', '.join(FILTERS)}")
+    return and_(*(_one(connection, collection, key, values) for key, values in where.items()))
+
+
+def _one(connection: Connection, collection: Collection, key: str, values: Sequence[object]) -> ColumnElement[bool]:
+    if isinstance(values, str) or not values:
+        raise CatalogError(f"the filter {key!r} is {values!r}: give a list of one value or more, or leave it out")
+    own = DocumentRow.collection_id == collection.id
+    if key == KIND:
+        return _of_kind(connection, own, values)
+    sources = {value: source_key(value) for value in values if isinstance(value, str)}
+    ids = [value for value in values if isinstance(value, int)] if key == DOCUMENT else []
+    chosen = or_(DocumentRow.source_key.in_(sources.values()), DocumentRow.id.in_(ids))
+    found = connection.execute(select(DocumentRow.id, DocumentRow.source_key).where(own, chosen)).all()
+    there = {row.id for row in found} | {row.source_key for row in found}
+    for value in values:
+        known = sources[value] if isinstance(value, str) else value if key == DOCUMENT else None
+        if known not in there:
+            raise CatalogError(
+                f"no document {value!r} in collection {collection.name!r}{_like(connection, own, value)}"
+            )
+    return chosen
+
+
+def _of_kind(connection: Connection, own: ColumnElement[bool], values: Sequence[object]) -> ColumnElement[bool]:
+    kinds = set(connection.scalars(select(DocumentRow.kind).where(own, DocumentRow.state == "ready").distinct()))
+    for value in values:
+        if value not in kinds:
+            raise CatalogError(
+                f"no document of the kind {value!r}; there are: {', '.join(sorted(kinds)) or 'none yet'}"
+            )
+    return DocumentRow.kind.in_([str(value) for value in values])
+
+
+def _like(connection: Connection, own: ColumnElement[bool], value: object) -> str:
+    sources = connection.scalars(select(DocumentRow.source).where(own).limit(LOOKED_THROUGH)).all()
+    # A file name alone is the most frequent mistake: sources are whole paths.
+    near = [one for one in sources if one.endswith(f"/{value}")] or get_close_matches(str(value), sources)
+    return f"; there is: {', '.join(near[:3])}" if near else ": `ragcache ls -c COLLECTION` shows those that there are"
