@@ -86,7 +86,7 @@ class Citation(Retrieved):
         start, end, text = self.start, self.end, self.text
         if self.quote is not None:
             start, end, text = self.quote.start, self.quote.end, self.quote.text
-        found = locate(catalog, self.document_id, start, end, text)
+        found = locate(catalog, self, start, end, text)
         return _remembered(self) if found is None else found
 
 
@@ -109,12 +109,20 @@ def retrieved(found: Found, score: float) -> Retrieved:
     )
 
 
-def locate(catalog: Catalog, document_id: int | str, start: int, end: int, text: str) -> list[Place] | None:
-    """The places of a span; None where the document is not there, or no longer says this."""
-    if isinstance(document_id, str):
+def locate(catalog: Catalog, cited: Retrieved, start: int, end: int, text: str) -> list[Place] | None:
+    """The places of a span of a chunk; None where the document is not there, or no longer says this.
+
+    The chunk itself knows them. Only for one that was replaced, or stored before chunks knew, the document is read.
+    """
+    if isinstance(cited.document_id, str) or isinstance(cited.chunk_id, str):
         return None
+    if (known := catalog.chunks.layout(cited.chunk_id)) is not None:
+        chunk, layout = known
+        own = slice(start - chunk.start, end - chunk.start)
+        if chunk.document_id == cited.document_id and start >= chunk.start and chunk.text[own] == text:
+            return Parsed("", "", "", layout.pages, layout.lines).locate(start, end)
     try:
-        layout = catalog.documents.layout(document_id)
+        layout = catalog.documents.layout(cited.document_id)
     except CatalogError:
         return None
     if layout.text[start:end] != text:

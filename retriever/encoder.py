@@ -118,7 +118,7 @@ class LibraryEncoder(Encoder):
         found = self._model.tokenizer(
             [text], truncation=True, max_length=self._model.max_seq_length, return_overflowing_tokens=True
         )
-        more = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
+        more: list[int] = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
         rows: list[list[int]] = found[IDS]
         return sum(map(len, rows)) + max(0, *more)
 

@@ -83,6 +83,7 @@ def add(
                 "pages": chunk.pages,
                 "boxes": chunk.boxes,
                 "embedding": pack(chunk.embedding),
+                "spans": chunk.spans,
             }
         )
     ids = tuple(connection.scalars(insert(ChunkRow).returning(ChunkRow.id, sort_by_parameter_order=True), rows))

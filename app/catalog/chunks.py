@@ -13,7 +13,8 @@ from app.catalog.changes import batches
 from app.catalog.engine import Database
 from app.catalog.models import ChunkRow, DocumentRow
 from app.catalog.prepared import Prepared
-from app.catalog.records import Chunk, Document, Found
+from app.catalog.records import Chunk, Document, Found, Layout
+from app.loaders.base import Line, Page
 
 _CHUNK = [getattr(ChunkRow, name) for name in Chunk.__dataclass_fields__]
 _DOCUMENT = [getattr(DocumentRow, name).label(f"of_{name}") for name in Document.__dataclass_fields__]
@@ -54,6 +55,24 @@ class Chunks:
         query = select(*_CHUNK).where(ChunkRow.document_id == document_id).order_by(ChunkRow.ordinal)
         with self._database.reading() as connection:
             return [_chunk(row) for row in connection.execute(query)]
+
+    def layout(self, chunk_id: int) -> tuple[Chunk, Layout] | None:
+        """A chunk, with its own text and its pages and lines as offsets in the document. None for one that is gone, or
+        was stored before this was kept.
+        """
+        query = select(*_CHUNK, ChunkRow.spans).where(ChunkRow.id == chunk_id)
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None or row.spans is None:
+            return None
+        chunk = _chunk(row[:-1])
+        of_pages, of_boxes = row.spans
+        pages = (Page(*name, *span) for name, span in zip(chunk.pages, of_pages, strict=True))
+        lines = (
+            Line(*span, page, (x0, y0, x1, y1))
+            for (page, x0, y0, x1, y1), span in zip(chunk.boxes, of_boxes, strict=True)
+        )
+        return chunk, Layout(chunk.text, tuple(pages), tuple(lines))
 
     def previous(self, chunk: Chunk, count: int) -> list[Chunk]:
         """Up to `count` chunks before it in its document, in their order."""

@@ -32,7 +32,7 @@ def unescape(text: str) -> str:
 class AnyText(TypeDecorator[str]):
     """Any Python string, readable as it is in the database unless it holds something hostile."""
 
-    impl = Text
+    impl: type[String] = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:

@@ -98,6 +98,8 @@ class ChunkRow(Base):
     pages: Mapped[Any] = mapped_column(Json)
     boxes: Mapped[Any] = mapped_column(Json)
     embedding: Mapped[bytes] = mapped_column(LargeBinary)  # float32, little-endian [dimension]
+    # Where each of the pages and each of the boxes starts and ends in the document; of older chunks unknown.
+    spans: Mapped[Any | None] = mapped_column(Json)
 
 
 class RetirementRow(Base):

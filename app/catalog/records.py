@@ -15,6 +15,8 @@ from app.loaders.base import Line, Page
 Vectors = npt.NDArray[np.float32]
 PageName = tuple[int, str]  # number, label: page, slide, sheet or chapter
 Box = tuple[int, float, float, float, float]  # page, x0, y0, x1, y1
+Span = tuple[int, int]
+Spans = tuple[tuple[Span, ...], tuple[Span, ...]]  # in the document, of a chunk's pages and of its boxes
 
 State = Literal["ready", "failed"]
 Role = Literal["user", "assistant", "system"]
@@ -66,6 +68,7 @@ class ChunkRecord:
     heading: tuple[str, ...] = ()
     pages: tuple[PageName, ...] = ()
     boxes: tuple[Box, ...] = ()
+    spans: Spans | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.catalog import ChunkRecord, DocumentRecord
-from app.catalog.records import Box, PageName, Vectors
+from app.catalog.records import Vectors
 from app.embedding import Headed
 from app.ingestion.reading import Stamp
 from app.loaders.base import Parsed
@@ -62,9 +62,7 @@ def record(source: str, stamp: Stamp, parsed: Parsed) -> DocumentRecord:
 
 
 def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, vector: Vectors) -> ChunkRecord:
-    places = parsed.locate(piece.start, piece.end)
-    pages: tuple[PageName, ...] = tuple((place.page, place.label) for place in places)
-    boxes: tuple[Box, ...] = tuple((place.page, *box) for place in places for box in place.boxes)
+    pages, lines = parsed.around(piece.start, piece.end)
     return ChunkRecord(
         start=piece.start,
         end=piece.end,
@@ -73,6 +71,7 @@ def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, ve
         token_hash=template.chunk(text).hash,
         embedding=vector,
         heading=piece.heading,
-        pages=pages,
-        boxes=boxes,
+        pages=tuple((page.number, page.label) for page in pages),
+        boxes=tuple((line.page, *line.box) for line in lines),
+        spans=(tuple((page.start, page.end) for page in pages), tuple((line.start, line.end) for line in lines)),
     )

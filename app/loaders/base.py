@@ -98,6 +98,11 @@ class Parsed:
             for page in _overlapping(self.pages, start, end)
         ]
 
+    def around(self, start: int, end: int) -> tuple[tuple[Page, ...], tuple[Line, ...]]:
+        """The pages and lines that `locate` tells of, with their offsets, in the same order."""
+        pages = tuple(_overlapping(self.pages, start, end))
+        return pages, tuple(line for page in pages for line in self._lines(start, end, page))
+
     def check_integrity(self) -> None:
         both: tuple[Sequence[Page | Line], ...] = (self.pages, self.lines)
         for spans in both:

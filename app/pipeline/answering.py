@@ -108,6 +108,6 @@ class Answering:
             return cited
         return quoted(cited, request.question, text, self.embed, self._pages)
 
-    def _pages(self, document_id: int | str, start: int, end: int, text: str) -> list[PageName] | None:
-        places = locate(self.catalog, document_id, start, end, text) if self.catalog else None
+    def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
+        places = locate(self.catalog, cited, start, end, text) if self.catalog else None
         return None if places is None else [(place.page, place.label) for place in places]

@@ -12,7 +12,7 @@ from splitter.base import Embed, Offsets
 
 LIKELY = 3  # sentences of each chunk that the embedder compares
 
-Pages = Callable[[int | str, int, int, str], Sequence[PageName] | None]  # of a span of a document, with its text
+Pages = Callable[[Citation, int, int, str], Sequence[PageName] | None]  # of a span of its document, with its text
 
 
 def quoted(
@@ -59,7 +59,7 @@ def _with_quote(citation: Citation, spans: Sequence[Offsets], likeness: Vectors,
     start, end = spans[best]
     text = citation.text[start:end]
     start, end = citation.start + start, citation.start + end
-    # A chunk within one page tells the page of its sentences; only else the document is asked.
-    found = pages(citation.document_id, start, end, text) if len(citation.pages) > 1 else None
+    # A chunk within one page tells the page of its sentences; only else the catalog is asked.
+    found = pages(citation, start, end, text) if len(citation.pages) > 1 else None
     quote = Quote(start, end, text, tuple(citation.pages if found is None else found), float(likeness[best]))
     return replace(citation, quote=quote)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from app import Settings
 from app.catalog import Catalog, ChunkRecord, DocumentRecord, open_catalog
+from app.catalog.records import Spans
 from app.citations import Citation, Quote, retrieved
 from app.loaders.base import Line, Page, Place
 from tests.app.catalog.samples import digest, make_collection, vector
@@ -28,11 +30,11 @@ def catalog(tmp_path: Path) -> Catalog:
     return open_catalog(Settings(data_dir=tmp_path))
 
 
-def store(catalog: Catalog, text: str = TEXT) -> Citation:
+def store(catalog: Catalog, text: str = TEXT, spans: Spans | None = None) -> Citation:
     """A document of one chunk, cited with its last sentence."""
     collection = catalog.collections.find("default") or make_collection(catalog)
     boxes = tuple((line.page, *line.box) for line in LINES)
-    chunk = ChunkRecord(0, len(text), text, 9, digest(text), vector(text), (), ((1, "page"), (2, "page")), boxes)
+    chunk = ChunkRecord(0, len(text), text, 9, digest(text), vector(text), (), ((1, "page"), (2, "page")), boxes, spans)
     record = DocumentRecord("/docs/a.pdf", digest(text), len(text), 1, "prose", "A", text, PAGES, LINES)
     ids = catalog.documents.replace(collection, record, [chunk]).chunk_ids
     citation = Citation.of(1, retrieved(catalog.chunks.found(ids)[0], 0.5))
@@ -42,6 +44,33 @@ def store(catalog: Catalog, text: str = TEXT) -> Citation:
 def test_a_citation_opens_the_page_and_the_lines_of_its_quote(catalog: Catalog) -> None:
     cited = store(catalog)
     assert cited.place == "a.pdf, page 2"
+    assert cited.locate(catalog) == [Place(2, "page", ((10.0, 40.0, 70.0, 50.0),))]
+
+
+def no_documents(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(document_id: int) -> NoReturn:
+        raise AssertionError("a chunk knows its pages, and a document has thousands")
+
+    monkeypatch.setattr(catalog.documents, "layout", read)
+
+
+def test_the_document_is_not_read_for_it(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = tuple((one.start, one.end) for one in PAGES), tuple((one.start, one.end) for one in LINES)
+    cited = store(catalog, spans=spans)
+    expected = [cited.locate(catalog), replace(cited, quote=None).locate(catalog)]
+    older = store(catalog)  # as a chunk that was stored before chunks knew
+    assert [older.locate(catalog), replace(older, quote=None).locate(catalog)] == expected
+    known = store(catalog, spans=spans)
+    no_documents(catalog, monkeypatch)
+    assert [known.locate(catalog), replace(known, quote=None).locate(catalog)] == expected
+    with pytest.raises(AssertionError, match="knows its pages"):
+        replace(known, quote=replace(known.quote, text="It said more.")).locate(catalog)  # type: ignore[type-var]  # there is one
+
+
+def test_a_citation_of_a_chunk_that_was_replaced_asks_the_document(catalog: Catalog) -> None:
+    spans = tuple((one.start, one.end) for one in PAGES), tuple((one.start, one.end) for one in LINES)
+    cited = store(catalog, spans=spans)
+    store(catalog, spans=spans)  # the same text, in new chunks
     assert cited.locate(catalog) == [Place(2, "page", ((10.0, 40.0, 70.0, 50.0),))]
 
 

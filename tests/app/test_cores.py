@@ -58,9 +58,8 @@ def test_an_answer_leaves_no_helpers_behind(pipeline: RagPipeline, monkeypatch: 
 
     def answer(read: Callable[[AnswerStream], object]) -> None:
         stream = pipeline.stream(QUESTION)
-        stream.then.append(
-            lambda answer: (compute(), answer)[1]
-        )  # the tiny model's matrices are too small to be shared out
+        # The tiny model's matrices are too small to be shared out.
+        stream.then.append(lambda answer: (compute(), answer)[1])
         read(stream)
 
     assert gained(lambda: answer(lambda stream: stream.answer)) == 0

@@ -50,7 +50,7 @@ def test_live_ids_match_every_key() -> None:
 
 @pytest.mark.parametrize("where", [{"group": [7]}, {"language": ["en"]}, {"group": [0], "x": [1]}, {"group": []}])
 def test_filters_that_can_match_nothing_are_refused(where: dict[str, list[object]]) -> None:
-    with pytest.raises(RetrieverError, match="no chunk has|give a list of one value or more"):
+    with pytest.raises(RetrieverError, match=r"no chunk has|give a list of one value or more"):
         source_of(10).live_ids(where)
 
 

@@ -94,7 +94,7 @@ def test_filters_hold_in_every_mode(source: MemorySource, mode: str) -> None:
     searcher, options = searcher_of(source), SearchOptions(mode)
     assert set(ids(searcher, "rye", 6, options, where={"document": ["1.md"]})) <= {4, 5, 6}
     assert 4 in ids(searcher, "rye", 3, options, where={"document": ["1.md"]})
-    with pytest.raises(RetrieverError, match="no chunk has 'document' '9.md'"):
+    with pytest.raises(RetrieverError, match=r"no chunk has 'document' '9\.md'"):
         ids(searcher, "rye", 6, options, where={"document": ["9.md"]})
     assert ids(searcher, "rye", 6, options, where={"document": ["1.md"]}, allowed=np.array([1, 4])) == [4]
     assert len(ids(searcher, "rye", 6, options, where={})) >= 3

@@ -11,6 +11,7 @@ import pytest
 from app.catalog import Document
 from app.ingestion import Ingest, IngestError, IngestOptions, Progress, writing
 from app.ingestion.writing import TOGETHER
+from app.loaders.base import Parsed
 from app.workspace import Workspace
 from splitter.base import below_headings
 from splitter.errors import SplitterError
@@ -46,6 +47,25 @@ def test_every_format_becomes_chunks_that_know_their_place(ingest: Run, workspac
     (chunk,) = [one for one in workspace.catalog.chunks.of_document(found["keeper.pdf"].id) if "1884" in one.text]
     assert (2, "page") in chunk.pages
     assert {box[0] for box in chunk.boxes} == {page for page, _ in chunk.pages}
+
+
+def test_chunks_place_what_is_quoted_of_them_as_their_document_does(
+    ingest: Run, workspace: Workspace, docs: Path
+) -> None:
+    write_pdf(docs / "book.pdf", [[f"Page {number}.", *["Some words of it."] * 9] for number in range(1, 6)])
+    ingest()
+    (document,) = documents(workspace).values()
+    whole = workspace.catalog.documents.layout(document.id)
+    parsed = Parsed(whole.text, "", "", whole.pages, whole.lines)
+    for chunk in workspace.catalog.chunks.of_document(document.id):
+        known = workspace.catalog.chunks.layout(chunk.id)
+        assert known is not None
+        assert known[0] == chunk
+        own = Parsed("", "", "", known[1].pages, known[1].lines)
+        for start in range(chunk.start, chunk.end, 7):
+            end = min(start + 30, chunk.end)
+            assert own.locate(start, end) == parsed.locate(start, end)
+            assert own.locate(start, end)
 
 
 def test_what_is_unchanged_is_not_read_again(ingest: Run, docs: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_filter_that_matches_nothing_is_told(pipeline: RagPipeline) -> None:
     with pytest.raises(CatalogError, match="no document of the kind 'prose'; there are: markdown"):
         pipeline.retrieve(QUESTION, where={"kind": ["prose"]})
     sources = {"document": [f"{FOLDER}/bakery.md"], "source": [f"{FOLDER}/meerkats.md"]}
-    with pytest.raises(CatalogError, match="no chunk matches all of the filter {'document'"):
+    with pytest.raises(CatalogError, match=r"no chunk matches all of the filter {'document'"):
         pipeline.retrieve(QUESTION, where=sources)
 
 

@@ -25,7 +25,7 @@ def by_words(texts: Sequence[str]) -> Vectors:
     return np.array([[1.0, len(one & words[0]) / len(one | words[0])] for one in words], dtype=np.float32)
 
 
-def no_pages(document: int | str, start: int, end: int, text: str) -> None:
+def no_pages(cited: Citation, start: int, end: int, text: str) -> None:
     raise AssertionError("a chunk of one page, or none, needs no layout")
 
 
@@ -51,8 +51,8 @@ def test_only_likely_sentences_are_embedded() -> None:
 def test_a_chunk_on_two_pages_asks_which_one_the_quote_is_on() -> None:
     asked: list[tuple[int | str, int, int, str]] = []
 
-    def pages(document: int | str, start: int, end: int, text: str) -> list[PageName]:
-        asked.append((document, start, end, text))
+    def pages(cited: Citation, start: int, end: int, text: str) -> list[PageName]:
+        asked.append((cited.document_id, start, end, text))
         return [(3, "page")]
 
     both = ((2, "page"), (3, "page"))
