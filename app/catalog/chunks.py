@@ -69,8 +69,8 @@ class Chunks:
         of_pages, of_boxes = row.spans
         pages = (Page(*name, *span) for name, span in zip(chunk.pages, of_pages, strict=True))
         lines = (
-            Line(*span, page, (x0, y0, x1, y1))
-            for (page, x0, y0, x1, y1), span in zip(chunk.boxes, of_boxes, strict=True)
+            Line(start, end, page, (x0, y0, x1, y1))
+            for (page, x0, y0, x1, y1), (start, end) in zip(chunk.boxes, of_boxes, strict=True)
         )
         return chunk, Layout(chunk.text, tuple(pages), tuple(lines))
 
