@@ -6,6 +6,10 @@ import math
 
 from ragcache.errors import ConfigError
 
+# More than any prompt or model has use for, and small enough that nothing overflows where it is computed with.
+MOST_COUNT = 2**31 - 1
+MOST_FACTOR = 1e6
+
 
 def require_ratio(linker: str, field: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:  # false for nan too
@@ -13,10 +17,12 @@ def require_ratio(linker: str, field: str, value: float) -> None:
 
 
 def require_factor(linker: str, field: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0.0):
-        raise ConfigError(f"linker {linker!r}: {field}={value} is out of range: choose a finite number of at least 0")
+    if not (math.isfinite(value) and 0.0 <= value <= MOST_FACTOR):
+        raise ConfigError(f"linker {linker!r}: {field}={value} is out of range: choose from 0 to {MOST_FACTOR:,.0f}")
 
 
 def require_count(linker: str, field: str, value: int, least: int = 0) -> None:
-    if value < least:
-        raise ConfigError(f"linker {linker!r}: {field}={value} is out of range: choose at least {least}")
+    if not least <= value <= MOST_COUNT:
+        raise ConfigError(
+            f"linker {linker!r}: {field}={value} is out of range: choose at least {least}, at most {MOST_COUNT:,}"
+        )

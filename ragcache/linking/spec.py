@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import get_args, get_type_hints
@@ -11,9 +12,18 @@ from ragcache.linking.base import Linker
 
 Value = bool | int | float | str | None
 
+LONGEST = 200  # characters of a spec: whoever asks a server chooses them
+# ASCII alone: Python would read digits of every script, and underscores between them.
+NUMBERS = {
+    int: re.compile(r"[+-]?[0-9]+"),
+    float: re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|[+-]?inf"),
+}
+
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """The name and the settings as written."""
+    if len(spec) > LONGEST:
+        raise ConfigError(f"linker {spec[:40]!r}… has {len(spec):,} characters: use at most {LONGEST}")
     name, colon, rest = spec.partition(":")
     settings: dict[str, str] = {}
     for item in rest.split(",") if colon else []:
@@ -54,14 +64,6 @@ def _value(text: str, kinds: tuple[type, ...]) -> Value:
             return text == "true"
         if kind is str:
             return text
-        if kind in (int, float) and _is_number(text, kind):
+        if kind in NUMBERS and NUMBERS[kind].fullmatch(text):
             return int(text) if kind is int else float(text)
     raise ValueError(text)
-
-
-def _is_number(text: str, kind: type) -> bool:
-    try:
-        kind(text)
-    except ValueError:
-        return False
-    return True

@@ -16,8 +16,10 @@ another prompt's KV.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ragcache.errors import ConfigError, PromptError
@@ -28,6 +30,8 @@ from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 
 KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
+MOST_CONTEXT = 1024  # chunks before a captured one
+HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
 
 
@@ -81,17 +85,41 @@ def read_ask(
 
     Raises PromptError or ConfigError for one that is malformed, or that does not fit the prompt.
     """
+    if params is not None and not isinstance(params, dict):
+        raise PromptError(f"kv_transfer_params is {shown(params)}: give an object")
     asked = (params or {}).get(KEY)
     if asked is None:
         return None
-    if isinstance(asked, dict) and isinstance(asked.get("capture"), dict):
+    if not isinstance(asked, dict):
+        raise PromptError(f"kv_transfer_params[{KEY!r}] is {shown(asked)}: give an object with a list of segments")
+    if "capture" in asked:
+        _only(asked, "", "capture")
         return _capture(asked["capture"], ids, fingerprint)
-    if not isinstance(asked, dict) or not isinstance(asked.get("segments"), list):
-        raise PromptError(f"kv_transfer_params[{KEY!r}] is {asked!r:.80}: give an object with a list of segments")
-    unknown = set(asked) - {"segments", "linker"}
+    if not isinstance(asked.get("segments"), list):
+        raise PromptError(f"segments is {shown(asked.get('segments'))}: give a list of segments")
+    _only(asked, "", "segments", "linker")
+    linker = asked.get("linker", default)
+    if not isinstance(linker, str):
+        raise PromptError(f"linker is {shown(linker)}: give name or name:key=value,key=value as a string")
+    return LinkAsk(_cut(asked["segments"], ids), check_linker(linker))
+
+
+def shown(value: object) -> str:
+    """A value of a request in a message. Whole, it may be as long and as deep as the client likes."""
+    if isinstance(value, str):
+        return f"{value[:40]!r}…" if len(value) > 40 else repr(value)
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length():,} bits"
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    size = f" of {len(value):,}" if isinstance(value, list | dict) else ""
+    return f"a {type(value).__name__}{size}"
+
+
+def _only(told: dict[Any, Any], where: str, *known: str) -> None:
+    unknown = ", ".join(islice((shown(name) for name in told if name not in known), 4))
     if unknown:
-        raise PromptError(f"kv_transfer_params[{KEY!r}] has unknown keys {sorted(unknown)}: use segments and linker")
-    return LinkAsk(_cut(asked["segments"], ids), check_linker(str(asked.get("linker", default))))
+        raise PromptError(f"kv_transfer_params[{KEY!r}]{where} has unknown keys {unknown}: use {', '.join(known)}")
 
 
 def check_linker(spec: str) -> Linker:
@@ -102,27 +130,45 @@ def check_linker(spec: str) -> Linker:
     return linker
 
 
-def _capture(asked: dict[str, Any], ids: Sequence[int], fingerprint: str) -> CaptureAsk:
-    told, keyed = asked.get("segments"), asked.get("keys")
+def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
+    if not isinstance(asked, dict):
+        raise PromptError(f"capture is {shown(asked)}: give an object with segments and keys")
+    _only(asked, "['capture']", "segments", "keys", "desk")
+    told, keyed, desk = asked.get("segments"), asked.get("keys"), asked.get("desk", "")
     if not isinstance(told, list) or not isinstance(keyed, list) or not told:
         raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: give segments, and a key for each")
+    if len(keyed) != len(told):
+        raise PromptError(
+            f"a capture has {len(keyed):,} keys for {len(told):,} segments: name one per segment, in order"
+        )
+    if not isinstance(desk, str):
+        raise PromptError(f"desk is {shown(desk)}: leave it out")
     keys = tuple(_key(one, fingerprint, place) for place, one in enumerate(keyed))
     segments = _cut(told, ids)
     if [key.chunk for key in keys] != [segment.hash for segment in segments]:
         raise PromptError("the keys of a capture are not those of its segments: name one per segment, in order")
     if len(keys) > 1 and keys[-1] != _key_behind(keys[:-1], keys[-1].chunk):
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
-    return CaptureAsk(segments, keys, str(asked.get("desk", "")))
+    return CaptureAsk(segments, keys, desk)
 
 
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:
     if isinstance(told, dict):
+        _only(told, f"['capture']['keys'][{place}]", "system", "context", "chunk", "history")
         context = told.get("context")
-        names = [told.get(name) for name in ("system", "chunk", "history")]
-        if isinstance(context, list) and all(isinstance(name, str) for name in (*names, *context)):
-            system, chunk, history = names
+        system, chunk, history = (told.get(name) for name in ("system", "chunk", "history"))
+        short = isinstance(context, list) and len(context) <= MOST_CONTEXT
+        if (
+            short
+            and all(map(_is_hash, (chunk, *context)))
+            and all(name == "" or _is_hash(name) for name in (system, history))
+        ):
             return VariantKey(fingerprint, str(system), tuple(context), str(chunk), str(history))
-    raise PromptError(f"key {place} is {told!r:.80}: give system, context, chunk and history, as capture_params does")
+    raise PromptError(f"key {place} is {shown(told)}: give system, context, chunk and history, as capture_params does")
+
+
+def _is_hash(name: object) -> bool:
+    return isinstance(name, str) and HASH.fullmatch(name) is not None
 
 
 def _key_behind(before: Sequence[VariantKey], chunk: str) -> VariantKey:
@@ -133,23 +179,38 @@ def _key_behind(before: Sequence[VariantKey], chunk: str) -> VariantKey:
 
 
 def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
+    if len(told) > len(ids):  # each has a token at least
+        raise PromptError(f"there are {len(told):,} segments, and {len(ids)} tokens in the prompt: cut the same ids")
     segments: list[Segment] = []
     start = 0
     for place, one in enumerate(told):
         kind, tokens = _kind(one), one.get("tokens") if isinstance(one, dict) else None
         if tokens is None and kind is Text and place == len(told) - 1:
             tokens = len(ids) - start
+        if isinstance(one, dict):
+            _only(one, f" segment {place}", "kind", "tokens", "sha256")
         if kind is None or type(tokens) is not int or tokens < 1:
-            raise PromptError(f"segment {place} is {one!r:.80}: give kind ({', '.join(KINDS)}) and tokens (at least 1)")
+            raise PromptError(
+                f"segment {place} is {_told_of(one)}: give kind ({', '.join(KINDS)}) and tokens (at least 1)"
+            )
+        if tokens > len(ids) - start:
+            raise PromptError(
+                f"segment {place} has {shown(tokens)} tokens and begins at {start} of {len(ids)}: cut the same ids"
+            )
         segment = kind(tuple(ids[start : start + tokens]))
         if kind is not Text and one.get("sha256") != ids_hash(segment.ids):
-            named = f"{one.get('sha256')!r:.80}"
-            raise PromptError(f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {named}")
+            raise PromptError(
+                f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {shown(one.get('sha256'))}"
+            )
         segments.append(segment)
         start += tokens
     if start != len(ids):
         raise PromptError(f"the segments have {start} tokens, the prompt has {len(ids)}: cut the same ids")
     return tuple(segments)
+
+
+def _told_of(one: object) -> str:
+    return f"{shown(one.get('kind'))} of {shown(one.get('tokens'))} tokens" if isinstance(one, dict) else shown(one)
 
 
 def _kind(told: object) -> type[Segment] | None:

@@ -56,6 +56,16 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         ("boundary:k=1,", r"'' is no setting"),
         ("boundary:k=1,k=2", r"'k' is given twice"),
         ("", r"unknown linker ''"),
+        ("auto:half=1" + "0" * 400, r"has 411 characters: use at most 200"),
+        ("auto:half=1" + "0" * 100, r"half=10+ is out of range: choose at least 1, at most 2,147,483,647"),
+        ("random:seed=4294967296", r"seed=4294967296 is out of range"),
+        ("cci:alpha=1e300", r"alpha=1e\+300 is out of range: choose from 0 to 1,000,000"),
+        ("cci:alpha=1e999", r"alpha=inf is out of range"),
+        ("auto:ratio=nan", r"ratio=nan is out of range"),
+        ("boundary:k=\u0661", r"is not of type int"),
+        ("boundary:k=1_6", r"k='1_6' is not of type int"),
+        ("auto:ratio=0_1", r"ratio='0_1' is not of type float"),
+        ("auto:ratio=infinity", r"is not of type float"),
     ],
 )
 def test_a_bad_spec_says_what_is_wrong(spec: str, message: str) -> None:

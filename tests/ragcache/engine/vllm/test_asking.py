@@ -20,9 +20,10 @@ from ragcache.engine.vllm.asking import (
 )
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import history_of
-from ragcache.types import Chunk, Segment, System, Text, VariantKey
+from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 
 SEGMENTS: list[Segment] = [System((1, 2, 3)), Chunk((4, 5)), Text((6,)), Chunk((7, 8, 9)), Text((10,))]
+OTHER = ids_hash((99,))
 IDS = tuple(token for segment in SEGMENTS for token in segment.ids)
 
 
@@ -66,6 +67,17 @@ def test_the_default_linker_is_the_engine_s() -> None:
         (asked(segments=["system"]), "segment 0"),
         (asked(segments=[{"kind": "system", "tokens": 3, "sha256": "0"}]), "sha256"),
         (asked(segments=[{"kind": "text", "tokens": 3}]), "3 tokens, the prompt has 10"),
+        (asked(segments=[{"kind": "text", "tokens": True}]), "segment 0"),
+        (asked(segments=[{"kind": "text", "tokens": 10**400}]), "a number of 1,329 bits tokens"),
+        (asked(segments=[{"kind": "text", "tokens": 1}] * 11), "11 segments, and 10 tokens"),
+        (asked(segments=[{"kind": "text", "tokens": 10, "hash": ""}]), "segment 0 has unknown keys 'hash'"),
+        (asked(linker=None), "linker is None"),
+        (asked(linker=["auto"]), "linker is a list of 1"),
+        ({KEY: {"capture": []}}, "capture is a list of 0"),
+        ({KEY: {"capture": {}}}, "captures nothing"),
+        ({KEY: {"capture": {"linker": "auto"}}}, "unknown keys 'linker'"),
+        ({KEY: {"capture": {}, "segments": []}}, "unknown keys 'segments'"),
+        ([], "give an object"),
     ],
 )
 def test_a_malformed_request_is_refused_with_the_place(params: dict[str, Any], reason: str) -> None:
@@ -80,6 +92,28 @@ def test_other_tokens_than_those_that_were_named() -> None:
         read(asked(), (*IDS, 11))
 
 
+def test_a_message_shows_the_start_of_what_it_refuses() -> None:
+    """Of whatever a client sends: its full text may be longer than the prompt, or deeper than Python's stack."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (deep, "x" * 1_000_000, "\ud800" * 1_000_000, 10**10_000, {"x" * 1_000_000: 1}, float("nan")):
+        for params in ({KEY: value}, asked(segments=[value]), asked(linker=value), {KEY: {"capture": value}}):
+            with pytest.raises((PromptError, ConfigError)) as error:
+                read_ask(params, IDS, "auto", "engine")
+            assert len(str(error.value)) < 500
+            str(error.value).encode()
+
+
+@pytest.mark.parametrize("name", ["", "x", "\ud800" * 64, None, 1, "A" * 64])
+@pytest.mark.parametrize("place", ["chunk", "context"])
+def test_an_address_is_made_of_hashes(place: str, name: Any) -> None:
+    params = capture_params(CAPTURED, keys())
+    params[KEY]["capture"]["keys"][1][place] = [name] if place == "context" else name
+    with pytest.raises(PromptError, match="key 1"):
+        read(params, CAPTURED_IDS)
+
+
 @pytest.mark.parametrize(("linker", "reason"), [("cacheblend", "torch engine"), ("guess", "unknown linker")])
 def test_a_linker_that_vllm_cannot_serve(linker: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
@@ -91,7 +125,7 @@ def test_a_linker_that_vllm_cannot_serve(linker: str, reason: str) -> None:
 
 def keys() -> list[VariantKey]:
     system, first, second = (segment.hash for segment in (SEGMENTS[0], SEGMENTS[1], SEGMENTS[3]))
-    before = [VariantKey("engine", "", (), system), VariantKey("engine", system, ("x",), first)]
+    before = [VariantKey("engine", "", (), system), VariantKey("engine", system, (OTHER,), first)]
     return [*before, VariantKey("engine", system, (first,), second, history_of(before[1:]))]
 
 
@@ -104,7 +138,7 @@ def test_a_capture_is_read() -> None:
     assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "desk")
 
 
-@pytest.mark.parametrize("change", [{"system": "0"}, {"context": ()}, {"history": ""}, {"context": ("x",)}])
+@pytest.mark.parametrize("change", [{"system": OTHER}, {"context": ()}, {"history": ""}, {"context": (OTHER,)}])
 def test_a_key_that_does_not_name_what_stands_before(change: dict[str, Any]) -> None:
     *before, last = keys()
     with pytest.raises(PromptError, match="what stands before"):
