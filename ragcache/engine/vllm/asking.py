@@ -157,12 +157,9 @@ def _key(told: object, fingerprint: str, place: int) -> VariantKey:
         _only(told, f"['capture']['keys'][{place}]", "system", "context", "chunk", "history")
         context = told.get("context")
         system, chunk, history = (told.get(name) for name in ("system", "chunk", "history"))
-        short = isinstance(context, list) and len(context) <= MOST_CONTEXT
-        if (
-            short
-            and all(map(_is_hash, (chunk, *context)))
-            and all(name == "" or _is_hash(name) for name in (system, history))
-        ):
+        if not isinstance(context, list) or len(context) > MOST_CONTEXT:
+            context = [None]
+        if all(map(_is_hash, (chunk, *context))) and all(name == "" or _is_hash(name) for name in (system, history)):
             return VariantKey(fingerprint, str(system), tuple(context), str(chunk), str(history))
     raise PromptError(f"key {place} is {shown(told)}: give system, context, chunk and history, as capture_params does")
 

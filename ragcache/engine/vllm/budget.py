@@ -1,12 +1,12 @@
-"""What a step leaves for linked prompts."""
+"""What one step takes, and what has been put into it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ragcache.engine.vllm.orders import Compute
+from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,29 @@ class Forward:
         spans = sum(_runs(slice.rows.positions) for slice in taken)
         return Forward(self.tokens - sum(slice.tokens for slice in taken), self.spans - spans)
 
+    def take(self, slice: Compute) -> None:
+        self.tokens -= slice.tokens
+        self.spans -= _runs(slice.rows.positions)
+
     @property
     def none(self) -> bool:
         return self.tokens <= 0 or self.spans <= 0
+
+
+@dataclass
+class Work:
+    """Of one step."""
+
+    load: list[Load] = field(default_factory=list)
+    probe: list[Probe] = field(default_factory=list)
+    compute: list[Compute] = field(default_factory=list)
+    capture: list[Capture] = field(default_factory=list)
+
+    def orders(
+        self, release: tuple[str, ...], finish: tuple[str, ...], failed: tuple[str, ...], *, idle: bool
+    ) -> Orders:
+        parts = (tuple(self.load), tuple(self.probe), tuple(self.compute), tuple(self.capture))
+        return Orders(release, *parts, finish, failed, idle)
 
 
 def _runs(positions: Sequence[int]) -> int:

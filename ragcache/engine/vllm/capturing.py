@@ -1,4 +1,4 @@
-"""One request that captures its last segment: load what stands before it, compute it, keep it."""
+"""One request that captures its last segment: load what stands before it, compute it in slices, keep it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class CaptureJob:
         starts = [0]
         for segment in asked.segments:
             starts.append(starts[-1] + len(segment))
-        self._start, self.tokens = starts[-2], len(asked.segments[-1])
+        self._start, self._done = starts[-2], 0
         self._pieces = tuple(Piece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
         self._waiting = {piece.index for piece in self._pieces}
-        self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=self.tokens)
+        self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=len(asked.segments[-1]))
 
     def load(self) -> Load:
         self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE
@@ -31,8 +31,8 @@ class CaptureJob:
 
     @property
     def room(self) -> int:
-        """Positions of what stands before."""
-        return max(1, self._start)
+        """Positions of what stands before, and of the segment, whose slices stand there too."""
+        return self._start + len(self._asked.segments[-1])
 
     @property
     def needs_room(self) -> bool:
@@ -50,13 +50,12 @@ class CaptureJob:
         if not self._waiting:
             self.phase = Phase.COMPUTE
 
-    def give_up_loading(self) -> tuple[int, ...]:
-        self.report.incidents.append("not captured: what stands before it was not loaded in time")
-        self.phase = Phase.DONE
-        return tuple(self._waiting)
-
-    def capture(self) -> Capture:
-        self.phase = Phase.DONE
-        positions = tuple(range(self._start, self._start + self.tokens))
-        rows = PromptRows(self._asked.segments[-1].ids, positions, self._blocks)
-        return Capture(self.request, rows, self._asked.keys[-1], self._asked.desk)
+    def capture(self, tokens: int) -> Capture:
+        """The next slice, of at most so many tokens."""
+        segment, begin = self._asked.segments[-1], self._done
+        self._done = end = min(begin + max(1, tokens), len(segment))
+        if end == len(segment):
+            self.phase = Phase.DONE
+        positions = tuple(range(self._start + begin, self._start + end))
+        rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
+        return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.desk)

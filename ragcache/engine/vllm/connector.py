@@ -8,6 +8,7 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vllm.distributed import get_tensor_model_parallel_rank
@@ -15,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorTransferResults,
     KVConnectorWorkerMetadata,
 )
 from vllm.platforms import current_platform
@@ -53,6 +55,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._scheduler: LinkScheduler | None = None
         self._worker: LinkWorker | None = None
         self._finished: set[str] = set()
+        self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
         if role is KVConnectorRole.SCHEDULER:
             self._scheduler = self._setup.scheduler()
@@ -62,7 +65,8 @@ class RagcacheConnector(KVConnectorBase_V1):
     def attach_runner(self, runner: Any) -> None:
         """The worker's hand-over of the model."""
         spans = SpanRunner(runner, self._vllm_config)
-        self._worker = LinkWorker(spans, self._setup.worker_store(get_tensor_model_parallel_rank()))
+        store = self._setup.worker_store(get_tensor_model_parallel_rank())
+        self._worker = LinkWorker(spans, store, self._setup.settings.load_timeout_s)
 
     def warm_up(self) -> None:
         """As vLLM does with its own forward, so that the first question does not wait for it."""
@@ -81,6 +85,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         if orders or self.worker.busy:
             self.worker.obey(orders, self.worker.spans.room_beside(forward_context))
         self._finished.update(orders.finish)
+        self._failed.update(orders.failed)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """A request is parked until all of its layers are there."""
@@ -91,9 +96,13 @@ class RagcacheConnector(KVConnectorBase_V1):
     def wait_for_save(self) -> None:
         pass
 
-    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        finished, self._finished = self._finished, set()
-        return None, finished or None
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        results = KVConnectorTransferResults(finished_recving=self._finished, failed_recving=self._failed)
+        self._finished, self._failed = set(), set()
+        return results
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self.worker.take_spoilt()
 
     def build_connector_worker_meta(self) -> StepAnswers | None:
         answers = self.worker.take_answers()
@@ -102,6 +111,8 @@ class RagcacheConnector(KVConnectorBase_V1):
     def shutdown(self) -> None:
         if self._worker is not None:
             self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
 
     # -- scheduler --------------------------------------------------------------------------------------------------
 
@@ -111,13 +122,12 @@ class RagcacheConnector(KVConnectorBase_V1):
         return self._scheduler
 
     def on_new_request(self, request: Any) -> None:
-        exact = self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params)
-        if exact is not None:
-            rewrite_hashes(request, exact, self._setup.hash_block)
+        exact = partial(rewrite_hashes, request, block=self._setup.hash_block)
+        self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params, exact)
 
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)
-        return count, count > 0
+        return count, bool(count)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import queue
 import threading
 import uuid
@@ -13,27 +14,25 @@ from typing import Any, TypeVar
 
 import torch
 from vllm import SamplingParams
-from vllm.config import KVTransferConfig
-from vllm.config.logging import LoggingConfig
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown, get_kv_transfer_group, has_kv_transfer_group
 from vllm.engine.arg_utils import EngineArgs
-from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from ragcache.engine.base import Engine, EngineSpec
+from ragcache.engine.base import Engine
+from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
 from ragcache.engine.vllm.asking import capture_params
-from ragcache.engine.vllm.checks import WORKER
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
-from ragcache.engine.vllm.setup import model_fingerprint
+from ragcache.engine.vllm.faults import FAULTS
+from ragcache.engine.vllm.reading import Desk
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.engine.vllm.working import Desk
 from ragcache.errors import ModelError, PromptError, RagcacheError
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 # Takes one RequestOutput, or None when the engine broke; on the engine's thread, so it must not block.
 Deliver = Callable[[Any], None]
@@ -54,7 +53,7 @@ class VllmEngine(Engine):
         self._commands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._deliver: dict[str, Deliver] = {}
         started: Future[None] = Future()
-        arguments = _arguments(folder, dtype, linking, options)
+        arguments = engine_arguments(folder, dtype, linking, options)
         self._cores = Cores()
         self._thread = threading.Thread(target=self._run, args=(arguments, store, started), name="ragcache-vllm")
         self._thread.daemon = True  # an application that ends does not wait for requests nobody reads
@@ -78,7 +77,7 @@ class VllmEngine(Engine):
     def abort(self, request: str) -> dict[str, Any]:
         """End a request that nobody reads any more -> what its response would have carried, if that is known."""
         if threading.current_thread() is self._thread:  # Python finalises streams on any thread
-            self._commands.put(lambda: self._abort(request))
+            self._command(lambda: self._abort(request))
             return {}
         try:
             return self._ask(lambda: self._abort(request))
@@ -152,15 +151,7 @@ class VllmEngine(Engine):
         """Run on the engine's thread, between two steps."""
         if not self._thread.is_alive():
             raise ModelError("the vLLM engine has ended: see the log for why, and start another")
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(call())
-            except (ValueError, TypeError, AssertionError) as error:
-                answer.set_exception(error)
-
-        self._commands.put(run)
+        answer = self._command(call)
         while True:
             try:
                 return answer.result(timeout=1.0)
@@ -168,11 +159,21 @@ class VllmEngine(Engine):
                 if not self._thread.is_alive() and not answer.done():
                     raise ModelError("the vLLM engine ended meanwhile: see the log for why") from None
 
+    def _command(self, call: Callable[[], T]) -> Future[T]:
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            with _HandingOver(answer):
+                answer.set_result(call())
+
+        self._commands.put(run)
+        return answer
+
     # -- the engine's thread ----------------------------------------------------------------------------------------
 
     def _run(self, arguments: EngineArgs, store: KVStore, started: Future[None]) -> None:
         self._cores.take()
-        with _HandingOver(started):
+        with _HandingOver(started, "vLLM did not start"):
             self._start(arguments, store)
             started.set_result(None)
         if started.exception() is not None:
@@ -181,12 +182,10 @@ class VllmEngine(Engine):
         try:
             while self._obey():
                 for output in self._engine.step():
-                    self._deliver[output.request_id](output)
-                    if output.finished:
-                        del self._deliver[output.request_id]
+                    self._hand_out(output.request_id, output)
         finally:
-            for deliver in self._deliver.values():
-                deliver(None)
+            for name in list(self._deliver):
+                self._hand_out(name, None)
             self._engine.engine_core.shutdown()
 
     def _start(self, arguments: EngineArgs, store: KVStore) -> None:
@@ -200,7 +199,7 @@ class VllmEngine(Engine):
         assert isinstance(worker_side, RagcacheConnector), worker_side
         self._connector, self._worker = connector, worker_side.worker
         connector.scheduler.store = self._worker.store = store
-        self.spec = _spec(config)
+        self.spec = engine_spec(config)
 
     def _obey(self) -> bool:
         """Do what was asked between two steps; waits when there is nothing to step. False at the end."""
@@ -213,13 +212,25 @@ class VllmEngine(Engine):
                 return False
             command()
 
+    def _hand_out(self, name: str, output: Any) -> None:
+        deliver = self._deliver.get(name)
+        if deliver is None:  # aborted
+            return
+        if output is None or output.finished:
+            del self._deliver[name]
+        try:
+            deliver(output)
+        except FAULTS:
+            logger.warning("nobody takes the answer of request %s", name, exc_info=True)
+            self._abort(name)
+
     def _add(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
         name = uuid.uuid4().hex
         self._deliver[name] = deliver  # outputs carry our name, vLLM's inside has a longer one
         try:
             self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
-        except ValueError:
-            del self._deliver[name]
+        except FAULTS:  # its parameters may be of any type
+            self._abort(name)
             raise
         return name
 
@@ -233,64 +244,25 @@ class VllmEngine(Engine):
 
 
 class _HandingOver:
-    """Whatever ends the start is for the thread that waits for it, whose kind of error it becomes: vLLM raises all
-    kinds, some of them with the reason in the log alone.
+    """Whatever ends the block is for the thread that waits for it. `what` makes it an error for users: at its start
+    vLLM raises all kinds, some of them with the reason in the log alone.
     """
 
-    def __init__(self, started: Future[None]):
-        self._started = started
+    def __init__(self, answer: Future[Any], what: str = ""):
+        self._answer, self._what = answer, what
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
         if error is not None:
-            told = error if isinstance(error, RagcacheError) else ModelError(f"vLLM did not start: {error}")
-            told.__cause__ = None if told is error else error
-            self._started.set_exception(told)
+            told = error
+            if self._what and not isinstance(error, RagcacheError):
+                told = ModelError(f"{self._what}: {error}")
+                told.__cause__ = error
+            self._answer.set_exception(told)
         return True
 
 
 def _segment(variant: Variant, place: int) -> Segment:
     return System(variant.ids) if place == 0 else Chunk(variant.ids)
-
-
-def _arguments(folder: Path, dtype: torch.dtype, linking: dict[str, Any], options: dict[str, Any]) -> EngineArgs:
-    transfer = KVTransferConfig(
-        kv_connector="RagcacheConnector",
-        kv_connector_module_path="ragcache.engine.vllm.connector",
-        kv_role="kv_both",
-        kv_load_failure_policy="recompute",
-        kv_connector_extra_config={"ram_bytes": 1, **linking},  # our store takes the place of its own
-    )
-    own = {
-        "model": str(folder),
-        "dtype": str(dtype).removeprefix("torch."),
-        "skip_tokenizer_init": True,
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
-        # What vLLM logs goes where the application's log goes; its own set-up would write to stdout.
-        "logging_config": LoggingConfig(configure_logging=False, pylogging_config_file=None),
-        "worker_cls": WORKER,
-        "kv_transfer_config": transfer,
-    }
-    if current_platform.is_cpu():
-        # Span forwards run uncompiled: with vLLM's own kernels for norms and activations they take a tenth less.
-        own["compilation_config"] = {"custom_ops": ["all"]}
-    return EngineArgs(**{**own, **options})
-
-
-def _spec(config: Any) -> EngineSpec:
-    model = config.model_config
-    eos = model.try_get_generation_config().get("eos_token_id", getattr(model.hf_text_config, "eos_token_id", None))
-    return EngineSpec(
-        fingerprint=model_fingerprint(config),
-        layers=int(model.hf_text_config.num_hidden_layers),
-        kv_heads=int(model.get_total_num_kv_heads()),
-        head_dim=int(model.get_head_size()),
-        dtype=model.dtype,
-        device=torch.device(config.device_config.device),
-        max_tokens=int(model.max_model_len),
-        vocabulary=int(model.get_vocab_size()),
-        eos=frozenset() if eos is None else frozenset([eos] if isinstance(eos, int) else eos),
-    )

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ragcache.engine.vllm.faults import FAULTS
+
 
 @dataclass(frozen=True)
 class SaltedHasher:
@@ -31,13 +33,22 @@ class SaltedHasher:
 
 
 def rewrite_hashes(request: Any, exact: int, block: int) -> None:
-    """Give a request that has just arrived its own hashes from the block of position `exact` on.
+    """Give a request that nothing is computed of yet its own hashes from the block of position `exact` on.
 
     `_block_hasher` is not public; vLLM offers a salt for whole prompts alone (cache_salt), which would keep the System
     segment from being shared. Where prefix caching is off there is no hasher, and nothing to do.
     """
     if request._block_hasher is None:
         return
-    request._block_hasher = SaltedHasher(request._block_hasher, exact // block, uuid.uuid4().bytes)
+    plain = request._block_hasher
+    try:
+        _rehash(request, SaltedHasher(plain, exact // block, uuid.uuid4().bytes))
+    except FAULTS:
+        _rehash(request, plain)
+        raise
+
+
+def _rehash(request: Any, hasher: Any) -> None:
+    request._block_hasher = hasher
     request.block_hashes.clear()
     request.update_block_hashes()

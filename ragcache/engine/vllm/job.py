@@ -6,7 +6,7 @@ Pure state: it knows nothing of vLLM, and every decision here is taken once for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
 
@@ -120,17 +120,18 @@ class LinkJob:
         """The next slice, of at most so many tokens (and scattered spans): ascending, so that it sees those before."""
         count = _fitting(self._rows, tokens, spans)
         rows, self._rows = self._rows[:count], self._rows[count:]
-        if len(self._rows):
-            return Compute(self.request, self._prompt_rows(rows))
-        self.phase = Phase.DONE
-        return Compute(self.request, self._prompt_rows(rows))
+        if not len(self._rows):
+            self.phase = Phase.DONE
+        return Compute(self.request, self._prompt_rows(rows), self.skip)
 
     def tail(self, tokens: int, spans: int) -> Compute | None:
         """All that is left, if it is one such slice and can wait for the step in which vLLM computes the question: then
         one forward does both. What lies before `exact` cannot, since vLLM shows it to others from now on.
         """
         fits = len(self._rows) <= tokens and spans > 0 and _fitting(self._rows, tokens, spans) == len(self._rows)
-        return self.compute(tokens, spans) if fits and self._rows[0] >= self.linkage.exact else None
+        if not fits or self._rows[0] < self.linkage.exact:
+            return None
+        return replace(self.compute(tokens, spans), valid=max(self.skip, self.linkage.exact))
 
     @property
     def resumes(self) -> int:
@@ -167,13 +168,6 @@ class LinkJob:
         self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
         if all(len(loads) >= self._ranks for loads in self._loads.values()):
             self._decide(None)
-
-    def give_up_loading(self) -> tuple[int, ...]:
-        """Do without the pieces that are not there yet -> these."""
-        late = tuple(index for index, loads in self._loads.items() if len(loads) < self._ranks)
-        self.report.incidents.append(f"{len(late)} cached segments were not loaded in time, and are computed")
-        self._decide(None)
-        return late
 
     def probed(self, answer: Probed) -> None:
         self._probes += 1

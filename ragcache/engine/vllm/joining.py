@@ -15,6 +15,8 @@ from torch.nn.functional import pad
 from vllm.forward_context import get_forward_context, override_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from ragcache.engine.vllm.faults import FAULTS
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -49,14 +51,32 @@ def room_beside(group: Any, context: Any, limit: int) -> int:
 class JoinedForward:
     """The next call of the model, vLLM's, computes our rows behind its own. It sees nothing of them."""
 
-    def __init__(self, model: Any, group: Any, rows: Rows, done: Callable[[float], None]):
-        """`done` is told the rows' share of the forward's seconds."""
-        self._group, self._rows, self._done = group, rows, done
+    def __init__(
+        self,
+        model: Any,
+        group: Any,
+        rows: Rows,
+        done: Callable[[float], None],
+        failed: Callable[[Exception], None],
+    ):
+        """`done` is told the rows' share of the forward's seconds, or `failed` why it ran without them."""
+        self._group, self._rows, self._done, self._failed = group, rows, done, failed
+        self._started: float | None = None
         self._within = ExitStack()
         self._within.callback(model.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
         self._within.callback(model.register_forward_hook(self._leave, always_call=True).remove)
 
-    def _enter(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _enter(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        try:
+            joined = self._joined(kwargs)
+        except FAULTS as error:  # the others' forward goes on
+            self._within.close()
+            self._failed(error)
+            return None
+        self._started = perf_counter()
+        return args, joined
+
+    def _joined(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         context, names = get_forward_context(), self._group.layer_names
         attention = _behind(context.attn_metadata[names[0]], self._rows.attention)
         mask = context.is_padding
@@ -66,14 +86,14 @@ class JoinedForward:
             slot_mapping=dict.fromkeys(names, attention.slot_mapping),
             is_padding=None if mask is None else pad(mask, (0, len(self._rows)), value=False),
         )
-        self._within.enter_context(override_forward_context(joined))
-        self._started = perf_counter()
         ids = torch.cat([kwargs["input_ids"], self._rows.ids])
-        return args, {**kwargs, "input_ids": ids, "positions": torch.cat([kwargs["positions"], self._rows.positions])}
+        positions = torch.cat([kwargs["positions"], self._rows.positions])
+        self._within.enter_context(override_forward_context(joined))
+        return {**kwargs, "input_ids": ids, "positions": positions}
 
     def _leave(self, model: Any, args: tuple[Any, ...], hidden: torch.Tensor | None) -> torch.Tensor | None:
         self._within.close()
-        if hidden is None:  # the forward broke
+        if hidden is None or self._started is None:  # the forward broke, or runs without the rows
             return None
         self._done((perf_counter() - self._started) * len(self._rows) / len(hidden))
         return hidden[: -len(self._rows)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
-from ragcache.types import FloatArray, VariantKey
+from ragcache.types import FloatArray, Segment, VariantKey
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Probe:
 class Compute:
     request: str
     rows: PromptRows
+    valid: int = 0  # KV before this position is right even where these rows fail
 
     @property
     def tokens(self) -> int:
@@ -68,12 +69,24 @@ class Compute:
 
 @dataclass(frozen=True)
 class Capture:
-    """Compute these rows, all after the pieces that were loaded, and keep their KV and profile under `key`."""
+    """Compute the next slice of the segment right behind the pieces that were loaded; after the last one, keep the KV
+    and the profile of all under `key`.
+    """
 
     request: str
     rows: PromptRows
+    segment: Segment
+    start: int  # the segment's first position
     key: VariantKey
     desk: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.rows.ids)
+
+    @property
+    def last(self) -> bool:
+        return self.rows.positions[-1] + 1 == self.start + len(self.segment)
 
 
 @dataclass(frozen=True)
@@ -82,16 +95,16 @@ class Orders:
 
     release: tuple[str, ...] = ()  # requests that need their room no more
     load: tuple[Load, ...] = ()
-    drop: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (request, pieces) that nobody waits for any more
     probe: tuple[Probe, ...] = ()
     compute: tuple[Compute, ...] = ()
     capture: tuple[Capture, ...] = ()
     finish: tuple[str, ...] = ()  # tell vLLM that these requests' KV is there, and forget them
+    failed: tuple[str, ...] = ()  # those of `finish` whose KV is not there: vLLM computes it
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
 
     def __bool__(self) -> bool:
         work = self.probe or self.compute or self.capture
-        return bool(self.release or self.load or self.drop or work or self.finish)
+        return bool(self.release or self.load or work or self.finish)
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,14 @@ class Told:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """What was done for a request broke: it is not linked."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Timed:
     """Seconds that a worker spent for a request."""
 
@@ -137,9 +158,10 @@ class Answers:
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.loaded or self.probed or self.timed or self.told)
+        return bool(self.loaded or self.probed or self.timed or self.told or self.failed)
 
     def joined(self, other: Answers) -> Answers:
         return Answers(
@@ -147,4 +169,5 @@ class Answers:
             self.probed + other.probed,
             self.timed + other.timed,
             self.told + other.told,
+            self.failed + other.failed,
         )

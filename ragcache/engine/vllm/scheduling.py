@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, read_ask
-from ragcache.engine.vllm.budget import Budget, Forward
+from ragcache.engine.vllm.asking import KEY, CaptureAsk, read_ask
+from ragcache.engine.vllm.budget import Budget, Forward, Work
 from ragcache.engine.vllm.capturing import CaptureJob
+from ragcache.engine.vllm.disk_threads import DiskThreads
+from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
-from ragcache.engine.vllm.orders import Answers, Capture, Compute, Load, Orders, Probe
+from ragcache.engine.vllm.orders import Answers, Compute, Orders
+from ragcache.engine.vllm.plans import WAIT_S, Exact, Plans, plan_linkage
 from ragcache.engine.vllm.rooms import Rooms
-from ragcache.engine.vllm.totals import Totals
+from ragcache.engine.vllm.totals import FAILED, REFUSED, Totals, carried
 from ragcache.errors import ConfigError, PromptError
-from ragcache.planning import Plan, plan_prompt
-from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.report import Report
 from ragcache.store.base import KVStore
-from ragcache.types import VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +35,17 @@ class LinkSettings:
     linker: str = "auto"  # of requests that name none
     step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
-    load_timeout_s: float = 5.0  # then what is not loaded is computed
+    load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
     room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
     share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request that asked for it is not linked."""
+
+    kind: str  # REFUSED or FAILED
+    incidents: tuple[str, ...]
 
 
 class LinkScheduler:
@@ -58,49 +69,82 @@ class LinkScheduler:
         self._ranks, self._layers = ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
+        self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
         self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
-        self._incidents: dict[str, str] = {}  # of requests that asked wrongly, and are served plainly
+        self._refusals: dict[str, Refusal] = {}  # of requests that are served plainly though they asked
         self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
-        self._loading: dict[str, float] = {}  # since when; those before wait for a room
         self._finishing: set[str] = set()  # gone before their job was done
+        self._failing: set[str] = set()  # parked, and not linked after all
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
         self._reports: dict[str, Report] = {}
 
     # -- a request's way --------------------------------------------------------------------------------------------
 
-    def arrived(self, request: str, ids: Sequence[int], params: dict[str, Any] | None) -> int | None:
-        """None when there is nothing to link: it is an ordinary request then. Else, up to which position its KV will be
-        that of a plain prefill.
+    def arrived(self, request: str, ids: Sequence[int], params: dict[str, Any] | None, exact: Exact) -> None:
+        """`exact` is called where there is something to link, at once or in a later step, with the position up to which
+        the request's KV will be that of a plain prefill. Until then `matched` knows nothing.
+        """
+        with self._linking(request):
+            asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
+            if isinstance(asked, CaptureAsk):
+                if self._ranks > 1:
+                    raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+                self._adopt(request, asked, exact)
+            elif asked is not None:
+                plan = partial(plan_linkage, asked, self._fingerprint, self.store, self._settings.share_exact)
+                if asked.linker.recompute_all:  # looks nothing up
+                    self._adopt(request, plan(), exact)
+                else:
+                    self._plans.begin(request, plan, exact)
+        self._adopt_plans()
+
+    def _adopt_plans(self) -> None:
+        for request, plan, exact in self._plans.ready():
+            with self._linking(request):
+                self._adopt(request, plan(), exact)
+
+    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, exact: Exact) -> None:
+        if isinstance(wish, Report):
+            self._reports[request] = wish
+            return
+        exact(wish.exact if isinstance(wish, Linkage) else 0)
+        self._wishes[request] = wish
+
+    @contextmanager
+    def _linking(self, request: str) -> Iterator[None]:
+        """An engine has no way to refuse a request here, and serves others besides: a plain prefill is right, and the
+        answer says why it was one.
         """
         try:
-            asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
-            wish = self._plan(request, asked) if isinstance(asked, LinkAsk) else asked
-            if isinstance(wish, CaptureAsk) and self._ranks > 1:
-                raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+            yield
         except (PromptError, ConfigError) as error:
-            # An engine has no way to refuse a request at this point; a plain prefill is right, and the answer says why.
             logger.warning("request %s is not linked: %s", request, error)
-            self._incidents[request] = f"not linked: {error}"
-            return None
-        if wish is None:
-            return None
-        self._wishes[request] = wish
-        return wish.exact if isinstance(wish, Linkage) else 0
+            self._unlink(request, REFUSED, str(error))
+        except FAULTS as error:
+            logger.warning("request %s is not linked", request, exc_info=True)
+            self._unlink(request, FAILED, reason_of(error))
 
-    def _plan(self, request: str, asked: LinkAsk) -> Linkage | None:
-        plan = plan_prompt(asked.segments, self._fingerprint, self.store, lookup=not asked.linker.recompute_all)
-        if not any(chunk.candidates for chunk in plan.chunks):
-            self._reports[request] = _plain_report(plan, asked.linker.name)
-            return None
-        system = VariantKey(self._fingerprint, "", (), plan.system.hash)
-        return Linkage(plan, asked.linker, system, _exact_until(plan) if self._settings.share_exact else 0)
+    def _unlink(self, request: str, kind: str, reason: str) -> None:
+        wish = self._wishes.pop(request, None)
+        report = self._report_of(request)
+        told = [] if report is None else report.incidents
+        done = "captured" if isinstance(wish, CaptureAsk) else "linked"
+        self._refusals[request] = Refusal(kind, (*told, f"not {done}: {reason}"))
+        self._tails.pop(request, None)
+        self._positions.pop(request, None)
+        self._reports.pop(request, None)
+        self._jobs.pop(request, None)
+        if self._started.pop(request, None) is not None:
+            self._failing.add(request)  # it is parked
 
-    def matched(self, request: str, computed: int) -> int:
+    def matched(self, request: str, computed: int) -> int | None:
         """Tokens beyond `computed` whose KV vLLM is to wait for. It is the whole prompt, so that there are blocks for
-        the question too: a probe passes through it. See `resumes`.
+        the question too: a probe passes through it. See `resumes`. None while it is being planned.
         """
+        if request in self._plans:
+            return None
         wish = self._wishes.get(request)
         if wish is None or (isinstance(wish, Linkage) and computed >= wish.plan.question):
             return 0
@@ -114,128 +158,123 @@ class LinkScheduler:
 
     def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
-        wish = self._wishes[request]
-        if isinstance(wish, CaptureAsk):
-            self._jobs[request] = CaptureJob(request, wish, blocks)
-        else:
-            skip = _tokens(wish) - external
-            self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
         self._started[request] = self._clock()
+        with self._linking(request):
+            wish = self._wishes[request]
+            if isinstance(wish, CaptureAsk):
+                self._jobs[request] = CaptureJob(request, wish, blocks)
+            else:
+                skip = _tokens(wish) - external
+                self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:
         """The request finished or was aborted -> what its response carries."""
         if self._jobs.pop(request, None) is not None:
             self._finishing.add(request)  # vLLM keeps the blocks until it hears of them
         self._started.pop(request, None)
-        self._loading.pop(request, None)
         self._positions.pop(request, None)
         self._tails.pop(request, None)
         self._wishes.pop(request, None)
-        told = self._reports.pop(request, None)
-        incident = self._incidents.pop(request, None)
-        if incident is not None:
-            self.totals.refused()
-            return {KEY: {"incidents": [incident]}}
-        if told is None:
+        self._plans.drop(request)
+        report, refusal = self._reports.pop(request, None), self._refusals.pop(request, None)
+        if refusal is not None:
+            self.totals.unlinked(refusal.kind)
+            return {KEY: {"incidents": list(refusal.incidents)}}
+        if report is None:
             return None
-        self.totals.add(told)
-        return {KEY: told.to_dict()}
+        self.totals.add(report)
+        return carried(report)
 
     def told(self, request: str) -> dict[str, Any]:
         """What the response of a request that still runs will carry, once it is known."""
         report = self._reports.get(request)
-        return {} if report is None else {KEY: report.to_dict()}
+        return {} if report is None else carried(report)
 
     @property
     def waiting(self) -> bool:
-        return bool(self._jobs or self._finishing)
+        return bool(self._jobs or self._finishing or self._failing or self._plans)
+
+    def close(self) -> None:
+        self._plans.close()
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
         """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM computes in it."""
-        release, load, drop = self._rooms.take_back(self._needs_room), tuple(self._loads()), self._late()
-        probe: list[Probe] = []
-        compute = [self._tails.pop(request) for request in scheduled if request in self._tails]
-        capture: list[Capture] = []
+        if self._plans and not (budget.busy or self._jobs):
+            self._plans.wait(WAIT_S)  # instead of spinning
+        self._adopt_plans()
+        release, full, work = self._rooms.take_back(self._needs_room), False, Work()
+        work.compute += [self._tails.pop(request) for request in scheduled if request in self._tails]
         most = Forward(self._tokens(budget), budget.spans)
-        left, later = most.without(compute), most.without(self._tails.values())
-        for job in self._jobs.values():
-            if left.none:
-                break
-            if isinstance(job, CaptureJob):
-                if job.phase is Phase.COMPUTE:
-                    left.tokens -= job.tokens  # in one pass, for the sake of the profile
-                    capture.append(job.capture())
-            elif job.phase is Phase.PROBE:
-                left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
-                probe.append(job.probe())
-            elif job.phase is Phase.COMPUTE:
-                beside = job.question if budget.busy else 0
-                if (tail := job.tail(later.tokens - beside, later.spans)) is not None:
-                    self._tails[job.request] = tail
-                    later = later.without([tail])
-                else:
-                    compute.append(job.compute(left.tokens, left.spans))
-                    left = left.without(compute[-1:])
-        work = (tuple(probe), tuple(compute), tuple(capture))
-        return Orders(release, load, drop, *work, self._finished(), idle=not budget.busy)
-
-    def _tokens(self, budget: Budget) -> int:
-        left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
-        return max(left, self._settings.least_tokens)
+        left, later = most.without(work.compute), most.without(self._tails.values())
+        for job in tuple(self._jobs.values()):
+            with self._linking(job.request):
+                if job.phase is Phase.NEW and not full:  # in the order of arrival
+                    full = not self._rooms.lend(job.request, job.room)
+                    work.load += [] if full else [job.load()]
+                if not left.none:
+                    self._order(job, work, left, later, busy=budget.busy)
+        done, failed = self._finished(), tuple(self._failing)
+        self._failing.clear()
+        return work.orders(release, (*done, *failed), failed, idle=not budget.busy)
 
     def _needs_room(self, request: str) -> bool:
         job = self._jobs.get(request)
         return job is not None and job.needs_room
 
-    def _loads(self) -> Iterator[Load]:
-        """Of those that there is room for, in the order of arrival."""
-        for request, job in self._jobs.items():
-            if job.phase is Phase.NEW:
-                if not self._rooms.lend(request, job.room):
-                    return
-                self._loading[request] = self._clock()
-                yield job.load()
+    def _order(self, job: LinkJob | CaptureJob, work: Work, left: Forward, later: Forward, *, busy: bool) -> None:
+        """What this job does next. `later`: what the step takes in which vLLM goes on with it."""
+        if isinstance(job, CaptureJob):
+            if job.phase is Phase.COMPUTE:
+                work.capture.append(job.capture(left.tokens))
+                left.tokens -= work.capture[-1].tokens
+        elif job.phase is Phase.PROBE:
+            left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
+            work.probe.append(job.probe())
+        elif job.phase is Phase.COMPUTE:
+            beside = job.question if busy else 0
+            if (tail := job.tail(later.tokens - beside, later.spans)) is not None:
+                self._tails[job.request] = tail
+                later.take(tail)
+            else:
+                work.compute.append(job.compute(left.tokens, left.spans))
+                left.take(work.compute[-1])
 
-    def _late(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        deadline = self._clock() - self._settings.load_timeout_s
-        return tuple(
-            (request, job.give_up_loading())
-            for request, job in self._jobs.items()
-            if job.phase is Phase.LOADING and self._loading[request] < deadline
-        )
+    def _tokens(self, budget: Budget) -> int:
+        left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
+        return max(left, self._settings.least_tokens)
 
     def _finished(self) -> tuple[str, ...]:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
         for request in done:
             job = self._jobs.pop(request)
-            del self._loading[request]
-            self._report(job)
+            job.report.seconds["parked"] = self._clock() - self._started.pop(request)
+            self._reports[request] = job.report
             if isinstance(job, LinkJob):
                 self._positions[request] = job.resumes
         gone = tuple(self._finishing)
         self._finishing.clear()
         return (*done, *gone)
 
-    def _report(self, job: LinkJob | CaptureJob) -> None:
-        job.report.seconds["parked"] = self._clock() - self._started.pop(job.request)
-        self._reports[job.request] = job.report
-
     def answered(self, answers: Answers) -> None:
         for loaded in answers.loaded:
-            if loaded.request in self._jobs:
-                self._jobs[loaded.request].loaded(loaded)
+            if (job := self._jobs.get(loaded.request)) is not None:
+                with self._linking(loaded.request):
+                    job.loaded(loaded)
         for probed in answers.probed:
-            probing = self._jobs.get(probed.request)
-            if isinstance(probing, LinkJob):
-                probing.probed(probed)
+            if isinstance(job := self._jobs.get(probed.request), LinkJob):
+                with self._linking(probed.request):
+                    job.probed(probed)
         for told in answers.told:
             if (report := self._report_of(told.request)) is not None:
                 report.incidents.append(told.incident)
         for timed in answers.timed:
             if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
+        for failed in answers.failed:
+            if failed.request in self._wishes:  # or it is gone, or another rank has said so
+                self._unlink(failed.request, FAILED, failed.reason)
 
     def _report_of(self, request: str) -> Report | None:
         job = self._jobs.get(request)
@@ -247,30 +286,9 @@ class LinkScheduler:
         assert set(self._positions) <= set(self._wishes), (self._positions, self._wishes)
         assert set(self._tails) <= set(self._wishes), (self._tails, self._wishes)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
-        assert not set(self._finishing) & set(self._wishes)
-        assert set(self._loading) <= set(self._jobs), (self._loading, self._jobs)
+        assert not (self._finishing | self._failing) & set(self._wishes)
+        assert not set(self._refusals) & {*self._wishes, *self._reports}
 
 
 def _tokens(wish: Linkage | CaptureAsk) -> int:
     return len(wish.plan.ids) if isinstance(wish, Linkage) else sum(len(segment) for segment in wish.segments)
-
-
-def _plain_report(plan: Plan, linker: str) -> Report:
-    """Of a prompt that nothing was reused for."""
-    report = Report(linker, len(plan.ids), plan.question, len(plan.ids) - plan.question)
-    report.other_computed = len(plan.system) + sum(len(text) for text in plan.texts)
-    report.incidents += plan.incidents
-    for chunk in plan.chunks:
-        tokens = len(chunk.segment)
-        report.chunks.append(ChunkReport(chunk.segment.hash, tokens, COMPUTED, computed=tokens))
-    return report
-
-
-def _exact_until(plan: Plan) -> int:
-    """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
-    end = len(plan.system)
-    for chunk in plan.chunks:
-        if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
-            break
-        end = chunk.span.end
-    return end

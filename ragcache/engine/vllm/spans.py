@@ -9,51 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
-from vllm.distributed import get_tensor_model_parallel_world_size, tensor_model_parallel_all_reduce
+from vllm.distributed import get_tensor_model_parallel_world_size, get_tp_group, tensor_model_parallel_all_reduce
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.reading import reduced
+from ragcache.engine.vllm.batch import Batch
 from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
 from ragcache.rope import Rope
-from ragcache.types import FloatArray, Profile, Span, spans_of
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rows of several prompts as vLLM takes them. A batch is ordered by span length: some attention backends want
-    the single rows, which they treat as decodes, first.
-    """
-
-    spans: list[tuple[int, Span, range]]  # (which prompt, its span, the rows of that prompt), in the batch's order
-    order: list[int]  # per row of the batch, which of all prompts' rows it is, one prompt after the other
-
-    @classmethod
-    def of(cls, prompts: Sequence[PromptRows]) -> Batch:
-        spans = []
-        offsets = [0, *accumulate(len(prompt.ids) for prompt in prompts)]
-        for index, prompt in enumerate(prompts):
-            done = 0
-            for span in spans_of(prompt.positions):
-                spans.append((index, span, range(done, done + len(span))))
-                done += len(span)
-        spans.sort(key=lambda item: len(item[1]))
-        return cls(spans, [offsets[index] + row for index, _, own in spans for row in own])
-
-    def gather(self, rows: Sequence[Sequence[int]]) -> list[int]:
-        """One value per row and prompt -> in the batch's order."""
-        return [rows[index][row] for index, _, own in self.spans for row in own]
+from ragcache.types import FloatArray
 
 
 class SpanRunner:
@@ -128,9 +101,13 @@ class SpanRunner:
         limit = self._config.scheduler_config.max_num_batched_tokens
         return room_beside(self._group, context, limit) if takes_rows(self._runner) else 0
 
-    def join(self, prompts: Sequence[PromptRows], done: Callable[[float], None]) -> None:
-        """Compute the rows in the forward that vLLM is about to run; `done` is told their share of its seconds."""
-        JoinedForward(self.model, self._group, self._rows(Batch.of(prompts), prompts), done)
+    def join(
+        self, prompts: Sequence[PromptRows], done: Callable[[float], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Compute the rows in the forward that vLLM is about to run; `done` is told their share of its seconds, or
+        `failed` why it runs without them.
+        """
+        JoinedForward(self.model, self._group, self._rows(Batch.of(prompts), prompts), done, failed)
 
     @torch.inference_mode()
     def question_attention(self, probe: Probe, keys: torch.Tensor) -> FloatArray:
@@ -169,16 +146,29 @@ class SpanRunner:
             probe = Probe("", unused, 1, layers, "max")
             self.question_attention(probe, self.room(length)[0, : layers.stop].zero_())
 
+    def recorder(self, room: torch.Tensor, lengths: Sequence[int], n: int) -> Recorder:
+        """For a segment of n tokens behind those of these lengths that are placed in a prompt's room."""
+        return Recorder(room, lengths, n, self._scale)
+
     @torch.inference_mode()
-    def capture(self, rows: PromptRows, before: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Profile]:
-        """Rows that stand right behind placed segments, whose rotated K [layers, kv_heads, n, head_dim] is `before`
-        -> their unrotated K and V [layers, kv_heads, rows, head_dim], and the profile.
-        """
-        batch = Batch.of([rows])
-        recorder = Recorder(before, len(rows.ids), rows.positions[0], len(self.layers), self._scale)
+    def capture(self, rows: PromptRows, recorder: Recorder) -> None:
+        """The segment's next rows."""
+        recorder.begin(len(rows.ids))
         with recording(self.model, self.layers, recorder):
-            self._forward(batch, [rows])
-        return recorder.result()
+            self._forward(Batch.of([rows]), [rows])
+        recorder.end()
+
+    @property
+    def ranks(self) -> int:
+        return int(get_tp_group().world_size)
+
+    def agreed(self, ready: bool) -> bool:
+        """Whether all ranks are: a pass that one of them leaves out never ends on the others."""
+        if self.ranks == 1:
+            return ready
+        all_ready = torch.tensor([ready], dtype=torch.int32)
+        torch.distributed.all_reduce(all_ready, torch.distributed.ReduceOp.MIN, group=get_tp_group().cpu_group)
+        return bool(all_ready)
 
     @property
     def _scale(self) -> float:

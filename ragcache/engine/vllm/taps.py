@@ -56,33 +56,49 @@ class QuestionReader:
 
 
 class Recorder:
-    """Keeps the K and V of a pass over one segment, and sums its profile."""
+    """Keeps the K and V of a segment that is computed slice by slice, and sums its profile."""
 
-    def __init__(self, before: Sequence[torch.Tensor], n: int, start: int, layers: int, scale: float):
-        """`before`: rotated K of what stands before the segment [layers, kv_heads, m, head_dim]."""
-        self._before, self._layers, self._scale = before, layers, scale
-        self._positions = torch.arange(start, start + n)
-        self._profile = ProfileBuilder([part.shape[2] for part in before] or (0,), n, layers)
-        self._k: list[torch.Tensor] = []  # per layer [n, kv_heads * head_dim], unrotated
-        self._v: list[torch.Tensor] = []  # per layer [kv_heads, n, head_dim]
+    def __init__(self, room: torch.Tensor, lengths: Sequence[int], n: int, scale: float):
+        """`room`: rotated K and V of the prompt [2, layers, kv_heads, positions, head_dim], which hold what stands
+        before the segment, of these lengths; its own are written behind.
+        """
+        _, self._layers, kv_heads, _, head_dim = room.shape
+        self._room, self._n, self._scale = room, n, scale
+        self._start = self._end = sum(lengths)
+        self._profile = ProfileBuilder(tuple(lengths) or (0,), n, self._layers)
+        self._k = room.new_empty((self._layers, kv_heads, n, head_dim))  # unrotated
+        self._turned = self._attended = 0  # layers of the slice
+
+    def begin(self, rows: int) -> None:
+        """The next so many rows pass through all layers."""
+        self._slice = slice(self._end, self._end + rows)
+        self._turned = self._attended = 0
 
     def unrotated(self, k: torch.Tensor) -> None:
-        self._k.append(k.clone())  # RoPE may write in place
+        """One layer's [n, kv_heads * head_dim]; RoPE may write in place."""
+        if self._turned < self._layers:
+            own = slice(self._slice.start - self._start, self._slice.stop - self._start)
+            self._k[self._turned, :, own] = k.view(k.shape[0], self._k.shape[1], -1).transpose(0, 1)
+        self._turned += 1
 
     def attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         """One layer's rotated q [heads, n, head_dim], k and v [kv_heads, n, head_dim]."""
-        keys = torch.cat([*(part[len(self._v)] for part in self._before), k], dim=1)
-        positions = self._positions.to(k.device)
-        for read in read_attention(q, keys, positions, self._scale):
-            self._profile.add(read.mean[None], read.start)
-        self._v.append(v.clone())
+        keys, values = self._room[:, self._attended]
+        keys[:, self._slice], values[:, self._slice] = k, v
+        positions = torch.arange(self._slice.start, self._slice.stop, device=k.device)
+        for read in read_attention(q, keys[:, : self._slice.stop], positions, self._scale):
+            self._profile.add(read.mean[None], self._slice.start - self._start + read.start)
+        self._attended += 1
+
+    def end(self) -> None:
+        if self._turned != self._layers:
+            raise ModelError(f"the model turned K {self._turned} times in {self._layers} layers: not a standard RoPE")
+        self._end = self._slice.stop
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor, Profile]:
-        if len(self._k) != self._layers:
-            raise ModelError(f"the model turned K {len(self._k)} times in {self._layers} layers: not a standard RoPE")
-        v = torch.stack(self._v)
-        k = torch.stack([part.view(part.shape[0], v.shape[1], -1).transpose(0, 1) for part in self._k])
-        return k.contiguous(), v.contiguous(), self._profile.build()
+        """K, unrotated, and V [layers, kv_heads, n, head_dim]."""
+        own = slice(self._start, self._start + self._n)
+        return self._k, self._room[1, :, :, own].clone(), self._profile.build()
 
 
 @contextmanager

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import defaultdict
+from typing import Any
 
+from ragcache.engine.vllm.asking import KEY
+from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.report import Report
 
+logger = logging.getLogger(__name__)
+REFUSED, FAILED = "refused", "failed"
 FAMILIES = {
-    "requests": "Requests: linked, plain (nothing was cached), refused (asked wrongly) and captured ones.",
+    "requests": "Requests: linked, plain (nothing cached), refused (asked wrongly), failed (linking broke), captured.",
     "chunks": "Chunks of linked and plain prompts by the tier that held them.",
     "tokens": "Tokens before the question: reused, repaired or computed.",
     "seconds": "Seconds spent for linked prompts, by stage.",
@@ -21,8 +28,9 @@ class Totals:
     def __init__(self) -> None:
         self._counts: defaultdict[str, float] = defaultdict(float)
 
-    def refused(self) -> None:
-        self._counts["requests/refused"] += 1
+    def unlinked(self, kind: str) -> None:
+        """`kind`: REFUSED or FAILED."""
+        self._counts[f"requests/{kind}"] += 1
 
     def add(self, report: Report) -> None:
         counts = self._counts
@@ -41,3 +49,14 @@ class Totals:
     def take(self) -> dict[str, float]:
         taken, self._counts = self._counts, defaultdict(float)
         return {name: value for name, value in taken.items() if value}
+
+
+def carried(report: Report) -> dict[str, Any]:
+    """What a response carries. It is written as JSON elsewhere, for all requests: what that cannot say is met here."""
+    try:
+        told = report.to_dict()
+        json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
+    except FAULTS as error:
+        logger.warning("a report cannot be told", exc_info=True)
+        return {KEY: {"incidents": [f"no report: {reason_of(error)}"]}}
+    return {KEY: told}

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from ragcache.engine.vllm.cores import leave_cores
+from ragcache.engine.vllm.disk_threads import Clock, DiskThreads, Task
+from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import (
     Answers,
     Capture,
     Compute,
+    Failed,
     Load,
     Loaded,
     Orders,
@@ -26,6 +28,7 @@ from ragcache.engine.vllm.orders import (
     Timed,
     Told,
 )
+from ragcache.engine.vllm.reading import Brought, Desk, Linking, bring, unused
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, KVStore
@@ -37,70 +40,67 @@ IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, inst
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
 
 
-@dataclass
-class Desk:
-    """Where an engine in the same process hands variants over, so that a capture needs no store."""
-
-    before: Sequence[Variant]
-    captured: Variant | None = None
-
-
-@dataclass(frozen=True)
-class Brought:
-    """A piece as the reader found it."""
-
-    chosen: int | None
-    fetched: Fetched | None
-    incidents: tuple[str, ...]
-
-
-@dataclass
-class Linking:
-    """What a worker knows of a request that is being linked."""
-
-    blocks: tuple[int, ...]
-    skip: int
-    room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
-    reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
-    placed: dict[int, slice] = field(default_factory=dict)
-    fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
-
-    def clear(self) -> None:
-        self.room = self.room.new_empty(0)
-        self.reading.clear()
-
-
 class LinkWorker:
     """One per rank. Everything but the reading runs in the worker's one thread, between vLLM's forwards."""
 
-    def __init__(self, spans: SpanRunner, store: KVStore):
-        """`store`: brings those K/V heads of the model that this rank holds."""
+    def __init__(self, spans: SpanRunner, store: KVStore, limit_s: float = 5.0, clock: Clock = perf_counter):
+        """`store`: brings those K/V heads of the model that this rank holds. `limit_s`: of reading a piece."""
         self.store = store
         self.spans = spans
         self.desks: dict[str, Desk] = {}
         self._linkings: dict[str, Linking] = {}
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ragcache-read", initializer=leave_cores)
+        self._readers = DiskThreads(READERS, "ragcache-read", limit_s, clock)
         self._answers = Answers()
+        self._spoilt: set[int] = set()  # blocks that hold no right KV after all
 
     def obey(self, orders: Orders, beside: int = 0) -> None:
         """`beside`: so many rows may join the forward that vLLM runs next."""
         for request in orders.release:
-            if request in self._linkings:
-                self._linkings[request].clear()
+            self._release(request)
         for load in orders.load:
-            self._start(load)
-        for request, pieces in orders.drop:
-            for index in pieces:
-                self._linkings[request].reading.pop(index, None)
+            with self._linking(load.request):
+                self._start(load)
         self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
         for probe in orders.probe:
-            self._probe(probe)
+            with self._linking(probe.request, together=True):
+                self._probe(probe)
         for capture in orders.capture:
-            self._capture(capture)
+            with self._linking(capture.request):
+                self._capture(capture)
         if orders.compute:
             self._compute(orders.compute, beside)
         for request in orders.finish:
-            self._linkings.pop(request, None)
+            self._forget(request)
+
+    @contextmanager
+    def _linking(self, request: str, *, together: bool = False) -> Iterator[None]:
+        """What breaks is this request's alone: it is not linked. In the middle of a pass that several ranks compute
+        together it is everybody's, since the others wait for this one.
+        """
+        try:
+            yield
+        except FAULTS as error:
+            if together and self.spans.ranks > 1:
+                raise
+            self._fail(request, error)
+
+    def _fail(self, request: str, error: Exception) -> None:
+        logger.warning("request %s is not linked", request, exc_info=error)
+        self._forget(request)
+        self._answers.failed.append(Failed(request, reason_of(error)))
+
+    def _forget(self, request: str) -> None:
+        self._release(request)
+        self._linkings.pop(request, None)
+
+    def _release(self, request: str) -> None:
+        if (linking := self._linkings.get(request)) is None:
+            return
+        for _, task in linking.reading.values():
+            if not task.future.done():
+                self._readers.give_up(task)
+        linking.reading.clear()
+        linking.clear()
 
     @property
     def room_bytes(self) -> int:
@@ -116,8 +116,12 @@ class LinkWorker:
         answers, self._answers = self._answers, Answers()
         return answers or None
 
+    def take_spoilt(self) -> set[int]:
+        spoilt, self._spoilt = self._spoilt, set()
+        return spoilt
+
     def close(self) -> None:
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._readers.close()
 
     # -- load -------------------------------------------------------------------------------------------------------
 
@@ -129,34 +133,13 @@ class LinkWorker:
                 brought = Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
                 self._place_piece(load.request, linking, piece, brought)
             else:
-                linking.reading[piece.index] = (piece, self._read(piece))
+                linking.reading[piece.index] = (piece, self._readers.submit(partial(bring, self.store, piece)))
         self._write(load.request, linking)
-
-    def _read(self, piece: Piece) -> Future[Brought]:
-        try:
-            return self._readers.submit(self._bring, piece)
-        except RuntimeError:  # Python ends its pools before it ends the engine: nobody waits for this answer any more
-            nothing: Future[Brought] = Future()
-            nothing.set_result(Brought(None, None, ()))
-            return nothing
-
-    def _bring(self, piece: Piece) -> Brought:
-        incidents: list[str] = []
-        for chosen, key in enumerate(piece.keys):
-            try:
-                fetched = self.store.get(key)
-            except StoreError as error:
-                logger.warning("cache entry not used: %s", error)
-                incidents.append(f"cache entry not used: {error}")
-                continue
-            if fetched is not None:
-                return Brought(chosen, fetched, tuple(incidents))
-        return Brought(None, None, tuple(incidents))
 
     def _place(self, idle: bool) -> None:
         started = perf_counter()
         while True:
-            reading = [future for linking in self._linkings.values() for _, future in linking.reading.values()]
+            reading = [task.future for linking in self._linkings.values() for _, task in linking.reading.values()]
             if not reading:
                 return
             if idle:
@@ -167,29 +150,44 @@ class LinkWorker:
     def _place_ready(self, started: float, idle: bool) -> bool:
         """Whether there was anything."""
         any_ready = False
-        for request, linking in self._linkings.items():
-            for index, (piece, future) in list(linking.reading.items()):
-                if not future.done():
-                    continue
-                if not idle and any_ready and perf_counter() - started > PLACE_S:
-                    self._write(request, linking)
-                    return True
-                any_ready = True
-                del linking.reading[index]
-                self._place_piece(request, linking, piece, future.result())
-            self._write(request, linking)
+        for request, linking in list(self._linkings.items()):
+            with self._linking(request):
+                for index, (piece, task) in list(linking.reading.items()):
+                    if not (task.future.done() or self._readers.late(task)):
+                        continue
+                    if not idle and any_ready and perf_counter() - started > PLACE_S:
+                        self._write(request, linking)
+                        return True
+                    any_ready = True
+                    del linking.reading[index]
+                    self._place_piece(request, linking, piece, self._brought(task))
+                self._write(request, linking)
         return any_ready
+
+    def _brought(self, task: Task[Brought]) -> Brought:
+        if not task.future.done():
+            self._readers.give_up(task)
+            return Brought(None, None, ("a cached segment was not loaded in time, and is computed",))
+        try:
+            return task.future.result()
+        except FAULTS as error:
+            return Brought(None, None, (unused(error),))
 
     def _place_piece(self, request: str, linking: Linking, piece: Piece, brought: Brought) -> None:
         started = perf_counter()
-        fetched = brought.fetched
+        fetched, incidents = brought.fetched, brought.incidents
+        if fetched is not None:
+            try:
+                variant = fetched.variant
+                span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
+            except FAULTS as error:
+                fetched, incidents = None, (*incidents, unused(error))
         if fetched is None:
-            self._answers.loaded.append(Loaded(request, piece.index, None, incidents=brought.incidents))
+            self._answers.loaded.append(Loaded(request, piece.index, None, incidents=incidents))
             return
-        variant = fetched.variant
-        linking.placed[piece.index] = span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
+        linking.placed[piece.index] = span
         linking.fresh.append(span)
-        told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
+        told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, incidents)
         self._answers.loaded.append(told)
         self._spent(request, "place", started)
 
@@ -205,10 +203,19 @@ class LinkWorker:
 
     def _probe(self, probe: Probe) -> None:
         started = perf_counter()
-        keys = self._placed_keys(self._linkings[probe.request], probe)
+        keys = self._ready_keys(probe)
+        if not self.spans.agreed(keys is not None) or keys is None:
+            return  # the rank that is not ready has said why
         attention = self.spans.question_attention(probe, keys)
         self._answers.probed.append(Probed(probe.request, attention))
         self._spent(probe.request, "probe", started)
+
+    def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
+        try:
+            return self._placed_keys(self._linkings[probe.request], probe)
+        except FAULTS as error:
+            self._fail(probe.request, error)
+            return None
 
     def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
         """[layers, kv_heads, positions, head_dim] of the layers that the probe reads."""
@@ -222,12 +229,31 @@ class LinkWorker:
 
     def _compute(self, slices: Sequence[Compute], beside: int) -> None:
         rows = [one.rows for one in slices]
-        if sum(one.tokens for one in slices) <= beside:
-            self.spans.join(rows, partial(self._computed, slices))
+        try:
+            if sum(one.tokens for one in slices) <= beside:
+                self.spans.join(rows, partial(self._computed, slices), partial(self._spoil, slices))
+                return
+            started = perf_counter()
+            self.spans.compute(rows)
+            self._computed(slices, perf_counter() - started)
+        except FAULTS as error:
+            self._retry(slices, error)
+
+    def _retry(self, slices: Sequence[Compute], error: Exception) -> None:
+        """One by one, since all but one may be sound; a slice that is computed twice is the same."""
+        if self.spans.ranks > 1:
+            raise error  # the others wait in the middle of this pass
+        if len(slices) == 1:
+            self._spoil(slices, error)
             return
-        started = perf_counter()
-        self.spans.compute(rows)
-        self._computed(slices, perf_counter() - started)
+        for one in slices:
+            self._compute([one], 0)
+
+    def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
+        """vLLM computes all from the first position that is not right: it may be about to show it to the question."""
+        for one in slices:
+            self._spoilt.update(one.rows.blocks[one.valid // self.spans.block_size :])
+            self._fail(one.request, error)
 
     def _computed(self, slices: Sequence[Compute], seconds: float) -> None:
         self._answers.timed += [Timed(one.request, "repair", seconds) for one in slices]
@@ -235,14 +261,21 @@ class LinkWorker:
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
         linking = self._linkings[capture.request]
-        before = [linking.room[0, :, :, linking.placed[index]] for index in sorted(linking.placed)]
-        k, v, profile = self.spans.capture(capture.rows, before)
-        variant = Variant(capture.key, capture.rows.ids, k, v, profile)
+        if linking.recorder is None:
+            lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
+            assert sum(lengths) == capture.start, (lengths, capture.start)
+            linking.recorder = self.spans.recorder(linking.room, lengths, len(capture.segment))
+        self.spans.capture(capture.rows, linking.recorder)
+        if capture.last:
+            k, v, profile = linking.recorder.result()
+            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile))
+        self._spent(capture.request, "capture", started)
+
+    def _hand_over(self, capture: Capture, variant: Variant) -> None:
         if capture.desk in self.desks:
             self.desks[capture.desk].captured = variant
         else:
             self._keep(capture.request, variant)
-        self._spent(capture.request, "capture", started)
 
     def _keep(self, request: str, variant: Variant) -> None:
         try:

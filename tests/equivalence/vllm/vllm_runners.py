@@ -18,6 +18,7 @@ from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
 from ragcache.engine.vllm.asking import link_params
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
@@ -58,7 +59,9 @@ def make_step(runner: str, config: Any, forward: bool) -> Step:
 def park(pair: Pair, linker: str) -> Any:
     """As vLLM's scheduler does with a new request -> the request."""
     connector = pair.engine._connector
-    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker))
+    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), [].append)
+    while connector.scheduler.matched("asked", 0) is None:
+        connector.scheduler.step(Budget(0, False, 1))
     external = connector.scheduler.matched("asked", 0)
     connector.scheduler.allocated("asked", BLOCKS, external)
     request = connector._parked["asked"] = Some(request_id="asked", num_computed_tokens=len(IDS))

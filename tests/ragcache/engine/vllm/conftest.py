@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -31,7 +31,7 @@ class Worker:
     """Obeys as a rank would, and remembers what it did."""
 
     bad: set[int] = field(default_factory=set)  # pieces that cannot be loaded
-    slow: set[int] = field(default_factory=set)  # pieces that never arrive
+    slow: set[int] = field(default_factory=set)  # pieces that do not arrive yet
     steps: list[int] = field(default_factory=list)  # tokens computed in each
     computed: list[PromptRows] = field(default_factory=list)
     probed: list[PromptRows] = field(default_factory=list)
@@ -89,11 +89,21 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     return make
 
 
+def plan(scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any]) -> int | None:
+    """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
+    exact: list[int] = []
+    scheduler.arrived(name, ids, params, exact.append)
+    scheduler._plans.wait(60)
+    scheduler._adopt_plans()
+    return exact[0] if exact else None
+
+
 def arrive(scheduler: LinkScheduler, name: str, linker: str, *, skip: int = 0, segments: list[Segment] = PROMPT) -> int:
     """As vLLM would: it arrives, is matched, gets its blocks -> tokens that were parked."""
     ids = [token for segment in segments for token in segment.ids]
-    scheduler.arrived(name, ids, link_params(segments, linker))
+    plan(scheduler, name, ids, link_params(segments, linker))
     external = scheduler.matched(name, skip)
+    assert external is not None
     if external:
         scheduler.allocated(name, range(100), external)
     return external

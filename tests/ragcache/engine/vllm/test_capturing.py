@@ -6,7 +6,7 @@ from ragcache.engine.vllm.orders import Answers, Loaded, Told
 from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.kvgen import history_of
 from ragcache.types import Segment, VariantKey
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, plan
 from tests.tiny import Tiny
 
 SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
@@ -20,7 +20,7 @@ def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment]) -> Varian
         hashes = tuple(key.chunk for key in keys[1:])
         keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
     ids = [token for segment in segments for token in segment.ids]
-    assert scheduler.arrived("a", ids, capture_params(segments, keys)) == 0, "nobody shares its blocks"
+    assert plan(scheduler, "a", ids, capture_params(segments, keys)) == 0, "nobody shares its blocks"
     scheduler.allocated("a", range(9), scheduler.matched("a", 0))
     return keys[-1]
 
@@ -65,7 +65,7 @@ def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeSche
 def test_several_ranks_hold_some_heads_each(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
     scheduler = make_scheduler(ranks=2)
     key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
-    assert scheduler.arrived("a", SYSTEM.ids, capture_params([SYSTEM], [key])) is None
+    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key])) is None
     told = scheduler.gone("a")
     assert told is not None
     assert "one rank" in told[KEY]["incidents"][0]

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.totals import FAMILIES
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, QUESTION, SYSTEM, MakeScheduler, Worker, arrive, run
+from tests.ragcache.engine.vllm.conftest import (
+    DOCUMENT,
+    QUESTION,
+    SYSTEM,
+    MakeScheduler,
+    Worker,
+    arrive,
+    plan,
+    run,
+)
 from tests.tiny import make_chunks
 
 
@@ -14,9 +23,9 @@ def test_every_request_is_counted_once(make_scheduler: MakeScheduler) -> None:
         scheduler.gone(name)
     arrive(scheduler, "c", "naive", segments=[SYSTEM, *make_chunks(9, seed=8), QUESTION])
     scheduler.gone("c")
-    scheduler.arrived("d", (1,), link_params([SYSTEM, DOCUMENT[0], QUESTION], "naive"))
+    plan(scheduler, "d", (1,), link_params([SYSTEM, DOCUMENT[0], QUESTION], "naive"))
     scheduler.gone("d")
-    scheduler.arrived("e", (1,), {"not": KEY})
+    plan(scheduler, "e", (1,), {"not": KEY})
     assert scheduler.gone("e") is None
     totals = scheduler.totals.take()
     assert totals.pop("seconds/parked") > 0

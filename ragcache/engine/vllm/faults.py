@@ -1,0 +1,37 @@
+"""What may break while a request is linked, and costs it no more than its link."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import struct
+
+from ragcache.errors import RagcacheError
+
+# Linking runs on threads that serve everybody, where a prompt can always be computed in its place. So whatever an
+# operation of ours, of numpy or of torch can raise for one request's values is met there: out of memory too, which is a
+# RuntimeError of torch's. Left out are the ends of programs and threads, which are no Exceptions.
+FAULTS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RagcacheError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    concurrent.futures.CancelledError,
+    concurrent.futures.InvalidStateError,
+    struct.error,
+)
+
+
+def reason_of(error: Exception) -> str:
+    """For a report: its kind too, where it was not raised for a user to read; and not longer than a few lines."""
+    told = str(error) if isinstance(error, RagcacheError) else f"{type(error).__name__}: {error}"
+    told = told.encode(errors="backslashreplace").decode()  # names of files may be no text
+    return told if len(told) <= 500 else f"{told[:500]}…"
