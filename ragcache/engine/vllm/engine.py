@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -227,11 +228,10 @@ class VllmEngine(Engine):
     def _add(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
         name = uuid.uuid4().hex
         self._deliver[name] = deliver  # outputs carry our name, vLLM's inside has a longer one
-        try:
+        with ExitStack() as undo:  # parameters may be of any type, and vLLM finds some out late
+            undo.callback(self._abort, name)
             self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
-        except FAULTS:  # its parameters may be of any type
-            self._abort(name)
-            raise
+            undo.pop_all()
         return name
 
     def _abort(self, name: str) -> dict[str, Any]:

@@ -1,0 +1,253 @@
+"""Requests to vLLM that ask for links in every wrong way: `python -m tests.fuzz.link_asks --seed 0 --count 20000`.
+
+Valid asks are mutated (keys, values, types, numbers, linkers, hashes, captures, the prompt itself) and put to a real
+engine over a tiny random model, many at once. Whatever is asked, the engine goes on; who is refused gets the answer of
+a plain prompt, and who is linked that of a well-formed ask; nothing that is asked breaks linking from within, where
+requests/failed would count it; and all blocks come back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.vllm.asking import KEY, CaptureAsk, capture_params, link_params, read_ask
+from ragcache.engine.vllm.totals import Totals
+from ragcache.errors import ConfigError, PromptError
+from ragcache.kvgen import history_of
+from ragcache.store import open_store
+from ragcache.types import Segment, System, Text, VariantKey
+from tests.fuzz.mutation import mutated
+from tests.tiny import draw, make_chunks, make_question, make_system, make_tiny
+
+TOKENS = 4  # of each answer
+AT_ONCE = 48
+PROMPTS = 64
+ABORTED, AT_THE_DOOR = "aborted", "refused by vLLM itself"
+SYSTEM, DOCUMENT = make_system(40), make_chunks(50, 61, 48, 55, 42, 34)
+STRANGERS = make_chunks(30, 17, seed=9)
+CAPTURED = System(draw(20, 77))  # behind it chunks are captured: links of the others stay what they are
+DOOR = (
+    AttributeError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what vLLM raises by itself: no object, too deep, too large a number
+
+
+@dataclass(frozen=True)
+class Ask:
+    ids: tuple[int, ...]
+    params: Any
+    aborts: bool = False
+
+
+class Kept(Totals):
+    """All that was ever taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: Counter[str] = Counter()
+
+    def take(self) -> dict[str, float]:
+        taken = super().take()
+        self.all.update(taken)  # type: ignore[arg-type]  # seconds are no whole numbers
+        return taken
+
+
+class Campaign:
+    def __init__(self, engine: Any, store: Any, seed: int):
+        self.engine, self.store = engine, store
+        self.dice = random.Random(seed)
+        self.kinds: Counter[str] = Counter()
+        self.totals = engine._connector.scheduler.totals = Kept()
+        self._plain: dict[tuple[int, ...], list[int]] = {}
+        self._linked: dict[Any, list[int]] = {}
+        self._free = engine.free_blocks()
+        self._refused = 0  # that the engine is to have counted
+
+    def run(self, count: int) -> None:
+        done = 0
+        while done < count:
+            asks = [self._draw() for _ in range(min(AT_ONCE, count - done))]
+            expected = [self._expected(ask) for ask in asks]
+            for ask, wanted, (answer, told) in zip(asks, expected, self._answers(asks), strict=True):
+                self._check(ask, wanted, answer, told)
+            done += len(asks)
+            self._tidy()
+
+    # -- what is asked ----------------------------------------------------------------------------------------------
+
+    def _draw(self) -> Ask:
+        segments, params = self._capture() if self.dice.random() < 0.15 else self._link()
+        ids = [token for segment in segments for token in segment.ids]
+        if self.dice.random() < 0.05:
+            ids[self.dice.randrange(len(ids))] = self.dice.randrange(199)
+        for _ in range(self.dice.choice((0, 0, 1, 1, 1, 3))):
+            params = mutated(params, self.dice)
+        return Ask(tuple(ids), params, self.dice.random() < 0.06)
+
+    def _link(self) -> tuple[list[Segment], Any]:
+        dice = random.Random(self.dice.randrange(PROMPTS))  # few prompts, whose right answers are computed once
+        middle: list[Segment] = list(dice.sample([*DOCUMENT, *STRANGERS], dice.randint(1, 4)))
+        if dice.random() < 0.2:
+            middle.insert(dice.randrange(len(middle) + 1), Text(draw(6, 50)))
+        segments = [SYSTEM, *middle, make_question(dice.choice((1, 5, 15)))]
+        return segments, link_params(segments, self.dice.choice(("auto", "fast", "naive", "first_tokens:k=4", "full")))
+
+    def _capture(self) -> tuple[list[Segment], Any]:
+        segments: list[Segment] = [CAPTURED, *self.dice.sample(DOCUMENT, self.dice.randint(0, 2))]
+        keys = [VariantKey("engine", "", (), CAPTURED.hash)]
+        for segment in segments[1:]:
+            before = tuple(key.chunk for key in keys[1:])
+            keys.append(VariantKey("engine", CAPTURED.hash, before, segment.hash, history_of(keys[1:])))
+        return segments, capture_params(segments, keys)
+
+    # -- what is right ----------------------------------------------------------------------------------------------
+
+    def _expected(self, ask: Ask) -> tuple[str, list[int] | None]:
+        """What becomes of the ask, and its answer; None where nobody reads it."""
+        from ragcache.engine.vllm.job import Linkage
+        from ragcache.engine.vllm.plans import plan_linkage
+
+        name = self.engine.spec.fingerprint
+        try:
+            asked = read_ask(ask.params, ask.ids, "auto", name)
+            if isinstance(asked, CaptureAsk):
+                return "captured", None
+            made = plan_linkage(asked, name, self.store, True) if asked is not None else None
+        except (PromptError, ConfigError):
+            return "refused", self._plain_answer(ask.ids)
+        if asked is None or not isinstance(made, Linkage):
+            return "other" if asked is None else "plain", self._plain_answer(ask.ids)
+        place = (asked.segments, asked.linker)
+        if place not in self._linked:
+            spec = ask.params[KEY].get("linker", "auto")
+            self._linked[place] = self._one(Ask(ask.ids, link_params(asked.segments, spec)))
+        return "linked", self._linked[place]
+
+    def _plain_answer(self, ids: tuple[int, ...]) -> list[int]:
+        if ids not in self._plain:
+            self._plain[ids] = self._one(Ask(ids, None))
+        return self._plain[ids]
+
+    def _one(self, ask: Ask) -> list[int]:
+        ((tokens, told),) = self._answers([ask])
+        assert tokens is not None
+        assert ask.params is None or told[KEY]["reused"] > 0
+        return tokens
+
+    # -- what vLLM makes of it --------------------------------------------------------------------------------------
+
+    def _answers(self, asks: Sequence[Ask]) -> list[tuple[list[int] | None, Any]]:
+        waiting = [self._submitted(ask) for ask in asks]
+        for ask, (name, _) in zip(asks, waiting, strict=True):
+            if ask.aborts and name:
+                self.engine.abort(name)
+        return [
+            _read(outputs) if name and not ask.aborts else (None, ABORTED if name else AT_THE_DOOR)
+            for ask, (name, outputs) in zip(asks, waiting, strict=True)
+        ]
+
+    def _submitted(self, ask: Ask) -> tuple[str, queue.SimpleQueue[Any]]:
+        from vllm.exceptions import VLLMError
+
+        outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        extra = {"kv_transfer_params": ask.params} if ask.params is not None else None
+        try:
+            return self.engine.submit(ask.ids, self.engine.sampling(TOKENS, extra), outputs.put), outputs
+        except (*DOOR, VLLMError):
+            return "", outputs
+
+    def _check(self, ask: Ask, wanted: tuple[str, list[int] | None], answer: list[int] | None, told: Any) -> None:
+        kind, tokens = wanted
+        if answer is None:
+            self.kinds[told] += 1
+            self._refused += kind == "refused" and told == ABORTED
+            return
+        self.kinds[kind] += 1
+        self._refused += kind == "refused"
+        where = f"{kind}: {str(ask.params)[:2000]} of {ask.ids}" if not _deep(ask.params) else kind
+        assert tokens is None or answer == tokens, (answer, tokens, where)
+        if kind == "refused":
+            assert told[KEY]["incidents"][0].startswith("not "), where
+        if kind == "linked":
+            assert told[KEY]["reused"] > 0, where
+
+    def _tidy(self) -> None:
+        self.engine.drain()
+        assert self.engine.free_blocks() == self._free, "blocks are lost"
+        self.engine.check_integrity()
+        self.engine._ask(self.totals.take)
+        counted = self.totals.all
+        assert counted["requests/failed"] == 0, "something broke from within: see the log"
+        assert counted["requests/refused"] == self._refused, (counted, self.kinds)
+
+
+def _read(outputs: queue.SimpleQueue[Any]) -> tuple[list[int], Any]:
+    tokens: list[int] = []
+    while True:
+        output = outputs.get()
+        assert output is not None, "the engine ended"
+        tokens += output.outputs[0].token_ids
+        if output.finished:
+            return tokens, output.kv_transfer_params
+
+
+def _deep(value: Any) -> bool:
+    """Deeper than Python's own copy and text go."""
+    try:
+        str(value)
+    except (RecursionError, ValueError):  # a number of too many digits
+        return True
+    return False
+
+
+@contextmanager
+def opened(folder: Path, seed: int) -> Iterator[Campaign]:
+    from ragcache.engine.vllm.engine import VllmEngine
+
+    make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
+    store = open_store(folder / "kv", 1_000_000, None, "raw")  # RAM for some of it
+    plain = TorchEngine.from_folder(folder / "model", torch.float32, torch.device("cpu"))
+    list(ChunkCache(plain, store, "naive", context_chunks=2, keep_missed=False).ingest(SYSTEM, DOCUMENT))
+    options = {"max_model_len": 512, "enforce_eager": True, "kv_cache_memory_bytes": 64_000_000, "block_size": 32}
+    engine = VllmEngine(folder / "model", torch.float32, store, linking={}, **options)
+    try:
+        yield Campaign(engine, store, seed)
+    finally:
+        engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    arguments = parser.parse_args()
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    started = perf_counter()
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), arguments.seed) as campaign:
+        campaign.run(arguments.count)
+        print(f"link_asks: seed {arguments.seed}, {arguments.count} requests in {perf_counter() - started:.0f} s")
+        print(dict(campaign.kinds))
+        print({name: count for name, count in campaign.totals.all.items() if name.startswith("requests/")})
+
+
+if __name__ == "__main__":
+    main()
