@@ -237,17 +237,13 @@ class LinkWorker:
             self.spans.compute(rows)
             self._computed(slices, perf_counter() - started)
         except FAULTS as error:
-            self._retry(slices, error)
-
-    def _retry(self, slices: Sequence[Compute], error: Exception) -> None:
-        """One by one, since all but one may be sound; a slice that is computed twice is the same."""
-        if self.spans.ranks > 1:
-            raise error  # the others wait in the middle of this pass
-        if len(slices) == 1:
-            self._spoil(slices, error)
-            return
-        for one in slices:
-            self._compute([one], 0)
+            if self.spans.ranks > 1:
+                raise  # the others wait in the middle of this pass
+            if len(slices) == 1 and not beside:
+                self._spoil(slices, error)
+                return
+            for one in slices:  # all but one may be sound; a slice that is computed twice is the same
+                self._compute([one], 0)
 
     def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
         """vLLM computes all from the first position that is not right: it may be about to show it to the question."""
