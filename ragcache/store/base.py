@@ -33,7 +33,7 @@ class TierStats:
 
 @dataclass(frozen=True)
 class Flaw:
-    """An entry that `verify` found bad."""
+    """An entry that was found bad."""
 
     where: str
     reason: str
@@ -52,7 +52,8 @@ class KVStore(ABC):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """All variants of a chunk behind a System segment, in no order; headers and profiles alone are read.
 
-        Raises nothing for a bad file: it is quarantined, logged, left out, and added to `flaws`.
+        Raises nothing for a bad file: it is left out and added to `flaws`; soon after it is logged and quarantined.
+        Waits for no lock.
         """
 
     @abstractmethod

@@ -17,13 +17,13 @@ from pathlib import Path
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.codec import open_codec
-from ragcache.store.durable import sweep, sync_folder, written_beside
+from ragcache.store.durable import opened, remove_if_empty, size_of, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, pack
 from ragcache.store.eviction import Candidate, EvictionOrder, least_recently_used, victims
 from ragcache.store.info_cache import InfoCache, Stamp
 from ragcache.store.layout import Layout
 from ragcache.store.ledger import Ledger, Usage
-from ragcache.store.quarantine import Quarantine
+from ragcache.store.quarantine import BadFile, Quarantine, Removal
 from ragcache.types import Variant, VariantInfo, VariantKey
 
 _SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
@@ -57,6 +57,7 @@ class DiskTier(KVStore):
         self._budget, self._order, self._heads = budget, order, heads
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
+        self._removal = Removal(self._take_away)
         self._counters = _Counters()
         self._counting = threading.Lock()
         self._ledger = Ledger(self._layout.usage, self._count)
@@ -75,7 +76,7 @@ class DiskTier(KVStore):
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()
         path = self._layout.entry(key)
-        with self._reporting("read"), _opened(path) as fd:
+        with self._reporting("read"), opened(path) as fd:
             if fd is None:
                 self._tally(misses=1)
                 return None
@@ -83,7 +84,7 @@ class DiskTier(KVStore):
                 reader = EntryReader.whole(fd, str(path))
                 reader.expect(key)
                 variant = reader.variant(self._heads)
-            self._touch(path, fd)
+            self._touch(fd)
         self._tally(hits=1)
         return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
 
@@ -112,17 +113,18 @@ class DiskTier(KVStore):
                 self._layout.pin(entry).touch()
             else:
                 self._layout.pin(entry).unlink(missing_ok=True)
-                _remove_if_empty(entry.parent)
+                remove_if_empty(entry.parent)
 
     def touch(self, key: VariantKey) -> bool:
         """Count a use that another tier served; says whether the entry is here."""
         path = self._layout.entry(key)
-        with self._reporting("read"), _opened(path) as fd:
+        with self._reporting("read"), opened(path) as fd:
             if fd is not None:
-                self._touch(path, fd)
+                self._touch(fd)
             return fd is not None
 
     def stats(self) -> Sequence[TierStats]:
+        self._removal.settle()
         with self._reporting("read"):
             usage = self._ledger.read()
         with self._counting:
@@ -131,11 +133,13 @@ class DiskTier(KVStore):
         return [TierStats("disk", usage.entries, usage.nbytes, self._budget, *counts)]
 
     def verify(self) -> list[Flaw]:
+        self._removal.settle()
         with self._reporting("read"):
             flaws = [self._flaw(Path(candidate.name)) for candidate in self._layout.entries()]
         return [flaw for flaw in flaws if flaw is not None]
 
     def check_integrity(self) -> None:
+        self._removal.settle()
         recorded, counted = self._ledger.audit()
         assert recorded == counted, (recorded, counted)
         pinned = sum(entry.nbytes for entry in self._layout.entries() if entry.pinned)
@@ -143,21 +147,26 @@ class DiskTier(KVStore):
         assert self._budget is None or counted.nbytes <= max(self._budget, pinned), (counted, self._budget)
 
     def _info(self, path: Path, family: str, flaws: list[Flaw]) -> VariantInfo | None:
-        with _opened(path) as fd:
+        stat = stat_of(path)
+        if stat is None:
+            return None
+        info = self._infos.get(path, Stamp.of(stat)) or self._fresh_info(path, flaws)
+        assert info is None or info.key.family == family, (path, family)
+        return info
+
+    def _fresh_info(self, path: Path, flaws: list[Flaw]) -> VariantInfo | None:
+        with opened(path) as fd:
             if fd is None:
                 return None
-            stamp = Stamp.of(os.fstat(fd))
-            info = self._infos.get(path, stamp)
-            if info is None:
-                try:
-                    with self._quarantining(path, fd):
-                        info = self._read_info(path, fd)
-                except (CorruptEntry, ForeignEntry) as error:
-                    flaws.append(Flaw(str(path), str(error)))
-                    return None  # logged, and out of the way
-                self._infos.put(path, stamp, info)
-        assert info.key.family == family, (path, family)
-        return info
+            stat = os.fstat(fd)
+            try:
+                info = self._read_info(path, fd)
+            except (CorruptEntry, ForeignEntry) as error:
+                flaws.append(Flaw(str(path), str(error)))
+                self._removal.add(BadFile(path, stat.st_ino, stat.st_size, error))
+                return None
+            self._infos.put(path, Stamp.of(stat), info)
+            return info
 
     def _read_info(self, path: Path, fd: int) -> VariantInfo:
         reader = EntryReader.parts(fd, str(path))
@@ -166,7 +175,7 @@ class DiskTier(KVStore):
         return VariantInfo(header.key, header.shape.tokens, reader.file_size, "disk", reader.profile())
 
     def _flaw(self, path: Path) -> Flaw | None:
-        with _opened(path) as fd:
+        with opened(path) as fd:
             if fd is None:
                 return None
             try:
@@ -183,7 +192,7 @@ class DiskTier(KVStore):
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
 
     def _replace(self, target: Path, temporary: Path, nbytes: int, usage: Usage) -> None:
-        old = _size(target)
+        old = size_of(target)
         if not self._make_room(usage, nbytes - (old or 0), spared=target):
             raise StoreError(
                 f"a cache file of {nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
@@ -213,19 +222,18 @@ class DiskTier(KVStore):
             self._tally(evictions=1)
 
     def _remove(self, path: Path, usage: Usage) -> bool:
-        nbytes = _size(path)
+        nbytes = size_of(path)
         if nbytes is None:
             return False
         path.unlink()
         usage.remove(nbytes)
-        _remove_if_empty(path.parent)
+        remove_if_empty(path.parent)
         return True
 
-    def _touch(self, path: Path, fd: int) -> None:
-        old, now = Stamp.of(os.fstat(fd)), time.time_ns()
+    def _touch(self, fd: int) -> None:
+        now = time.time_ns()
         with suppress(PermissionError):  # another user's file: only its place in the order of eviction suffers
             os.utime(fd, ns=(now, now))
-        self._infos.restamp(path, old, Stamp.of(os.fstat(fd)))
 
     def _count(self) -> Usage:
         usage = Usage()
@@ -246,14 +254,20 @@ class DiskTier(KVStore):
         try:
             yield
         except (CorruptEntry, ForeignEntry) as error:
-            opened = os.fstat(fd)
-            with self._ledger.change(recount=True) as usage:  # a file cut short is not of its recorded size
-                if _inode(path) == opened.st_ino:
-                    self._quarantine.take(path, error)
-                    _remove_if_empty(path.parent)
-                    usage.remove(opened.st_size)
-                    self._tally(quarantined=1)
+            stat = os.fstat(fd)
+            self._take_away([BadFile(path, stat.st_ino, stat.st_size, error)])
             raise
+
+    def _take_away(self, found: Sequence[BadFile]) -> None:
+        """Save for those that have been replaced meanwhile."""
+        with self._ledger.change(recount=True) as usage:  # a file cut short is not of its recorded size
+            for bad in found:
+                stat = stat_of(bad.path)
+                if stat is not None and stat.st_ino == bad.inode:
+                    self._quarantine.take(bad.path, bad.reason)
+                    remove_if_empty(bad.path.parent)
+                    usage.remove(bad.nbytes)
+                    self._tally(quarantined=1)
 
     @contextmanager
     def _reporting(self, act: str) -> Iterator[None]:
@@ -264,36 +278,3 @@ class DiskTier(KVStore):
                 f"cannot {act} the cache folder {self._layout.root}: {error}. Free some space, make it writable, "
                 "or choose another folder"
             ) from error
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    """A descriptor to read from, or None when there is no such file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):  # not empty, or gone already
-        folder.rmdir()

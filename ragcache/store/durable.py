@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragcache.store.layout import TEMPORARY
@@ -84,3 +84,34 @@ def _write_all(fd: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(fd, data[done:])
+
+
+def remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # not empty, or gone already
+        folder.rmdir()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int | None]:
+    """A descriptor to read from, or None when there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def stat_of(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def size_of(path: Path) -> int | None:
+    stat = stat_of(path)
+    return None if stat is None else stat.st_size

@@ -16,15 +16,16 @@ _NBYTES = 64 << 20  # of their profiles: a chunk of 1,000 tokens behind three ot
 
 @dataclass(frozen=True)
 class Stamp:
-    """Changes whenever a file is replaced or used."""
+    """Changes when a file is replaced, which happens by renaming another into its place, never within it. Its times do
+    not count: whichever process uses an entry sets them, and the content stays.
+    """
 
-    mtime_ns: int
-    nbytes: int
     inode: int
+    nbytes: int
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Stamp:
-        return cls(stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        return cls(stat.st_ino, stat.st_size)
 
 
 class InfoCache:
@@ -55,10 +56,3 @@ class InfoCache:
             while len(self._infos) > 1 and (len(self._infos) > self._kept or self._nbytes > self._limit):
                 _, (_, forgotten) = self._infos.popitem(last=False)
                 self._nbytes -= forgotten.profile.nbytes
-
-    def restamp(self, path: Path, old: Stamp, new: Stamp) -> None:
-        """The same file, touched by us."""
-        with self._lock:
-            known = self._infos.get(path)
-            if known is not None and known[0] == old:
-                self._infos[path] = (new, known[1])

@@ -148,7 +148,7 @@ class Campaign:
     def _one(self, ask: Ask) -> list[int]:
         ((tokens, told),) = self._answers([ask])
         assert tokens is not None
-        assert ask.params is None or told[KEY]["reused"] > 0
+        assert ask.params is None or told[KEY]["reused"] + told[KEY]["repaired"] > 0
         return tokens
 
     # -- what vLLM makes of it --------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Campaign:
         if kind == "refused":
             assert told[KEY]["incidents"][0].startswith("not "), where
         if kind == "linked":
-            assert told[KEY]["reused"] > 0, where
+            assert told[KEY]["reused"] + told[KEY]["repaired"] > 0, where
 
     def _tidy(self) -> None:
         self.engine.drain()

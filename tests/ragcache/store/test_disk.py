@@ -17,6 +17,7 @@ import torch
 
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.store import DiskTier
+from ragcache.store.base import Flaw
 
 
 @pytest.fixture
@@ -148,14 +149,39 @@ def test_verify_finds_every_bad_file(store: DiskTier, root: Path, make_variant: 
 
 
 def test_headers_are_read_once(store: DiskTier, root: Path, make_variant: Any) -> None:
-    """Also when the entry has been used since: a use changes the file's time, which stands for its content."""
-    variant = make_variant()
+    """Also when the entry has been used since, by whichever process: that sets the file's time alone."""
+    variant, looking = make_variant(), DiskTier(root, None, "raw")
     store.put(variant)
-    assert len(store.variants(variant.key.family)) == 1
+    assert len(looking.variants(variant.key.family)) == 1
     assert store.get(variant.key) is not None
     flip(entry_file(root, variant), 20)
-    assert len(store.variants(variant.key.family)) == 1
+    assert len(looking.variants(variant.key.family)) == 1
     assert DiskTier(root, None, "raw").variants(variant.key.family) == []
+
+
+def test_the_header_of_a_file_that_replaced_another_is_read(store: DiskTier, root: Path, make_variant: Any) -> None:
+    looking = DiskTier(root, None, "raw")
+    for seed in (1, 2):
+        store.put(make_variant(seed=seed))
+        (info,) = looking.variants(make_variant().key.family)
+        assert (info.profile.intra == make_variant(seed=seed).profile.intra).all()
+
+
+def test_a_look_up_waits_for_nobody_who_changes_the_folder(store: DiskTier, root: Path, make_variant: Any) -> None:
+    """Not even where it meets a bad file, which is taken away once the other is done."""
+    good, bad = make_variant(), make_variant(context=("a",))
+    for variant in (good, bad):
+        store.put(variant)
+    path = entry_file(root, bad)
+    flip(path, 20)
+    looking, flaws = DiskTier(root, None, "raw"), list[Flaw]()
+    with store._ledger.change():
+        for _ in range(2):
+            assert [info.key for info in looking.variants(good.key.family, flaws)] == [good.key]
+        assert path.exists()
+    assert [flaw.where for flaw in flaws] == [str(path)] * 2
+    assert looking.stats()[0].quarantined == 1
+    assert not path.exists()
 
 
 def test_the_quarantine_is_bounded(store: DiskTier, root: Path, make_variant: Any) -> None:

@@ -8,7 +8,7 @@ from ragcache.store.info_cache import InfoCache, Stamp
 from ragcache.types import VariantInfo
 from tests.ragcache.store.conftest import build_variant
 
-STAMP = Stamp(1, 1, 1)
+STAMP = Stamp(1, 1)
 SHORT, LONG = build_variant(), build_variant(ids=tuple(range(300)))
 
 
