@@ -94,7 +94,7 @@ def _nudge(within: Any, key: Any, places: list[tuple[Any, Any]], dice: random.Ra
     if value is None or isinstance(value, bool | float):
         within[key] = not value
     elif isinstance(value, int):
-        within[key] = value + dice.choice((-1, 1, 2**31, -value, 0.0))
+        within[key] = dice.choice((value - 1, value + 1, value + 2**31, 0, str(value.bit_length()), [value]))
     elif isinstance(value, str) and value:
         place = dice.randrange(len(value))
         within[key] = (

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from ragcache.engine.vllm.cores import leave_cores
 from ragcache.errors import StoreError
 
 T = TypeVar("T")
@@ -29,8 +28,15 @@ class DiskThreads:
     sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was.
     """
 
-    def __init__(self, count: int, name: str, limit_s: float, clock: Clock = perf_counter):
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=leave_cores)
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        limit_s: float,
+        clock: Clock = perf_counter,
+        initializer: Callable[[], None] | None = None,
+    ):
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initializer)
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._moved = clock()
         self._hanging: set[Task[Any]] = set()

@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from ragcache.engine.vllm.cores import leave_cores
 from ragcache.engine.vllm.disk_threads import Clock, DiskThreads, Task
 from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import (
@@ -49,7 +50,7 @@ class LinkWorker:
         self.spans = spans
         self.desks: dict[str, Desk] = {}
         self._linkings: dict[str, Linking] = {}
-        self._readers = DiskThreads(READERS, "ragcache-read", limit_s, clock)
+        self._readers = DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores)
         self._answers = Answers()
         self._spoilt: set[int] = set()  # blocks that hold no right KV after all
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+import threading
 
-from ragcache.engine.vllm.orders import Load, Orders, Piece, Probe, PromptRows
+import numpy as np
+import pytest
+
+from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Piece, Probe, PromptRows
 from ragcache.engine.vllm.working import LinkWorker
 from ragcache.store import open_store
-from tests.equivalence.vllm.conftest import OpenPair
-from tests.tiny import draw, make_chunks, make_system
+from ragcache.store.base import Fetched
+from ragcache.store.ram import RamTier
+from ragcache.types import Segment, Variant, VariantKey
+from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.tiny import assert_close, draw, make_chunks, make_system
 
 START, QUESTION, TOKENS = 100, 140, 200
 
@@ -51,3 +57,104 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         answers = worker.take_answers()
     assert answers is not None
     assert [loaded.chosen for loaded in answers.loaded] == [None]
+
+
+class HangingStore(RamTier):
+    """As a disk of which a part does not answer until `gate` opens."""
+
+    def __init__(self, hanging: set[str]):
+        super().__init__(None)
+        self.gate, self.asked = threading.Event(), threading.Event()
+        self._hanging = hanging
+
+    def get(self, key: VariantKey) -> Fetched | None:
+        if key.chunk in self._hanging:
+            self.asked.set()
+            self.gate.wait()
+        return super().get(key)
+
+
+def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: OpenPair) -> None:
+    """The time counts from the reading, not from the order: a forward lies between, which may take seconds."""
+    with open_pair() as pair:
+        system, chunks, now = make_system(), make_chunks(30, 40, 50), [0.0]
+        store = HangingStore({chunks[1].hash})
+        variants = list(pair.torch.ingest(system, chunks))
+        for variant in variants:
+            store.put(variant)
+        pieces = tuple(
+            Piece(place, start, (variant.key,))
+            for place, (start, variant) in enumerate(zip((7, 37, 77), variants, strict=True))
+        )
+        worker = LinkWorker(pair.engine.spans, store, slice(None), 5.0, lambda: now[0])
+        now[0] = 1000.0  # a step took so long before this one
+        worker.obey(Orders(load=(Load("one", pieces, tuple(range(3, 13)), 0),)))
+        assert store.asked.wait(60)
+        told = Answers()
+        while len(told.loaded) < 2:
+            worker.obey(Orders(idle=True))
+            told = told.joined(worker.take_answers() or Answers())
+        assert sorted((loaded.index, loaded.chosen) for loaded in told.loaded) == [(0, 0), (2, 0)]
+        now[0] = 1005.0
+        worker.obey(Orders(idle=True))
+        assert worker.take_answers() is None
+        assert worker.busy
+        now[0] = 1005.1
+        worker.obey(Orders())
+        answers = worker.take_answers()
+        store.gate.set()
+        worker.close()
+    assert answers is not None
+    (late,) = answers.loaded
+    assert (late.index, late.chosen) == (1, None)
+    assert "not loaded in time" in late.incidents[0]
+    assert not worker.busy
+
+
+@pytest.fixture
+def captured(open_pair: OpenPair) -> dict[int, Variant]:
+    """A chunk behind System and another one, captured in slices of so many tokens."""
+    with open_pair() as pair:
+        system, (context, chunk) = make_system(40), make_chunks(50, 61)
+        kvgen = pair.torch.kvgen
+        variants = [kvgen.system(system), *kvgen.ingest(kvgen.system(system), [context, chunk])]
+        return {size: in_slices(pair, [system, context, chunk], variants, size) for size in (61, 60, 16, 7, 1)}
+
+
+def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size: int) -> Variant:
+    spans, store = pair.engine.spans, RamTier(None)
+    for variant in variants[:-1]:
+        store.put(variant)
+    *before, chunk = segments
+    start = sum(len(segment) for segment in before)
+    blocks = tuple(range(3, 3 + -(-(start + len(chunk)) // spans.block_size)))
+    pieces = (Piece(0, 0, (variants[0].key,)), Piece(1, len(before[0]), (variants[1].key,)))
+    worker = LinkWorker(spans, store, slice(None))
+    worker.obey(Orders(load=(Load("one", pieces, blocks, 0),), idle=True))
+    while worker.busy:
+        worker.obey(Orders(idle=True))
+    for begin in range(0, len(chunk), size):
+        positions = tuple(range(start + begin, start + min(begin + size, len(chunk))))
+        rows = PromptRows(chunk.ids[begin : begin + size], positions, blocks)
+        worker.obey(Orders(capture=(Capture("one", rows, chunk, start, variants[-1].key),)))
+    answers = worker.take_answers()
+    worker.close()
+    assert answers is not None
+    assert answers.failed == answers.told == []
+    found = store.get(variants[-1].key)
+    assert found is not None
+    assert_close(found.variant.k, variants[-1].k)
+    assert_close(found.variant.v, variants[-1].v)
+    return found.variant
+
+
+def test_a_capture_in_slices_is_that_of_one_pass(captured: dict[int, Variant]) -> None:
+    whole = captured.pop(61)
+    for variant in captured.values():
+        assert (variant.key, variant.ids) == (whole.key, whole.ids)
+        assert_close(variant.k, whole.k, 1e-5)
+        assert_close(variant.v, whole.v, 1e-5)
+        for name in ("inter", "intra", "received"):
+            np.testing.assert_allclose(
+                getattr(variant.profile, name), getattr(whole.profile, name), rtol=1e-4, atol=1e-6
+            )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from ragcache.engine.vllm.asking import KEY, capture_params
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.orders import Answers, Loaded, Told
+from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
 from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.kvgen import history_of
 from ragcache.types import Segment, VariantKey
@@ -48,6 +48,36 @@ def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler,
     ask(scheduler, tiny, [SYSTEM])
     (capture,) = scheduler.step(FREE).capture
     assert capture.rows.positions == tuple(range(7))
+
+
+def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    """Each within what the step leaves, so that nobody waits for the whole."""
+    scheduler = make_scheduler(step_tokens=12, least_tokens=4)
+    ask(scheduler, tiny, SEGMENTS)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
+    captures, finished = [], list[str]()
+    while not finished:
+        orders = scheduler.step(Budget(1000, True, 1000))
+        captures += orders.capture
+        finished += orders.finish
+    assert [capture.tokens for capture in captures] == [12, 12, 7]
+    assert [position for capture in captures for position in capture.rows.positions] == list(range(27, 58))
+    assert [capture.last for capture in captures] == [False, False, True]
+    assert {(capture.start, capture.segment) for capture in captures} == {(27, SEGMENTS[-1])}
+
+
+def test_a_capture_that_breaks_ends(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler(least_tokens=4)
+    ask(scheduler, tiny, [SYSTEM])
+    assert scheduler.step(Budget(5, False, 1000)).finish == ()
+    scheduler.answered(Answers(failed=[Failed("a", "out of memory")]))
+    orders = scheduler.step(FREE)
+    assert (orders.capture, orders.finish, orders.failed) == ((), ("a",), ("a",))
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["incidents"] == ["not captured: out of memory"]
+    scheduler.check_integrity()
 
 
 def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeScheduler, tiny: Tiny) -> None:

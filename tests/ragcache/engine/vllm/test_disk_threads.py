@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ragcache.engine.vllm.disk_threads import DiskThreads, Task
+from ragcache.errors import StoreError
+
+LIMIT = 5.0
+
+
+class Disk:
+    """Answers a task when its gate opens; time passes when the test says so."""
+
+    def __init__(self, count: int = 1):
+        self.now = 0.0
+        self.threads = DiskThreads(count, "test", LIMIT, lambda: self.now)
+        self.gates: list[threading.Event] = []
+
+    def ask(self) -> tuple[Task[object], threading.Event, threading.Event]:
+        """The task, what says that a thread took it up, and its gate."""
+        begun, gate = threading.Event(), threading.Event()
+        self.gates.append(gate)
+        return self.threads.submit(lambda: (begun.set(), gate.wait())), begun, gate
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    made = Disk()
+    yield made
+    for gate in made.gates:
+        gate.set()
+    made.threads.close()
+
+
+def test_time_counts_from_when_a_thread_takes_it_up(disk: Disk) -> None:
+    first, begun, gate = disk.ask()
+    assert begun.wait(60)
+    waiting, taken, _ = disk.ask()
+    disk.now = LIMIT
+    assert not disk.threads.late(first)
+    gate.set()
+    assert taken.wait(60)
+    disk.now = 2 * LIMIT
+    assert not disk.threads.late(waiting), "it waited for the first, which is no sign of a bad disk"
+    disk.now = 2 * LIMIT + 0.1
+    assert disk.threads.late(waiting)
+
+
+def test_what_no_thread_comes_to_is_late_when_nothing_moves(disk: Disk) -> None:
+    first, begun, _ = disk.ask()
+    assert begun.wait(60)
+    waiting, _, _ = disk.ask()
+    disk.now = LIMIT + 0.1
+    assert disk.threads.late(first)
+    assert disk.threads.late(waiting)
+
+
+def test_a_disk_that_hangs_is_asked_no_more_until_it_answers(disk: Disk) -> None:
+    first, begun, gate = disk.ask()
+    assert begun.wait(60)
+    disk.threads.give_up(first)
+    refused, _, _ = disk.ask()
+    with pytest.raises(StoreError, match="not answered for 5 s"):
+        refused.future.result()
+    gate.set()
+    first.future.result()
+    _, begun, _ = disk.ask()
+    assert begun.wait(60)
+
+
+def test_a_program_that_ends_asks_nothing_more(disk: Disk) -> None:
+    disk.threads.close()
+    task, _, _ = disk.ask()
+    with pytest.raises(StoreError, match="the program ends"):
+        task.future.result()

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.orders import Answers, Failed
+from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.store.base import Flaw, KVStore
+from ragcache.store.ram import RamTier
+from ragcache.types import VariantInfo
+from tests.ragcache.engine.vllm.conftest import (
+    DOCUMENT,
+    FREE,
+    LAYERS,
+    PROMPT,
+    SYSTEM,
+    MakeScheduler,
+    Worker,
+    arrive,
+    run,
+)
+from tests.tiny import Tiny
+
+IDS = [token for segment in PROMPT for token in segment.ids]
+
+
+class SlowFolder(RamTier):
+    """Looking something up takes until `gate` opens."""
+
+    def __init__(self, store: KVStore):
+        super().__init__(None)
+        self._store = store
+        self.gate, self.asked = threading.Event(), threading.Event()
+
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        self.asked.set()
+        self.gate.wait()
+        return list(self._store.variants(family, flaws))
+
+
+@pytest.fixture
+def folder(stored: KVStore) -> Iterator[SlowFolder]:
+    made = SlowFolder(stored)
+    yield made
+    made.gate.set()
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[LinkScheduler]:
+    name = tiny.engine.spec.fingerprint
+    made = LinkScheduler(name, folder, LinkSettings(), ranks=1, layers=LAYERS, clock=lambda: clock[0])
+    yield made
+    made.close()
+
+
+def asked(scheduler: LinkScheduler, name: str) -> list[int]:
+    exact: list[int] = []
+    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), exact.append)
+    return exact
+
+
+def test_steps_go_on_while_a_plan_waits_for_the_disk(scheduler: LinkScheduler, folder: SlowFolder) -> None:
+    exact = asked(scheduler, "a")
+    scheduler.step(FREE)
+    assert scheduler.matched("a", 0) is None
+    assert exact == []
+    assert scheduler.waiting, "or the engine would sleep"
+    folder.gate.set()
+    while scheduler.matched("a", 0) is None:
+        scheduler.step(FREE)
+    assert exact == [len(SYSTEM)], "told before vLLM looks up its own cache for it"
+    assert scheduler.matched("a", 0) == len(IDS)
+    scheduler.gone("a")
+    scheduler.check_integrity()
+
+
+def test_a_folder_that_does_not_answer_costs_the_link(
+    scheduler: LinkScheduler, folder: SlowFolder, clock: list[float]
+) -> None:
+    for name in "ab":
+        assert asked(scheduler, name) == []
+    assert folder.asked.wait(60)
+    clock[0] = 5.1
+    scheduler.step(FREE)
+    for name in "abc":  # the last one comes when it is known not to answer
+        if name == "c":
+            asked(scheduler, name)
+        assert scheduler.matched(name, 0) == 0
+        told = scheduler.gone(name)
+        assert told is not None
+        assert ("not answered" if name == "c" else "not searched in time") in told[KEY]["incidents"][0]
+    assert scheduler.totals.take() == {"requests/failed": 3}
+
+
+def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkScheduler, folder: SlowFolder) -> None:
+    exact = asked(scheduler, "a")
+    assert scheduler.gone("a") is None
+    folder.gate.set()
+    assert not scheduler.waiting
+    scheduler.step(FREE)
+    assert exact == []
+    scheduler.check_integrity()
+
+
+def test_a_linker_that_computes_all_asks_no_disk(scheduler: LinkScheduler) -> None:
+    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), [].append)
+    assert scheduler.matched("a", 0) == 0
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["part"] == 1.0
+
+
+@pytest.mark.parametrize("when", ["loading", "done"])
+def test_what_breaks_on_a_worker_is_told_to_vllm(make_scheduler: MakeScheduler, when: str) -> None:
+    scheduler, worker = make_scheduler(), Worker()
+    arrive(scheduler, "a", "first_tokens:k=4")
+    arrive(scheduler, "b", "naive", segments=[SYSTEM, DOCUMENT[1], PROMPT[-1]])
+    if when == "loading":
+        scheduler.step(FREE)
+    else:
+        run(scheduler, [worker])
+        assert worker.finished == ["a", "b"]
+    for _ in range(2):  # once per rank
+        scheduler.answered(Answers(failed=[Failed("a", "out of memory")]))
+    orders = scheduler.step(FREE)
+    assert (orders.finish, orders.failed) == ((("a",),) * 2 if when == "loading" else ((), ()))
+    assert scheduler.resumes("a") is None
+    assert scheduler.matched("a", 0) == 0, "vLLM asks again"
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["incidents"] == ["not linked: out of memory"]
+    assert scheduler.totals.take() == {"requests/failed": 1}
+    scheduler.check_integrity()
