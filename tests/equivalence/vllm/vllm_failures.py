@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ragcache.report import COMPUTED
-from ragcache.store.base import Fetched
+from ragcache.store.base import Fetched, Flaw
 from ragcache.store.ram import RamTier
-from ragcache.types import Segment, VariantKey
+from ragcache.types import Segment, VariantInfo, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import make_chunks, make_question, make_system
 
@@ -28,6 +28,7 @@ class SlowStore(RamTier):
         super().__init__(None)
         self.gate = threading.Event()
         self.slow: set[str] = set()
+        self.searching: threading.Event | None = None  # opens when the folder may be searched
 
     def delete_family(self, chunk: str) -> None:
         for key in [key for key in self._residents if key.chunk == chunk]:
@@ -37,6 +38,11 @@ class SlowStore(RamTier):
         if key.chunk in self.slow:
             self.gate.wait()
         return super().get(key)
+
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        if self.searching is not None:
+            self.searching.wait()
+        return super().variants(family, flaws)
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +97,31 @@ def test_a_slow_entry_is_computed_and_delays_nobody(small: Pair, slow: SlowStore
     assert len(tokens) == 12
     slow.delete_family(DOCUMENT[0].hash)
     assert tokens == list(small.torch.generate(PROMPT, max_tokens=12)), "as if the entry had never been there"
+
+
+def test_a_folder_that_is_slow_to_search_delays_nobody_else(small: Pair, slow: SlowStore) -> None:
+    """And who waits for it is linked once the plan is there, with nothing else to step for."""
+    expected = list(small.torch.generate(PROMPT, max_tokens=12))
+    beside = list(small.torch.generate(PROMPT, max_tokens=12, linker="full"))
+    slow.searching = threading.Event()
+    late = small.vllm.generate(PROMPT, max_tokens=12)
+    assert list(small.vllm.generate(PROMPT, max_tokens=12, linker="full")) == beside
+    slow.searching.set()
+    assert list(late) == expected
+    assert late.report.incidents == []
+    assert late.report.reused > 0
+    slow.searching = None
+
+
+def test_a_folder_that_cannot_be_searched_costs_the_link(small: Pair, slow: SlowStore) -> None:
+    """Nobody else runs: the engine steps until the time is over."""
+    expected = list(small.torch.generate(PROMPT, max_tokens=12, linker="full"))
+    slow.searching = threading.Event()
+    generation = small.vllm.generate(PROMPT, max_tokens=12)
+    tokens = list(generation)
+    slow.searching.set()
+    slow.searching = None
+    assert tokens == expected
+    assert "not searched in time" in generation.report.incidents[0]
+    small.engine.drain()
+    small.engine.check_integrity()
