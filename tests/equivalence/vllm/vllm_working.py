@@ -86,9 +86,9 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
             Piece(place, start, (variant.key,))
             for place, (start, variant) in enumerate(zip((7, 37, 77), variants, strict=True))
         )
-        worker = LinkWorker(pair.engine.spans, store, slice(None), 5.0, lambda: now[0])
+        worker = LinkWorker(pair.engine.spans, store, 5.0, lambda: now[0])
         now[0] = 1000.0  # a step took so long before this one
-        worker.obey(Orders(load=(Load("one", pieces, tuple(range(3, 13)), 0),)))
+        worker.obey(Orders(load=(Load("one", pieces, tuple(range(3, 13)), 0, TOKENS),)))
         assert store.asked.wait(60)
         told = Answers()
         while len(told.loaded) < 2:
@@ -129,8 +129,8 @@ def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size
     start = sum(len(segment) for segment in before)
     blocks = tuple(range(3, 3 + -(-(start + len(chunk)) // spans.block_size)))
     pieces = (Piece(0, 0, (variants[0].key,)), Piece(1, len(before[0]), (variants[1].key,)))
-    worker = LinkWorker(spans, store, slice(None))
-    worker.obey(Orders(load=(Load("one", pieces, blocks, 0),), idle=True))
+    worker = LinkWorker(spans, store)
+    worker.obey(Orders(load=(Load("one", pieces, blocks, 0, start + len(chunk)),), idle=True))
     while worker.busy:
         worker.obey(Orders(idle=True))
     for begin in range(0, len(chunk), size):
