@@ -29,7 +29,7 @@ from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
-from ragcache.errors import ModelError
+from ragcache.errors import ModelError, PromptError
 
 
 @dataclass
@@ -122,8 +122,13 @@ class RagcacheConnector(KVConnectorBase_V1):
         return self._scheduler
 
     def on_new_request(self, request: Any) -> None:
-        exact = partial(rewrite_hashes, request, block=self._setup.hash_block)
+        exact = partial(self._set_apart, request)
         self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params, exact)
+
+    def _set_apart(self, request: Any, exact: int) -> None:
+        if request.skip_reading_prefix_cache:
+            raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
+        rewrite_hashes(request, exact, self._setup.hash_block)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)

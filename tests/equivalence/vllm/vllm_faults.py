@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ragcache.engine.vllm import joining
+from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.totals import Totals
 from ragcache.errors import ModelError
 from ragcache.linking.auto import Auto
@@ -137,7 +138,8 @@ def test_those_beside_it_are_linked(sound: Pair, place: str, monkeypatch: pytest
         first, second = map(list, generations)
     assert second in (beside, list(sound.torch.generate(OTHER, max_tokens=12, linker="full")))
     assert first in (full, linked)
-    assert counted(sound)["requests/failed"] <= 2
+    shared = name == "_behind"  # one forward for both
+    assert counted(sound)["requests/failed"] <= 1 + shared
 
 
 def test_a_forward_that_rows_cannot_join_is_followed_by_one_of_their_own(
@@ -193,6 +195,15 @@ def test_a_reader_that_breaks_is_forgotten(sound: Pair) -> None:
     assert taken.get() == "once"
     assert list(sound.vllm.generate(OTHER, max_tokens=12)) == list(sound.torch.generate(OTHER, max_tokens=12))
     assert taken.empty()
+
+
+def test_options_that_keep_vllm_from_any_cache_are_told(sound: Pair) -> None:
+    outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    params = sound.engine.sampling(1, {"kv_transfer_params": link_params(PROMPT, "auto")}, prompt_logprobs=1)
+    sound.engine.submit([token for segment in PROMPT for token in segment.ids], params, outputs.put)
+    output = outputs.get()
+    assert "prompt_logprobs" in output.kv_transfer_params[KEY]["incidents"][0]
+    assert counted(sound)["requests/refused"] == 1
 
 
 def test_parameters_that_are_no_object_are_refused(sound: Pair) -> None:
