@@ -56,7 +56,7 @@ def clock() -> list[float]:
 @pytest.fixture
 def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[LinkScheduler]:
     name = tiny.engine.spec.fingerprint
-    made = LinkScheduler(name, folder, LinkSettings(), ranks=1, layers=LAYERS, clock=lambda: clock[0])
+    made = LinkScheduler(name, folder, LinkSettings(), ranks=1, layers=LAYERS, token_bytes=1, clock=lambda: clock[0])
     yield made
     made.close()
 
