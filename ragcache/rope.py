@@ -23,15 +23,18 @@ class Rope:
     scaling: float
 
     @classmethod
-    def from_config(cls, config: PretrainedConfig, device: torch.device) -> Rope:
-        """Raises ModelError for a RoPE whose angles depend on more than the position."""
+    def from_config(cls, config: PretrainedConfig, device: torch.device, length: int | None = None) -> Rope:
+        """`length`: positions, where the configuration's are not those that are run.
+
+        Raises ModelError for a RoPE whose angles depend on more than the position.
+        """
         kind, inverse_frequencies = _kind(config), _frequencies(config)
         frequencies, scaling = inverse_frequencies(config)
         if 2 * len(frequencies) != head_dim(config):
             raise ModelError(
                 f"this model rotates only {2 * len(frequencies)} of {head_dim(config)} dimensions ({kind})"
             )
-        positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
+        positions = torch.arange(length or config.max_position_embeddings, dtype=torch.float32)
         angles = positions[:, None] * frequencies.float()[None, :]
         cos, sin = angles.cos() * scaling, angles.sin() * scaling
         return cls(torch.cat((cos, cos), -1).to(device), torch.cat((-sin, sin), -1).to(device), scaling)

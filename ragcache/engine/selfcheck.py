@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ragcache.engine.agreement import tolerance
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.loading import DEFAULT_TOLERANCE, TOLERANCE
 from ragcache.kvgen import KVGen
 from ragcache.types import Chunk, System, spans_of
 
@@ -41,13 +41,13 @@ class Reference:
 def self_check(engine: TorchEngine) -> list[Check]:
     """Takes a few short prefills; nothing is stored."""
     reference = _reference(engine)
-    tolerance = TOLERANCE.get(engine.spec.dtype, DEFAULT_TOLERANCE)
+    allowed = tolerance(engine.spec.dtype)
     errors = {
         "spans recomputed over garbage equal a prefill": _difference(_repair(engine, reference.ids), reference.logits),
         "a chunk behind its own context equals a prefill": _difference(_reuse(engine, reference.ids), reference.logits),
         "K moved to another position equals K computed there": _moved(engine, reference),
     }
-    return [Check(name, error, tolerance) for name, error in errors.items()]
+    return [Check(name, error, allowed) for name, error in errors.items()]
 
 
 @torch.inference_mode()

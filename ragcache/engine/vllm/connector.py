@@ -24,6 +24,7 @@ from ragcache.engine.vllm.hashing import rewrite_hashes
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
+from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
@@ -65,8 +66,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._worker = LinkWorker(spans, self._setup.worker_store(get_tensor_model_parallel_rank()))
 
     def warm_up(self) -> None:
-        """As vLLM does with its own forward, so that the first question does not wait for it."""
-        self.worker.spans.warm_up()
+        """As vLLM does with its own forward, so that the first question does not wait for it. Raises ModelError for a
+        model that linking would serve wrongly.
+        """
+        check_spans(self.worker.spans)
 
     @property
     def worker(self) -> LinkWorker:
