@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from app.devices import resolve_device, resolve_dtype
+from app.folders import digests_file
 from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
@@ -19,6 +20,7 @@ from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import Engine
 from ragcache.engine.cores import FreeCores
+from ragcache.engine.digests import Digests
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
@@ -94,7 +96,8 @@ class VllmModel(LoadedModel):
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:
     device = resolve_device(settings)
-    return Parts(settings, TorchEngine.from_folder(folder, resolve_dtype(settings, device), device), template)
+    digests = Digests(digests_file(settings))
+    return Parts(settings, TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, digests), template)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:

@@ -9,3 +9,8 @@ from app.settings import Settings
 
 def kv_folder(settings: Settings) -> Path:
     return settings.cache_dir / "kv"
+
+
+def digests_file(settings: Settings) -> Path:
+    """Checksums of model files that were read before."""
+    return settings.cache_dir / "digests.json"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from app.folders import digests_file
 from app.models import resolve_model
 from app.settings import Settings
 from app.workspace import Workspace
@@ -24,7 +23,7 @@ class Identity:
 
 
 def current_identity(workspace: Workspace) -> Identity:
-    """Of the settings. The weights are read for their checksum alone. Raises ConfigError and ModelError."""
+    """Of the settings. The weights are read for their checksum alone, and once. Raises ConfigError and ModelError."""
     if "parts" in workspace.__dict__:
         return Identity(workspace.parts.engine.spec.fingerprint, workspace.template.system().hash)
     return Identity(_fingerprint(workspace.settings), workspace.template.system().hash)
@@ -51,18 +50,9 @@ def known_identities(workspace: Workspace) -> set[Identity]:
 def _fingerprint(settings: Settings) -> str:
     """As the engine names itself once it is loaded."""
     from app.devices import resolve_device, resolve_dtype
-    from ragcache.engine.fingerprint import digest_folder, fingerprint
+    from ragcache.engine.digests import Digests
+    from ragcache.engine.fingerprint import folder_fingerprint
 
     folder = resolve_model(settings.model, settings.cache_dir)
-    weights, tokenizer = digest_folder(folder)
-    return fingerprint(_config(folder), resolve_dtype(settings, resolve_device(settings)), weights, tokenizer)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    from transformers import AutoConfig
-
-    try:
-        config: dict[str, Any] = AutoConfig.from_pretrained(str(folder), local_files_only=True).to_dict()
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"cannot read the configuration of the model in {folder}: {error}") from error
-    return config
+    dtype = resolve_dtype(settings, resolve_device(settings))
+    return folder_fingerprint(folder, dtype, Digests(digests_file(settings)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import transformers
 
 from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.cores import FreeCores
+from ragcache.engine.digests import Digests
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.buffer import KVBuffer
@@ -46,14 +48,17 @@ class TorchEngine(Engine):
         )
 
     @classmethod
-    def from_folder(cls, folder: Path, dtype: torch.dtype, device: torch.device) -> TorchEngine:
-        weights, tokenizer = digest_folder(folder)
+    def from_folder(
+        cls, folder: Path, dtype: torch.dtype, device: torch.device, remembered: Digests | None = None
+    ) -> TorchEngine:
+        """Raises ModelError."""
+        weights, tokenizer = digest_folder(folder, remembered)
         return cls(load_pretrained(folder, dtype, device), weights, tokenizer)
 
     @classmethod
     def from_model(cls, model: transformers.PreTrainedModel) -> TorchEngine:
         """A model in memory, such as a small random one."""
-        return cls(model.eval(), digest_tensors(model.state_dict().items()))
+        return cls(model.eval(), _digest_model(model))
 
     def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         self.check_tokens(segment.ids)
@@ -133,6 +138,13 @@ class TorchEngine(Engine):
         """Wait until what was asked for is computed: an accelerator runs behind."""
         if self.spec.device.type == "cuda":
             torch.cuda.synchronize(self.spec.device)
+
+
+def _digest_model(model: transformers.PreTrainedModel) -> str:
+    """Beside the weights also what a program may have changed in memory: RoPE's frequencies, scales, modules."""
+    scales = [(name, part.scaling) for name, part in model.named_modules() if hasattr(part, "scaling")]
+    tensors = {**model.state_dict(), **dict(model.named_buffers())}
+    return digest_tensors(tensors.items()) + hashlib.sha256(f"{model}{scales}".encode()).hexdigest()
 
 
 def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:

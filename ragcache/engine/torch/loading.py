@@ -32,7 +32,13 @@ def load_pretrained(path: Path | str, dtype: torch.dtype, device: torch.device) 
     try:
         with _no_loading_bar():
             loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                str(path), dtype=dtype, local_files_only=True, attn_implementation="sdpa", output_loading_info=True
+                str(path),
+                dtype=dtype,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                attn_implementation="sdpa",
+                output_loading_info=True,
             )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {path}: {_first_line(error)}") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.config import KVTransferConfig
 
 from ragcache.engine.vllm.cores import set_num_threads
 from ragcache.engine.vllm.orders import Probe
@@ -17,6 +18,18 @@ from ragcache.types import FloatArray
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system
 
+OURS = {
+    "kv_connector": "RagcacheConnector",
+    "kv_connector_module_path": "ragcache.engine.vllm.connector",
+    "kv_role": "kv_both",
+    "kv_load_failure_policy": "recompute",
+}
+SEVERAL = KVTransferConfig(
+    kv_connector="MultiConnector",
+    kv_role="kv_both",
+    kv_load_failure_policy="recompute",
+    kv_connector_extra_config={"connectors": [OURS]},
+)
 PLACE, WRITE, READ = SpanRunner.place, SpanRunner.write, SpanRunner.question_attention
 
 
@@ -26,6 +39,10 @@ PLACE, WRITE, READ = SpanRunner.place, SpanRunner.write, SpanRunner.question_att
         ({"linking": {"linkers": "auto"}}, ConfigError, "unknown keys"),
         ({"worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker"}, ConfigError, "--worker-cls"),
         ({"max_model_len": 100_000}, ModelError, "did not start"),
+        ({"load_format": "dummy"}, ConfigError, "load-format dummy"),
+        ({"enable_prompt_embeds": True}, ConfigError, "enable-prompt-embeds"),
+        ({"enable_chunked_prefill": False}, ConfigError, "chunked prefill is off"),
+        ({"kv_transfer_config": SEVERAL}, ConfigError, "the connector is MultiConnector"),
     ],
 )
 def test_a_start_that_fails(
@@ -69,7 +86,7 @@ def test_a_start_warms_up(open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch) 
     ("name", "wrong", "reason"),
     [
         ("place", lambda runner, k, v, start, room: PLACE(runner, k * 1.2, v, start, room), "follows a placed chunk"),
-        ("write", lambda runner, room, placed, blocks: WRITE(runner, room, placed, blocks, 20), "placed chunk"),
+        ("write", lambda runner, room, *rest: WRITE(runner, room * 1.5, *rest), "follows a placed chunk"),
         ("question_attention", lambda runner, *rest: READ(runner, *rest) * 2, "a question reads is measured wrongly"),
         ("scale", 0.3, "layer 0 attends otherwise than by a scaled softmax"),
     ],
