@@ -22,7 +22,7 @@ IRRELEVANT = {
     "dtype",
     "torch_dtype",
     "use_cache",
-    "architectures",  # the usual one of the model type; another counts
+    "architectures",  # transformers goes by the model type
     "_attn_implementation",
     "_attn_implementation_internal",
 }
@@ -32,18 +32,8 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 def fingerprint(config: dict[str, Any], dtype: torch.dtype, weights: str, tokenizer: str) -> str:
     kept = {key: value for key, value in config.items() if key not in IRRELEVANT}
-    if not _usual_architecture(config):
-        kept["architectures"] = config["architectures"]
     text = json.dumps([SCHEMA, kept, str(dtype), weights, tokenizer], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _usual_architecture(config: dict[str, Any]) -> bool:
-    """vLLM runs the class that is named here, transformers the one of the model type."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    named = config.get("architectures")
-    return not named or named == [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.get("model_type", ""))]
 
 
 def folder_fingerprint(

@@ -134,10 +134,14 @@ def _changes(model: Any, folder: Path) -> dict[str, Any]:
     """What vLLM's arguments change in the configuration (--hf-overrides, --hf-config-path and others), against what
     vLLM itself reads from the folder.
     """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from vllm.transformers_utils.config import get_config
 
     plain = get_config(str(folder), trust_remote_code=False, config_format="hf").to_dict()
     run = model.hf_config.to_dict()
     unset = object()
-    names = (plain.keys() | run.keys()) - (IRRELEVANT - {"architectures"})
-    return {name: run.get(name) for name in names if plain.get(name, unset) != run.get(name, unset)}
+    names = (plain.keys() | run.keys()) - IRRELEVANT
+    changes = {name: run.get(name) for name in names if plain.get(name, unset) != run.get(name, unset)}
+    # The class that the configuration names is what vLLM runs, where transformers goes by the type of the model.
+    usual = model.architecture == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(run.get("model_type"))
+    return changes if usual else {**changes, "vllm_class": model.architecture}

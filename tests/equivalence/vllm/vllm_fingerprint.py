@@ -52,6 +52,13 @@ def test_what_is_run_otherwise_has_another_name(folder: Path, options: dict[str,
     assert name(folder, **options) != name(folder)
 
 
+def test_another_class_in_the_configuration_is_vllms_alone(folder: Path) -> None:
+    before, path = name(folder), folder / "config.json"
+    path.write_text(path.read_text().replace("LlamaForCausalLM", "MistralForCausalLM"))
+    assert TorchEngine.from_folder(folder, torch.float32, CPU).spec.fingerprint == before, "runs what it ran"
+    assert name(folder) != before
+
+
 def test_a_configuration_from_elsewhere(folder: Path, tmp_path: Path) -> None:
     make_config(head_dim=32).save_pretrained(tmp_path / "same")
     config = json.loads((folder / "config.json").read_text())

@@ -57,14 +57,13 @@ COUNTS: dict[str, Change] = {
     "attention scale": edit(attention_multiplier=0.5),
     "norm": edit(rms_norm_eps=1e-3),
     "quantised": edit(quantization_config={"quant_method": "awq", "bits": 4}),
-    "another class for vLLM": edit(architectures=["MistralForCausalLM"]),
     "tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{ }"),
     "other weights in shards": shard,
 }
 DOES_NOT: dict[str, Change] = {
     "who wrote it": edit(transformers_version="1.0", _name_or_path="other"),
     "number format of the file": edit(dtype="bfloat16"),
-    "no class named": edit(architectures=None),
+    "a class that transformers does not go by": edit(architectures=["MistralForCausalLM"]),
     "how answers are sampled": lambda folder: (folder / "generation_config.json").write_text('{"temperature": 2}'),
     "weights that nobody reads": lambda folder: (folder / "pytorch_model.bin").write_bytes(b"?"),
 }
