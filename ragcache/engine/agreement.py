@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-# A whole forward against another, relative to the largest value.
+# A whole forward against another, by row or relative to the largest value.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 6e-2}
 DEFAULT_TOLERANCE = 6e-2
-# One operation against another, relative to a usual row.
+# One operation against another, by row.
 CLOSE = {torch.float32: 1e-3}
 CLOSE_16_BITS = 2e-2
 ANGLE = 2e-7  # rounding of an angle in float32, per position
@@ -22,9 +22,11 @@ def closeness(dtype: torch.dtype) -> float:
 
 
 def row_errors(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
-    """[m, n, dim] -> how far each of the n rows is off, relative to a usual row [n]"""
-    usual = theirs.float().norm(dim=-1).mean().clamp_min(1e-12)
-    return torch.as_tensor((ours.float() - theirs.float()).norm(dim=-1).amax(0) / usual)
+    """[m, n, dim] -> how far each of the n rows is off, relative to a usual row of the same m [n]. Heads may differ in
+    size by an order of magnitude.
+    """
+    usual = theirs.float().norm(dim=-1).mean(-1, keepdim=True).clamp_min(1e-12)
+    return torch.as_tensor(((ours.float() - theirs.float()).norm(dim=-1) / usual).amax(0))
 
 
 def wrong_turn(ours: torch.Tensor, theirs: torch.Tensor, places: list[int]) -> tuple[int, float] | None:
