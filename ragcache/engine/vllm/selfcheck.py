@@ -58,10 +58,16 @@ class Witness:
 
 
 def check_spans(spans: SpanRunner) -> None:
-    """Raises ModelError, with the reason, for a model whose linked KV would not be what it computes."""
-    for reasons in (_structure(spans), _rotation(spans), _Passes(spans).reasons()):
-        for reason in reasons:
-            raise ModelError(f"vLLM cannot link cached chunks with this model: {reason}")
+    """Raises ModelError, with the reasons, for a model whose linked KV would not be what it computes.
+
+    On all ranks where it does on one: they run the same passes, and none waits for another that has given up.
+    """
+    for check in (_structure, _rotation, _passes):
+        found = list(check(spans))
+        ranks = tensor_model_parallel_all_reduce(torch.tensor([float(bool(found))], device=spans.device))
+        if float(ranks) > 0:
+            told = "; ".join(found) or "another rank has found why"
+            raise ModelError(f"vLLM cannot link cached chunks with this model: {told}")
 
 
 def _structure(spans: SpanRunner) -> Iterator[str]:
@@ -78,6 +84,7 @@ def _structure(spans: SpanRunner) -> Iterator[str]:
         ):
             if found:
                 yield f"layer {index} {told}"
+                return
     every = spans.config.compilation_config.static_forward_context.values()
     others = sum(isinstance(layer, AttentionLayerBase) for layer in every) - len(spans.layers)
     if others:
@@ -108,6 +115,10 @@ def _rotation(spans: SpanRunner) -> Iterator[str]:
                 "it may rotate neighbouring dimensions, or change K after RoPE"
             )
             return
+
+
+def _passes(spans: SpanRunner) -> Iterator[str]:
+    yield from _Passes(spans).reasons()
 
 
 class _Passes:
