@@ -122,12 +122,19 @@ class ChunkCache(PromptCache):
         return make_linker(linker) if isinstance(linker, str) else linker
 
     def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[Loaded]:
+        exact = True
         if linker.recompute_all:
             report.other_computed += len(plan.system)
         else:
-            self.engine.place(buffer, self.system_variant(plan.system, report), 0)
+            system = self.system_variant(plan.system, report)
+            self.engine.place(buffer, system, 0)
+            exact = system.lossless
         return self.loader.load(
-            plan, self.store, lambda variant, start: self.engine.place(buffer, variant, start), report
+            plan,
+            self.store,
+            lambda variant, start: self.engine.place(buffer, variant, start),
+            report,
+            system_exact=exact,
         )
 
     def _link(

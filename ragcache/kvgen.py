@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
+from ragcache.address import system_address
 from ragcache.engine.base import Engine
-from ragcache.errors import ConfigError, PromptError
+from ragcache.errors import ConfigError
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 # Lead variants cost a second pass with little attention. A document of so many tokens can afford it: its plain prefill,
@@ -27,11 +27,10 @@ class KVGen:
 
     def system(self, system: System) -> Variant:
         """The System segment's own KV: exact wherever it stands, since it always stands first."""
-        return self.engine.capture([], system, self.system_key(system))
+        return self.engine.capture([], system)
 
     def system_key(self, system: System) -> VariantKey:
-        """No System stands before it: a chunk of the same ids, which has one, is another entry."""
-        return VariantKey(self.engine.spec.fingerprint, "", (), system.hash)
+        return system_address(self.engine.spec.fingerprint, system.hash)
 
     def ingest(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
         """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
@@ -59,24 +58,4 @@ class KVGen:
 
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""
-        if not len(chunk):
-            raise PromptError("an empty chunk has no KV: drop it when splitting")
-        hashes = tuple(variant.key.chunk for variant in context)
-        key = VariantKey(
-            self.engine.spec.fingerprint,
-            system.key.chunk,
-            hashes,
-            chunk.hash,
-            history_of([variant.key for variant in context]),
-        )
-        return self.engine.capture([system, *context], chunk, key)
-
-
-def history_of(context: Sequence[VariantKey]) -> str:
-    """Names what the context's KV saw beside itself; "" when each saw just the System and the context before it."""
-    seen: list[str] = []
-    for key in context:
-        if key.history or key.context != tuple(seen):
-            return hashlib.sha256("\n".join(other.digest for other in context).encode()).hexdigest()
-        seen.append(key.chunk)
-    return ""
+        return self.engine.capture([system, *context], chunk)

@@ -11,12 +11,27 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ragcache.errors import PromptError
+
 FloatArray = npt.NDArray[np.float32]
+
+
+_LARGEST_ID = 2**31 - 1
 
 
 def ids_hash(ids: Sequence[int]) -> str:
     """Name of a token sequence: sha256 over the ids as little-endian 32-bit integers."""
     return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
+
+
+def check_ids(ids: Sequence[int]) -> None:
+    """Raises PromptError for what is no token id of any model, or what would share the name of one."""
+    if set(map(type, ids)) - {int}:
+        strange = next(token for token in ids if type(token) is not int)
+        raise PromptError(f"token {strange!r} is of the type {type(strange).__name__}: give plain integers")
+    for token in (min(ids, default=0), max(ids, default=0)):
+        if not 0 <= token <= _LARGEST_ID:
+            raise PromptError(f"token {token} is no token id: give integers from 0 to {_LARGEST_ID}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,8 @@ class Segment:
 
     @cached_property
     def hash(self) -> str:
+        """Raises PromptError for what are no token ids."""
+        check_ids(self.ids)
         return ids_hash(self.ids)
 
     def __len__(self) -> int:
@@ -127,6 +144,9 @@ class Variant:
     k: torch.Tensor  # [layers, kv_heads, n, head_dim], unrotated: RoPE is applied where it is placed
     v: torch.Tensor  # [layers, kv_heads, n, head_dim]
     profile: Profile
+    # Bit for bit what the engine computed, over KV of which the same is true. What a codec, or a codec of what stood
+    # before it, has rounded is not: it serves prompts, and is never taken for a plain prefill's.
+    lossless: bool
 
     @property
     def nbytes(self) -> int:
@@ -145,3 +165,4 @@ class VariantInfo:
     nbytes: int  # as stored, in its codec
     tier: str  # the fastest tier that holds it: "ram" or "disk"
     profile: Profile
+    lossless: bool  # see Variant; of the copy in this tier

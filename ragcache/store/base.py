@@ -42,7 +42,8 @@ class Flaw:
 class KVStore(ABC):
     """Variants by key. Safe for several threads, and the disk tier for several processes.
 
-    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them.
+    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and what is
+    given back says whether they are still `lossless`: tiers and processes may hold copies of one key that differ in it.
     All methods raise StoreError when the tier itself fails (unreadable folder).
 
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.

@@ -163,7 +163,8 @@ class DiskTier(KVStore):
         reader = EntryReader.parts(fd, str(path))
         self._expect_place(reader, path)
         header = reader.header
-        return VariantInfo(header.key, header.shape.tokens, reader.file_size, "disk", reader.profile())
+        size, profile = reader.file_size, reader.profile()
+        return VariantInfo(header.key, header.shape.tokens, size, "disk", profile, header.lossless)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with _opened(path) as fd:

@@ -26,7 +26,8 @@ def pack(variant: Variant, codec: Codec) -> list[memoryview]:
     rows = torch.nn.functional.pad(rows, (0, padded(rows.shape[1]) - rows.shape[1]))
     layers = [row.numpy().data for row in rows]
     blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes()), *layers]
-    header = Header(variant.key, ids_hash(variant.ids), shape, codec.name, lengths, _table(sizes, blobs))
+    lossless = variant.lossless and codec.lossless(shape.dtype)
+    header = Header(variant.key, ids_hash(variant.ids), shape, codec.name, lossless, lengths, _table(sizes, blobs))
     return [memoryview(pack_header(header)), *blobs]
 
 
@@ -64,7 +65,7 @@ class EntryReader:
         k, v = self.layers(0, self.header.shape.layers)
         if heads is not None:
             k, v = (part[:, heads].clone(memory_format=torch.contiguous_format) for part in (k, v))
-        return Variant(self.header.key, self.ids(), k, v, self.profile())
+        return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lossless)
 
     def ids(self) -> tuple[int, ...]:
         section = self.header.sections[1]

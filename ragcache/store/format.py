@@ -19,7 +19,7 @@ import torch
 import xxhash
 
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
-from ragcache.store.codec import KVShape, open_codec
+from ragcache.store.codec import CODECS, KVShape, open_codec
 from ragcache.types import VariantKey
 
 MAGIC = b"RCKV"
@@ -50,6 +50,7 @@ class Header:
     ids_hash: str
     shape: KVShape
     codec: str
+    lossless: bool  # see Variant
     lengths: tuple[int, ...]  # rows of the profile: tokens of the System and of each context chunk
     sections: tuple[Section, ...]  # profile, ids, then one per layer
 
@@ -128,6 +129,7 @@ def _to_json(header: Header) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "dtype": next(name for name, dtype in _DTYPES.items() if dtype == shape.dtype),
         "codec": header.codec,
+        "lossless": header.lossless,
         "lengths": header.lengths,
         "sections": [[part.name, part.offset, part.size, part.checksum] for part in header.sections],
     }
@@ -139,6 +141,7 @@ def _from_json(text: bytes, where: str) -> Header:
         layers, kv_heads, tokens, head_dim = (
             int(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim")
         )
+        shape = KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]])
         return Header(
             key=VariantKey(
                 fields["fingerprint"],
@@ -148,10 +151,22 @@ def _from_json(text: bytes, where: str) -> Header:
                 fields["history"],
             ),
             ids_hash=fields["ids_hash"],
-            shape=KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]]),
+            shape=shape,
             codec=fields["codec"],
+            lossless=_lossless(fields, shape.dtype),
             lengths=tuple(fields["lengths"]),
             sections=tuple(Section(*row) for row in fields["sections"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptEntry(f"the header of {where} is not what this version writes: {error!r}") from error
+
+
+def _lossless(fields: dict[str, Any], dtype: torch.dtype) -> bool:
+    """A file of before this was told says nothing of what its KV was computed over: its codec alone decides. That of
+    any file can deny it: no writer makes a codec keep what it drops.
+    """
+    told = fields.get("lossless", True)
+    if not isinstance(told, bool):
+        raise TypeError(f"lossless is {told!r}")
+    codec = fields["codec"]
+    return told and codec in CODECS and open_codec(codec).lossless(dtype)  # a codec unknown here is refused later

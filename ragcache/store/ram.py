@@ -40,7 +40,7 @@ class RamTier(KVStore):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
             found = [self._residents[key].variant for key in self._families.get(family, ())]
-        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile) for item in found]
+        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile, item.lossless) for item in found]
 
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()

@@ -60,8 +60,7 @@ class TorchEngine(Engine):
         """A model in memory, such as a small random one."""
         return cls(model.eval(), _digest_model(model))
 
-    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
-        self.check_tokens(segment.ids)
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         lengths = [len(variant) for variant in before]
         start = sum(lengths)
         buffer = self.buffer(start + len(segment))
@@ -72,7 +71,8 @@ class TorchEngine(Engine):
         positions = range(start, start + len(segment))
         tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
         self.compute(segment.ids, positions, buffer, tap=tap)
-        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build())
+        lossless = all(variant.lossless for variant in before)
+        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lossless)
 
     def buffer(self, capacity: int) -> KVBuffer:
         """Raises PromptError when the model's context is shorter."""

@@ -19,6 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.platforms import current_platform
 
+from ragcache.engine.vllm.asking import foreign_input
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.hashing import rewrite_hashes
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
@@ -114,7 +115,8 @@ class RagcacheConnector(KVConnectorBase_V1):
         return self._scheduler
 
     def on_new_request(self, request: Any) -> None:
-        exact = self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params)
+        ids = request.prompt_token_ids or ()
+        exact = self.scheduler.arrived(request.request_id, ids, request.kv_transfer_params, foreign_input(request))
         if exact is not None:
             rewrite_hashes(request, exact, self._setup.hash_block)
 

@@ -6,11 +6,12 @@ It knows nothing of vLLM: the connector brings requests, blocks, budgets and ans
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from ragcache.address import system_address
 from ragcache.engine.vllm.asking import KEY, CaptureAsk, LinkAsk, read_ask
 from ragcache.engine.vllm.budget import Budget, Forward
 from ragcache.engine.vllm.capturing import CaptureJob
@@ -22,7 +23,6 @@ from ragcache.errors import ConfigError, PromptError
 from ragcache.planning import Plan, plan_prompt
 from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.store.base import KVStore
-from ragcache.types import VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,13 @@ class LinkSettings:
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # then what is not loaded is computed
     room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
-    share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
+    share_exact: bool = True  # KV that is a plain prefill's may enter vLLM's prefix cache for all; false: none does
+    captures: bool = False  # whether requests of clients may store KV
+
+    def __post_init__(self) -> None:
+        for name in ("share_exact", "captures"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
 
 
 class LinkScheduler:
@@ -53,6 +59,7 @@ class LinkScheduler:
     ):
         """`token_bytes`: K and V of one token on one rank."""
         self.store = store
+        self.desks: Container[str] = ()  # of an engine in this process: what it captures goes there
         self.totals = Totals()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
@@ -70,15 +77,19 @@ class LinkScheduler:
 
     # -- a request's way --------------------------------------------------------------------------------------------
 
-    def arrived(self, request: str, ids: Sequence[int], params: dict[str, Any] | None) -> int | None:
+    def arrived(
+        self, request: str, ids: Sequence[int], params: dict[str, Any] | None, foreign: str | None = None
+    ) -> int | None:
         """None when there is nothing to link: it is an ordinary request then. Else, up to which position its KV will be
-        that of a plain prefill.
+        that of a plain prefill. `foreign`: what else than the ids its KV depends on.
         """
         try:
             asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
+            if asked is not None and foreign:
+                raise PromptError(f"{foreign}: KV is named by token ids alone")
             wish = self._plan(request, asked) if isinstance(asked, LinkAsk) else asked
-            if isinstance(wish, CaptureAsk) and self._ranks > 1:
-                raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+            if isinstance(wish, CaptureAsk):
+                self._allow(wish)
         except (PromptError, ConfigError) as error:
             # An engine has no way to refuse a request at this point; a plain prefill is right, and the answer says why.
             logger.warning("request %s is not linked: %s", request, error)
@@ -89,13 +100,21 @@ class LinkScheduler:
         self._wishes[request] = wish
         return wish.exact if isinstance(wish, Linkage) else 0
 
+    def _allow(self, asked: CaptureAsk) -> None:
+        if asked.desk and asked.desk not in self.desks:
+            raise PromptError("it names a desk that is not here: leave it out, and what is captured is stored")
+        if not asked.desk and not self._settings.captures:
+            raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
+        if self._ranks > 1:
+            raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+
     def _plan(self, request: str, asked: LinkAsk) -> Linkage | None:
         plan = plan_prompt(asked.segments, self._fingerprint, self.store, lookup=not asked.linker.recompute_all)
         if not any(chunk.candidates for chunk in plan.chunks):
             self._reports[request] = _plain_report(plan, asked.linker.name)
             return None
-        system = VariantKey(self._fingerprint, "", (), plan.system.hash)
-        return Linkage(plan, asked.linker, system, _exact_until(plan) if self._settings.share_exact else 0)
+        system = system_address(self._fingerprint, plan.system.hash)
+        return Linkage(plan, asked.linker, system, plan.exact_until if self._settings.share_exact else 0)
 
     def matched(self, request: str, computed: int) -> int:
         """Tokens beyond `computed` whose KV vLLM is to wait for. It is the whole prompt, so that there are blocks for
@@ -115,10 +134,10 @@ class LinkScheduler:
     def allocated(self, request: str, blocks: Sequence[int], external: int) -> None:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
         wish = self._wishes[request]
+        skip = _tokens(wish) - external
         if isinstance(wish, CaptureAsk):
-            self._jobs[request] = CaptureJob(request, wish, blocks)
+            self._jobs[request] = CaptureJob(request, wish, blocks, skip)
         else:
-            skip = _tokens(wish) - external
             self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
         self._started[request] = self._clock()
 
@@ -264,13 +283,3 @@ def _plain_report(plan: Plan, linker: str) -> Report:
         tokens = len(chunk.segment)
         report.chunks.append(ChunkReport(chunk.segment.hash, tokens, COMPUTED, computed=tokens))
     return report
-
-
-def _exact_until(plan: Plan) -> int:
-    """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
-    end = len(plan.system)
-    for chunk in plan.chunks:
-        if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
-            break
-        end = chunk.span.end
-    return end

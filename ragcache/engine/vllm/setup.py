@@ -19,7 +19,6 @@ from ragcache.store.base import KVStore
 
 STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "digests"}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
-LOSSLESS = {"raw", "bf16"}  # of the model's own 16 bits; a float32 model loses in bf16
 
 
 @dataclass(frozen=True)
@@ -94,14 +93,9 @@ def read_setup(vllm_config: Any, kv_cache_config: Any) -> Setup:
             f"kv_connector_extra_config has unknown keys {unknown}: choose from {', '.join(sorted(known))}"
         )
     chosen = {name: value for name, value in extra.items() if name not in STORE_KEYS}
-    chosen.setdefault("share_exact", _lossless(vllm_config, extra.get("codec", "bf16")))
     block = int(kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size)
     hash_block = int(getattr(kv_cache_config, "hash_block_size", None) or block)
     return Setup(vllm_config, extra, LinkSettings(**chosen), block, hash_block)
-
-
-def _lossless(vllm_config: Any, codec: str) -> bool:
-    return codec == "raw" or (codec == "bf16" and str(vllm_config.model_config.dtype) == "torch.bfloat16")
 
 
 def model_fingerprint(vllm_config: Any) -> str:

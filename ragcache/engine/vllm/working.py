@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from ragcache.address import address_of
 from ragcache.engine.vllm.cores import leave_cores
 from ragcache.engine.vllm.orders import (
     Answers,
@@ -27,9 +28,9 @@ from ragcache.engine.vllm.orders import (
     Told,
 )
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import StoreError
+from ragcache.errors import PromptError, StoreError
 from ragcache.store.base import Fetched, KVStore
-from ragcache.types import Variant
+from ragcache.types import Chunk, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 READERS = 2  # threads that read files while the model computes
@@ -54,6 +55,13 @@ class Brought:
     incidents: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Placed:
+    key: VariantKey
+    ids: tuple[int, ...]
+    lossless: bool
+
+
 @dataclass
 class Linking:
     """What a worker knows of a request that is being linked."""
@@ -63,6 +71,7 @@ class Linking:
     room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
     reading: dict[int, tuple[Piece, Future[Brought]]] = field(default_factory=dict)
     placed: dict[int, slice] = field(default_factory=dict)
+    variants: dict[int, Placed] = field(default_factory=dict)  # what they are
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
 
     def clear(self) -> None:
@@ -124,13 +133,17 @@ class LinkWorker:
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         for piece in load.pieces:
-            if load.desk in self.desks:
-                handed = self.desks[load.desk].before[piece.index]
-                brought = Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
-                self._place_piece(load.request, linking, piece, brought)
+            if load.desk:
+                self._place_piece(load.request, linking, piece, self._handed(load.desk, piece))
             else:
                 linking.reading[piece.index] = (piece, self._read(piece))
         self._write(load.request, linking)
+
+    def _handed(self, desk: str, piece: Piece) -> Brought:
+        if desk not in self.desks:  # whoever asked has left
+            return Brought(None, None, ())
+        handed = self.desks[desk].before[piece.index]
+        return Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
 
     def _read(self, piece: Piece) -> Future[Brought]:
         try:
@@ -148,6 +161,9 @@ class LinkWorker:
             except StoreError as error:
                 logger.warning("cache entry not used: %s", error)
                 incidents.append(f"cache entry not used: {error}")
+                continue
+            if fetched is not None and piece.shared and not fetched.variant.lossless:
+                incidents.append("cache entry not used: it has lost something at rest, and others may share its place")
                 continue
             if fetched is not None:
                 return Brought(chosen, fetched, tuple(incidents))
@@ -189,8 +205,9 @@ class LinkWorker:
         variant = fetched.variant
         linking.placed[piece.index] = span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
         linking.fresh.append(span)
-        told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, brought.incidents)
-        self._answers.loaded.append(told)
+        linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
+        told = (fetched.tier, fetched.nbytes, variant.lossless, brought.incidents)
+        self._answers.loaded.append(Loaded(request, piece.index, brought.chosen, *told))
         self._spent(request, "place", started)
 
     def _write(self, request: str, linking: Linking) -> None:
@@ -236,12 +253,16 @@ class LinkWorker:
         started = perf_counter()
         linking = self._linkings[capture.request]
         before = [linking.room[0, :, :, linking.placed[index]] for index in sorted(linking.placed)]
+        if (reason := _misnamed(capture, linking)) is not None:
+            self._answers.told.append(Told(capture.request, f"not captured: {reason}"))
+            return
         k, v, profile = self.spans.capture(capture.rows, before)
-        variant = Variant(capture.key, capture.rows.ids, k, v, profile)
-        if capture.desk in self.desks:
-            self.desks[capture.desk].captured = variant
-        else:
+        lossless = all(placed.lossless for placed in linking.variants.values())
+        variant = Variant(capture.key, capture.rows.ids, k, v, profile, lossless)
+        if not capture.desk:
             self._keep(capture.request, variant)
+        elif capture.desk in self.desks:
+            self.desks[capture.desk].captured = variant
         self._spent(capture.request, "capture", started)
 
     def _keep(self, request: str, variant: Variant) -> None:
@@ -253,3 +274,17 @@ class LinkWorker:
 
     def _spent(self, request: str, stage: str, started: float) -> None:
         self._answers.timed.append(Timed(request, stage, perf_counter() - started))
+
+
+def _misnamed(capture: Capture, linking: Linking) -> str | None:
+    """Why what was placed and will be computed is not what the key says; None when it is."""
+    before = [linking.variants[index] for index in sorted(linking.variants)]
+    rows, end = capture.rows, sum(len(placed.ids) for placed in before)
+    if sorted(linking.variants) != list(range(len(before))) or rows.positions != tuple(range(end, end + len(rows.ids))):
+        return "it does not stand right behind what was placed"
+    segment = Chunk(rows.ids) if before else System(rows.ids)
+    try:
+        found = address_of(capture.key.fingerprint, [(placed.key, placed.ids) for placed in before], segment)
+    except PromptError as error:
+        return str(error)
+    return None if found == capture.key else "its key does not name what was placed before it"

@@ -8,10 +8,10 @@ from time import monotonic
 import pytest
 import torch
 
+from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.asking import KEY, capture_params, link_params
-from ragcache.kvgen import history_of
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, VariantKey
 from tests.equivalence.vllm.served import PATIENCE_S, Server, check_alike, serving
