@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -103,6 +103,11 @@ class VariantKey:
     def family(self) -> str:
         """Shared by all variants of one chunk behind one System segment."""
         return _digest("family", self.fingerprint, self.system, self.chunk)
+
+    @property
+    def lead(self) -> VariantKey:
+        """Of the family's variant behind the System segment alone."""
+        return replace(self, context=(), history="")
 
     @cached_property
     def digest(self) -> str:

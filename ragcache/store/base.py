@@ -29,6 +29,7 @@ class TierStats:
     misses: int
     evictions: int
     quarantined: int
+    displaced: int = 0  # variants that newer ones of the same chunk took the place of
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class KVStore(ABC):
     @abstractmethod
     def put(self, variant: Variant) -> None:
         """Keep a variant, replacing one of the same key; evicts unpinned entries to stay within the budget.
+
+        Of a chunk behind a System segment VARIANTS are kept: another one takes the place of that which was used longest
+        ago, but of none that is pinned and not of the one without context.
 
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """

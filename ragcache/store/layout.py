@@ -55,17 +55,21 @@ class Layout:
     def entries(self) -> Iterator[Candidate]:
         """All entries by path, as the eviction sees them; those that vanish meanwhile are left out."""
         for folder in self._families():
-            items = _listing(folder)
-            pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
-            for item in items:
-                if not item.name.endswith(ENTRY):
-                    continue
-                try:
-                    stat = item.stat()
-                except FileNotFoundError:
-                    continue
-                pinned = item.name.removesuffix(ENTRY) in pins
-                yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
+            yield from self.entries_in(folder)
+
+    def entries_in(self, folder: str | Path) -> Iterator[Candidate]:
+        """Those of one family."""
+        items = _listing(folder)
+        pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
+        for item in items:
+            if not item.name.endswith(ENTRY):
+                continue
+            try:
+                stat = item.stat()
+            except FileNotFoundError:
+                continue
+            pinned = item.name.removesuffix(ENTRY) in pins
+            yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
 
     def temporaries(self) -> Iterator[Path]:
         for folder in self._families():
