@@ -112,7 +112,7 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
         if isinstance(segment, Chunk):
             key = VariantKey(fingerprint, system.hash, (), segment.hash)
             here = Place(tuple(prefix), text_before=bool(texts), system_exact=exact)
-            found = _candidates(store, key, here, incidents) if lookup else ()
+            found = candidates(store, key, here, incidents) if lookup else ()
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
             question = span.end
@@ -141,11 +141,12 @@ class Place:
     """What stands before a chunk in the prompt."""
 
     prefix: tuple[str, ...]  # hashes of the chunks
-    text_before: bool  # somewhere among them
-    system_exact: bool
+    text_before: bool = False  # somewhere among them
+    system_exact: bool = True
 
 
-def _candidates(store: KVStore, key: VariantKey, place: Place, incidents: list[str]) -> tuple[Candidate, ...]:
+def candidates(store: KVStore, key: VariantKey, place: Place, incidents: list[str]) -> tuple[Candidate, ...]:
+    """All stored variants of a chunk for this place, best first; what the store could not tell joins the incidents."""
     found = []
     for info in _stored(store, key, incidents):
         context = info.key.context
