@@ -229,7 +229,7 @@ class LinkScheduler:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]
         for request in done:
             job = self._jobs.pop(request)
-            del self._loading[request]
+            self._loading.pop(request, None)  # it may have had nothing to load
             self._report(job)
             if isinstance(job, LinkJob):
                 self._positions[request] = job.resumes
