@@ -189,5 +189,6 @@ def _learn(rates: Rates, loaded: list[Loaded], work: Work, report: Report) -> No
     rates.observe(Work(placed=placed), report.seconds["load"] - sum(entry.seconds for entry in loaded))
     for entry in loaded:
         rates.observe_load(entry.report.tier, entry.report.nbytes, entry.seconds)
-    inexact = sum(chunk.tokens for chunk in report.chunks if chunk.reused and not chunk.exact)
-    rates.observe_link(report.linker, inexact, report.repaired + report.charged)
+    linked = (entry for entry in loaded if entry.candidate is not None and not entry.candidate.unchanged)
+    repairable = sum(entry.report.tokens for entry in linked)
+    rates.observe_link(report.linker, repairable, report.repaired + report.charged)
