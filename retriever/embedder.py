@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retriever.errors import RetrieverError
 from retriever.fingerprint import fingerprint
+from retriever.shared_property import shared_property
 from retriever.types import Vectors as Vectors
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Embedder:
         self._narrow = narrow
         self._around = around
 
-    @cached_property
+    @shared_property
     def _encoder(self) -> Encoder:
         from retriever.encoder import make_encoder
 
@@ -58,7 +58,7 @@ class Embedder:
             if bars:
                 talk.enable_progress_bar()
 
-    @cached_property
+    @shared_property
     def fingerprint(self) -> str:
         """Of the folder; the model is not loaded for it."""
         return fingerprint(self.folder)

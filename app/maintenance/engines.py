@@ -24,8 +24,8 @@ class Identity:
 
 def current_identity(workspace: Workspace) -> Identity:
     """Of the settings. The weights are read for their checksum alone, and once. Raises ConfigError and ModelError."""
-    if "parts" in workspace.__dict__:
-        return Identity(workspace.parts.engine.spec.fingerprint, workspace.template.system().hash)
+    if loaded := Workspace.parts.peek(workspace):
+        return Identity(loaded.engine.spec.fingerprint, workspace.template.system().hash)
     return Identity(_fingerprint(workspace.settings), workspace.template.system().hash)
 
 

@@ -19,7 +19,7 @@ def test_the_engine_is_named_without_loading_it(workspace: Workspace, settings: 
     assert current_identity(workspace) == loaded
     with Workspace(settings, workspace.catalog) as fresh:
         assert current_identity(fresh) == loaded
-        assert "parts" not in fresh.__dict__
+        assert Workspace.parts.peek(fresh) is None
 
 
 def test_the_weights_are_read_once(workspace: Workspace, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def ingested(workspace: Workspace, tmp_path: Path, books: Mapping[str, Sequence[
     """What an ingest of the same makes."""
     other = make_settings(Path(workspace.settings.model), tmp_path / "ingested")
     with Workspace(other) as fresh:
-        fresh.__dict__["parts"] = workspace.parts
+        fresh.parts = workspace.parts
         fill(fresh, books=books, kv=True)
         return files(fresh)
 
