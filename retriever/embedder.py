@@ -15,6 +15,7 @@ from retriever.types import Vectors as Vectors
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from retriever.bert_folder import BertFolder
     from retriever.encoder import Encoder
 
 DOCUMENT, QUERY = "document", "query"  # names that models give to what they want in front of a text
@@ -41,9 +42,15 @@ class Embedder:
     def _encoder(self) -> Encoder:
         from retriever.encoder import make_encoder
 
-        return make_encoder(self._read_model().bfloat16() if self._narrow else self._read_model())
+        model = self._read_model()
+        return make_encoder(model.bfloat16() if self._narrow else model)
 
-    def _read_model(self) -> SentenceTransformer:
+    def _read_model(self) -> SentenceTransformer | BertFolder:
+        from retriever.bert_folder import read_bert
+
+        return (read_bert(self.folder) if self._device == "cpu" else None) or self._read_by_library()
+
+    def _read_by_library(self) -> SentenceTransformer:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as talk
 
