@@ -13,8 +13,10 @@ import torch
 from app.devices import resolve_device, resolve_dtype
 from app.folders import digests_file
 from app.folders import kv_folder as kv_folder
+from app.folders import records_of
 from app.models import resolve_embedder, resolve_model
-from app.prompt import PromptTemplate, load_tokenizer
+from app.plain_tokenizer import open_tokenizer
+from app.prompt import PromptTemplate
 from app.settings import Settings, variable
 from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
@@ -96,8 +98,9 @@ class VllmModel(LoadedModel):
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:
     device = resolve_device(settings)
-    digests = Digests(digests_file(settings))
-    return Parts(settings, TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, digests), template)
+    digests, records = Digests(digests_file(settings)), records_of(settings)
+    engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
+    return Parts(settings, engine, template)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
@@ -134,7 +137,7 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     folder = resolve_model(settings.model, settings.cache_dir)
-    return folder, PromptTemplate(load_tokenizer(folder), settings.system_prompt)
+    return folder, PromptTemplate(open_tokenizer(settings, folder), settings.system_prompt)
 
 
 def load_store(settings: Settings) -> KVStore:

@@ -52,12 +52,13 @@ class Workspace:
     @shared_property
     def template(self) -> PromptTemplate:
         """Only the tokenizer, where the model is not loaded anyway."""
-        from app.prompt import PromptTemplate, load_tokenizer
+        from app.plain_tokenizer import open_tokenizer
+        from app.prompt import PromptTemplate
 
         if loaded := Workspace.parts.peek(self):
             return loaded.template
         folder = resolve_model(self.settings.model, self.settings.cache_dir)
-        return PromptTemplate(load_tokenizer(folder), self.settings.system_prompt)
+        return PromptTemplate(open_tokenizer(self.settings, folder), self.settings.system_prompt)
 
     @shared_property
     def embedder(self) -> Embedder:

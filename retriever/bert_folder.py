@@ -59,13 +59,15 @@ class _Part(nn.Module):
 class BertFolder(nn.Sequential):
     """It has what retriever/bert.py asks of a model of the library, and no forward."""
 
-    def __init__(self, bert: nn.Module, pooling: str, tokenizer: Tokenizer, length: int, prompts: dict[str, str]):
+    def __init__(
+        self, bert: nn.Module, dimension: int, pooling: str, tokenizer: Tokenizer, length: int, prompts: dict[str, str]
+    ) -> None:
         super().__init__(_Part(model=bert), _Part(pooling_mode=pooling))
         self.tokenizer = SimpleNamespace(backend_tokenizer=tokenizer, pad_token_id=tokenizer.token_to_id("[PAD]"))
         self.max_seq_length = length
         self.prompts = prompts
         self.default_prompt_name: str | None = None
-        self._dimension: int = bert.get_submodule("embeddings.LayerNorm").weight.shape[0]  # type: ignore[union-attr, assignment]
+        self._dimension = dimension
 
     def get_embedding_dimension(self) -> int:
         return self._dimension
@@ -82,7 +84,7 @@ def read_bert(folder: Path) -> BertFolder | None:
         bert = _bert(config)
         _fill(bert, load_file(folder / "model.safetensors"))
         _expect(packs(bert))
-        return BertFolder(bert, pooling, _tokenizer(folder), length, prompts)
+        return BertFolder(bert, config["hidden_size"], pooling, _tokenizer(folder), length, prompts)
     except (_Unusual, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError):
         return None
 

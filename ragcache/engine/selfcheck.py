@@ -54,7 +54,7 @@ def self_check(engine: TorchEngine) -> list[Check]:
 def _reference(engine: TorchEngine) -> Reference:
     count = min(TOKENS, engine.spec.max_tokens)
     ids = torch.randint(0, engine.spec.vocabulary, (count,), generator=torch.Generator().manual_seed(0))
-    out = engine.stock(ids[None].to(engine.spec.device), use_cache=True)
+    out = engine.stock()(ids[None].to(engine.spec.device), use_cache=True)
     return Reference(tuple(ids.tolist()), out.logits[0, -1].float(), out.past_key_values.layers[0].keys[0])
 
 

@@ -18,7 +18,7 @@ from transformers.utils import logging as talk
 from ragcache.engine.agreement import row_errors, sampled_positions, tolerance, wrong_turn
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Decoder, Layer
-from ragcache.engine.torch.packing import PackedLinear, pack_linears, packs
+from ragcache.engine.torch.packing import linear, pack_linears
 from ragcache.errors import ModelError
 from ragcache.rope import Rope, head_dim
 
@@ -148,13 +148,7 @@ def _fuse(projections: list[nn.Linear]) -> nn.Module:
         if bias is not None:
             projection.bias = nn.Parameter(bias[start:stop], requires_grad=False)
         start = stop
-    if packs(weight):
-        return PackedLinear(weight, bias)
-    fused = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
-    fused.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        fused.bias = nn.Parameter(bias, requires_grad=False)
-    return fused
+    return linear(weight, bias)
 
 
 @torch.inference_mode()
