@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from app.devices import resolve_device, resolve_dtype
-from app.folders import digests_file
+from app.folders import digests_file, records_of
 from app.folders import kv_folder as kv_folder
-from app.folders import records_of
 from app.models import resolve_embedder, resolve_model
 from app.plain_tokenizer import open_tokenizer
 from app.prompt import PromptTemplate

@@ -15,6 +15,8 @@ def kv_folder(settings: Settings) -> Path:
 def digests_file(settings: Settings) -> Path:
     """Checksums of model files that were read before."""
     return settings.cache_dir / "digests.json"
+
+
 def records_of(settings: Settings) -> Records:
     """What earlier starts have found out about models."""
     return Records(settings.cache_dir / FOLDER)

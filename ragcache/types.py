@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import torch
+if TYPE_CHECKING:  # who only looks for KV has no use for them
+    import numpy as np
+    import numpy.typing as npt
+    import torch
 
 from ragcache.errors import PromptError
 
-FloatArray = npt.NDArray[np.float32]
+FloatArray: TypeAlias = "npt.NDArray[np.float32]"
 
 
 _LARGEST_ID = 2**31 - 1
@@ -21,6 +23,8 @@ _LARGEST_ID = 2**31 - 1
 
 def ids_hash(ids: Sequence[int]) -> str:
     """Name of a token sequence: sha256 over the ids as little-endian 32-bit integers."""
+    import numpy as np
+
     return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
 
 

@@ -10,7 +10,8 @@ import torch
 
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
-from ragcache.store.format import Fetch, Header, Section, checksum, pack_header, padded, section_sizes, unpack_header
+from ragcache.store.format import Header, Section, checksum, pack_header, padded, section_sizes, unpack_header
+from ragcache.store.frame import Fetch
 from ragcache.types import Profile, Variant, VariantKey, ids_hash
 
 _FIRST_LAYER = 2  # sections before it: profile and ids

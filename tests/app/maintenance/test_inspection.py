@@ -14,11 +14,11 @@ from tests.app.maintenance.shelves import BOOKS, fail, fill, put, reopened
 
 
 def test_summaries_and_lists(workspace: Workspace) -> None:
-    assert summaries(workspace.catalog) == []
+    assert summaries(workspace) == []
     collection = fill(workspace)
     fill(workspace, "another", {})
     fail(workspace, collection, "/books/bad.pdf", "it is encrypted")
-    another, default = summaries(workspace.catalog)
+    another, default = summaries(workspace)
     assert (another.collection.name, another.totals.documents) == ("another", 0)
     assert (default.totals.documents, default.totals.failed, default.totals.chunks) == (3, 1, 5)
     all_of_them = listed(workspace.catalog, "default")
@@ -81,3 +81,35 @@ def test_without_kv_no_store_is_opened(workspace: Workspace) -> None:
     shown = show_document(workspace, "1", "default")
     assert not any(shown.variants(chunk) for chunk in shown.chunks)
     assert not workspace.settings.cache_dir.exists()
+
+
+def test_kv_is_what_lies_in_the_cache_folder(workspace: Workspace) -> None:
+    """Not what was once written: evictions, other processes and hands take it away."""
+    collection = fill(workspace, kv=True)
+    fill(workspace, "empty", {})
+    there = [path for path in (workspace.settings.cache_dir / "kv").glob("*/*/*/*.kv")]
+    own = [path for path in there if path.stem in {one.address for one in workspace.catalog.kv.all(collection)}]
+    assert len(own) == 5
+    for gone in ([], own[:2], own[2:]):
+        for path in gone:
+            path.unlink()
+        left = [path for path in own if path.exists()]
+        listed, empty = sorted(summaries(workspace), key=lambda one: one.totals.chunks, reverse=True)
+        assert (listed.totals.kv_variants, listed.totals.kv_bytes) == (
+            len(left),
+            sum(path.stat().st_size for path in left),
+        )
+        assert (empty.totals.kv_bytes, empty.other_kv_bytes) == (0, 0)
+
+
+def test_kv_of_another_model_is_told_apart(workspace: Workspace) -> None:
+    collection = fill(workspace, kv=True)
+    (before,) = summaries(workspace)
+    assert before.totals.kv_bytes > 0
+    assert before.other_kv_bytes == 0
+    another = fill(workspace, "another", kv=True)
+    collections = workspace.catalog.collections
+    collections.set_engine(collection, "0" * 64, "1" * 64)
+    found = {one.collection.id: one for one in summaries(workspace)}
+    assert (found[collection.id].totals.kv_bytes, found[collection.id].other_kv_bytes) == (0, before.totals.kv_bytes)
+    assert found[another.id].totals.kv_bytes == before.totals.kv_bytes
