@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from app.catalog import CatalogError
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.inspection import show_chunk, show_document
+from app.maintenance.kv import kv_folder
 from app.maintenance.listing import listed, summaries
 from app.maintenance.selection import find_document
 from app.workspace import Workspace
+from ragcache.store.folder import CacheFolder
 from tests.app.maintenance.shelves import BOOKS, fail, fill, put, reopened
 
 
@@ -86,20 +89,17 @@ def test_without_kv_no_store_is_opened(workspace: Workspace) -> None:
 def test_kv_is_what_lies_in_the_cache_folder(workspace: Workspace) -> None:
     """Not what was once written: evictions, other processes and hands take it away."""
     collection = fill(workspace, kv=True)
-    fill(workspace, "empty", {})
-    there = [path for path in (workspace.settings.cache_dir / "kv").glob("*/*/*/*.kv")]
-    own = [path for path in there if path.stem in {one.address for one in workspace.catalog.kv.all(collection)}]
+    folder = CacheFolder(kv_folder(workspace.settings))
+    addresses = {one.address for one in workspace.catalog.kv.all(collection)}
+    own = [item for item in folder.items() if item.address in addresses]
     assert len(own) == 5
-    for gone in ([], own[:2], own[2:]):
-        for path in gone:
-            path.unlink()
-        left = [path for path in own if path.exists()]
-        listed, empty = sorted(summaries(workspace), key=lambda one: one.totals.chunks, reverse=True)
-        assert (listed.totals.kv_variants, listed.totals.kv_bytes) == (
-            len(left),
-            sum(path.stat().st_size for path in left),
-        )
-        assert (empty.totals.kv_bytes, empty.other_kv_bytes) == (0, 0)
+    for gone, left in ((0, 5), (2, 3), (3, 0)):
+        assert len(folder.remove(own[:gone], time.time_ns() + 10**9)) == gone  # as another process would
+        own = own[gone:]
+        found = {one.collection.id: one for one in summaries(workspace)}
+        totals = found[collection.id].totals
+        assert (totals.kv_variants, totals.kv_bytes) == (left, sum(item.nbytes for item in own))
+    assert len(workspace.catalog.kv.all(collection)) == 5
 
 
 def test_kv_of_another_model_is_told_apart(workspace: Workspace) -> None:
