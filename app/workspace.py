@@ -105,9 +105,17 @@ class Workspace:
         self._check(found)
         return found
 
-    def splitter(self, collection: Collection) -> Splitter:
-        """As the collection was made with, so that all its documents are cut alike. Raises SplitterError."""
-        return self._splitter(collection.splitter, collection.splitter_settings)
+    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
+        """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
+        another one with the same limits, by name. Raises SplitterError.
+        """
+        if collection is None:
+            return self._splitter(name or self.settings.splitter, self._limits)
+        return self._splitter(name or collection.splitter, collection.splitter_settings)
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"max_tokens": self.settings.chunk_tokens, "min_tokens": self.settings.min_chunk_tokens}
 
     def searcher(self, collection: Collection) -> Searcher:
         """Its indexes, which follow the catalog by themselves."""
@@ -130,8 +138,7 @@ class Workspace:
         return self.settings.data_dir / LOCKS / f"ingest-{collection.id}.lock"
 
     def _create(self, name: str) -> Collection:
-        settings = self.settings
-        limits = {"max_tokens": settings.chunk_tokens, "min_tokens": settings.min_chunk_tokens}
+        settings, limits = self.settings, self._limits
         self._splitter(settings.splitter, limits)  # what cannot be cut should not be there
         try:
             return self.catalog.collections.create(
