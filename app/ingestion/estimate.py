@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from app.loaders.base import Parsed
     from ragcache.store.codec import KVShape
 
-# Characters that a rehearsal cuts; what goes beyond is reckoned by what these came to. Cutting takes a second for
+# Characters that a rehearsal cuts; what goes beyond is reckoned by what these came to, since cutting takes its time.
 # about 100,000.
-CUT = 1_000_000
+CUT = 300_000
 RUNS = 5  # of a collection, to take the rate from
 
 
