@@ -15,6 +15,7 @@ from app import RagPipeline
 from app.samples import read_samples
 from app.settings import Settings
 from benchmarks.output import publish
+from benchmarks.table import Row
 from ragcache.errors import ConfigError
 
 QUESTION = "Who designed the lighthouse of Port Ferris?"
@@ -65,7 +66,7 @@ def run(settings: Settings, folder: Path, options: Options, out: Path) -> None:
             measured = measure(COMMANDS[command], settings)
             if number:  # the first round warms up: pages, records and byte code
                 found[command].append(measured)
-    rows = [
+    rows: list[Row] = [
         {
             "command": command,
             "seconds": statistics.median(seconds for seconds, _ in several),
