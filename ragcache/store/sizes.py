@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragcache.store.codec import KVShape
+from ragcache.store.codec import KVShape, open_codec
 from ragcache.store.format import Header, Section, pack_header, padded, section_sizes
 from ragcache.types import VariantKey
 
@@ -21,4 +21,5 @@ def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int]
         sections.append(Section(name, offset, size, _CHECKSUM))
         offset += padded(size)
     key = VariantKey(_DIGEST, _DIGEST, (_DIGEST,) * len(context), _DIGEST, _DIGEST if history else "")
-    return len(pack_header(Header(key, _DIGEST, shape, codec, lengths, tuple(sections)))) + offset
+    lossless = open_codec(codec).lossless(shape.dtype)
+    return len(pack_header(Header(key, _DIGEST, shape, codec, lossless, lengths, tuple(sections)))) + offset
