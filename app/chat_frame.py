@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
-
 from ragcache.errors import ModelError
 
 if TYPE_CHECKING:
@@ -39,6 +37,9 @@ class Frame:
 
 def read_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
     """Raises ModelError for a template that does not write our texts in our order."""
+    known: Frame | None = getattr(tokenizer, "frame", None)  # a PlainTokenizer has it from an earlier start
+    if known is not None:
+        return known
     if not tokenizer.chat_template:
         return _plain_frame(tokenizer)
     apart = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PASSAGES}]
@@ -85,6 +86,8 @@ def _plain_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
 
 
 def _after_answer(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
+    from jinja2 import TemplateError
+
     try:
         rendered = _render(tokenizer, [*messages, {"role": "assistant", "content": ANSWER}], more=False)
     except TemplateError:
@@ -93,6 +96,8 @@ def _after_answer(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str
 
 
 def _cut_rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages, *marks: str) -> list[str] | None:
+    from jinja2 import TemplateError
+
     try:
         return _cut(_render(tokenizer, messages), marks)
     except TemplateError:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from app.devices import resolve_device, resolve_dtype
+from app.folders import digests_file, records_of
 from app.folders import kv_folder as kv_folder
 from app.models import resolve_embedder, resolve_model
-from app.prompt import PromptTemplate, load_tokenizer
+from app.plain_tokenizer import open_tokenizer
+from app.prompt import PromptTemplate
 from app.settings import Settings, variable
 from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import Engine
 from ragcache.engine.cores import FreeCores
+from ragcache.engine.digests import Digests
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
@@ -94,7 +97,9 @@ class VllmModel(LoadedModel):
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:
     device = resolve_device(settings)
-    return Parts(settings, TorchEngine.from_folder(folder, resolve_dtype(settings, device), device), template)
+    digests, records = Digests(digests_file(settings)), records_of(settings)
+    engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
+    return Parts(settings, engine, template)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
@@ -131,7 +136,7 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     folder = resolve_model(settings.model, settings.cache_dir)
-    return folder, PromptTemplate(load_tokenizer(folder), settings.system_prompt)
+    return folder, PromptTemplate(open_tokenizer(settings, folder), settings.system_prompt)
 
 
 def load_store(settings: Settings) -> KVStore:

@@ -17,7 +17,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from ragcache.errors import ModelError, StoreError
+from ragcache.records import FOLDER, Records
 
+KIND = "gguf"  # of records
 MANIFEST = "manifest.json"
 FORMAT = 1  # raise it when the conversion writes something else, and folders of before are converted again
 logger = logging.getLogger(__name__)
@@ -31,7 +33,12 @@ class FileRecord:
 
 def converted_folder(gguf: Path, name: str, cache_dir: Path) -> Path:
     """Where the conversion of this very file lies: another GGUF gets another folder."""
-    return cache_dir / "models" / f"{name}-{_sha256(gguf)[:12]}"
+    records = Records(cache_dir / FOLDER)
+    digest = (records.read(KIND, gguf.parent, file=gguf.name) or {}).get("sha256")
+    if not isinstance(digest, str):
+        digest = _sha256(gguf)
+        records.write(KIND, gguf.parent, {"sha256": digest}, file=gguf.name)
+    return cache_dir / "models" / f"{name}-{digest[:12]}"
 
 
 def convert_once(gguf: Path, folder: Path) -> Path:

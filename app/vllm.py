@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.devices import resolve_device, resolve_dtype
+from app.folders import digests_file
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
@@ -49,7 +50,7 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     device = resolve_device(settings)
     store = open_store(None, 1, None, settings.codec)
     # The codec tells which KV is exact to the last bit, so that others may share it.
-    linking = {"codec": settings.codec}
+    linking = {"codec": settings.codec, "digests": str(digests_file(settings))}
     given = _options(settings) | options
     try:
         return VllmEngine(folder, resolve_dtype(settings, device), store, linking=linking, **given)

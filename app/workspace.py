@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
 from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
+from retriever.shared_property import shared_property
 
 if TYPE_CHECKING:
     from app.compose import LoadedModel
@@ -37,53 +37,53 @@ class Workspace:
     def __init__(self, settings: Settings, catalog: Catalog | None = None):
         self.settings = settings
         self.catalog = catalog or open_catalog(settings)
-        self._lock = threading.RLock()  # of what is made once
+        self._lock = threading.RLock()  # of the searchers
         self._searchers: dict[str, Searcher] = {}  # by uid of the collection
 
     # -- made at the first use --------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared_property
     def parts(self) -> LoadedModel:
         """The language model, with its tokenizer."""
         from app.compose import load_model
 
-        with self._lock:
-            return load_model(self.settings)
+        return load_model(self.settings)
 
-    @cached_property
+    @shared_property
     def template(self) -> PromptTemplate:
         """Only the tokenizer, where the model is not loaded anyway."""
-        from app.prompt import PromptTemplate, load_tokenizer
+        from app.plain_tokenizer import open_tokenizer
+        from app.prompt import PromptTemplate
 
-        if "parts" in self.__dict__:
-            return self.parts.template
+        if loaded := Workspace.parts.peek(self):
+            return loaded.template
         folder = resolve_model(self.settings.model, self.settings.cache_dir)
-        return PromptTemplate(load_tokenizer(folder), self.settings.system_prompt)
+        return PromptTemplate(open_tokenizer(self.settings, folder), self.settings.system_prompt)
 
-    @cached_property
+    @shared_property
     def embedder(self) -> Embedder:
         from app.compose import load_embedder
 
         return load_embedder(self.settings)
 
-    @cached_property
+    @shared_property
     def boundaries(self) -> Embedder:
         """What the splitters compare sentences by; searches never see its vectors."""
         from app.ingestion.boundaries import boundary_embedder
 
         return boundary_embedder(self.settings)
 
-    @cached_property
+    @shared_property
     def store(self) -> KVStore:
         from app.compose import load_store
 
         return load_store(self.settings)
 
-    @cached_property
+    @shared_property
     def cache(self) -> PromptCache:
         return self.parts.cache(self.store)
 
-    @cached_property
+    @shared_property
     def embedder_fingerprint(self) -> str:
         """Without loading the model, or even its library."""
         from retriever.fingerprint import fingerprint
@@ -105,9 +105,17 @@ class Workspace:
         self._check(found)
         return found
 
-    def splitter(self, collection: Collection) -> Splitter:
-        """As the collection was made with, so that all its documents are cut alike. Raises SplitterError."""
-        return self._splitter(collection.splitter, collection.splitter_settings)
+    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
+        """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
+        another one with the same limits, by name. Raises SplitterError.
+        """
+        if collection is None:
+            return self._splitter(name or self.settings.splitter, self._limits)
+        return self._splitter(name or collection.splitter, collection.splitter_settings)
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"max_tokens": self.settings.chunk_tokens, "min_tokens": self.settings.min_chunk_tokens}
 
     def searcher(self, collection: Collection) -> Searcher:
         """Its indexes, which follow the catalog by themselves."""
@@ -130,8 +138,7 @@ class Workspace:
         return self.settings.data_dir / LOCKS / f"ingest-{collection.id}.lock"
 
     def _create(self, name: str) -> Collection:
-        settings = self.settings
-        limits = {"max_tokens": settings.chunk_tokens, "min_tokens": settings.min_chunk_tokens}
+        settings, limits = self.settings, self._limits
         self._splitter(settings.splitter, limits)  # what cannot be cut should not be there
         try:
             return self.catalog.collections.create(
@@ -190,8 +197,8 @@ class Workspace:
 
     def close(self) -> None:
         """What is asked of it afterwards fails."""
-        if "parts" in self.__dict__:
-            self.parts.close()
+        if loaded := Workspace.parts.peek(self):
+            loaded.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:

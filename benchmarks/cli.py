@@ -14,6 +14,7 @@ from benchmarks.load_cli import load
 from benchmarks.partial_cli import partial
 from benchmarks.retrieval_cli import retrieval
 from benchmarks.search_cli import search
+from benchmarks.start_cli import start
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(chunking)
@@ -22,6 +23,7 @@ app.command()(load)
 app.command()(partial)
 app.command()(retrieval)
 app.command()(search)
+app.command()(start)
 
 Linkers = Annotated[str, typer.Option(help="With commas between them; settings as in query:first=8,ratio=0.1.")]
 Tokens = Annotated[str, typer.Option(help="Lengths to measure, with commas between them.")]

@@ -86,4 +86,4 @@ def _lacks_lead(system: System, served: Sequence[tuple[PlannedChunk, Sequence[Ca
     if not served:
         return False
     first, candidates = served[0]
-    return first.span.start == len(system) and bool(candidates) and not candidates[0].exact
+    return first.span.start == len(system) and bool(candidates) and not candidates[0].unchanged

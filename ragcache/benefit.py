@@ -45,7 +45,7 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
         return chunk
     best = chunk.candidates[0]
     bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
-    again = 0.0 if best.exact else rates.link_share(linker.name)
+    again = 0.0 if best.unchanged else rates.link_share(linker.name)
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
     return chunk if bring < saved else replace(chunk, candidates=())
 
@@ -69,7 +69,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
             continue
         best = chunk.candidates[0]
         load += rates.load_seconds(best.info.tier, best.info.nbytes)
-        again = 0.0 if best.exact else rates.link_share(linker.name)
+        again = 0.0 if best.unchanged else rates.link_share(linker.name)
         work += rows * again + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)
     work += Work.of_rows(plan.question - texts, plan.question)

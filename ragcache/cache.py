@@ -122,12 +122,19 @@ class ChunkCache(PromptCache):
         return make_linker(linker) if isinstance(linker, str) else linker
 
     def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[Loaded]:
+        exact = True
         if linker.recompute_all:
             report.other_computed += len(plan.system)
         else:
-            self.engine.place(buffer, self.system_variant(plan.system, report), 0)
+            system = self.system_variant(plan.system, report)
+            self.engine.place(buffer, system, 0)
+            exact = system.lossless
         return self.loader.load(
-            plan, self.store, lambda variant, start: self.engine.place(buffer, variant, start), report
+            plan,
+            self.store,
+            lambda variant, start: self.engine.place(buffer, variant, start),
+            report,
+            system_exact=exact,
         )
 
     def _link(
@@ -182,5 +189,6 @@ def _learn(rates: Rates, loaded: list[Loaded], work: Work, report: Report) -> No
     rates.observe(Work(placed=placed), report.seconds["load"] - sum(entry.seconds for entry in loaded))
     for entry in loaded:
         rates.observe_load(entry.report.tier, entry.report.nbytes, entry.seconds)
-    inexact = sum(chunk.tokens for chunk in report.chunks if chunk.reused and not chunk.exact)
-    rates.observe_link(report.linker, inexact, report.repaired + report.charged)
+    linked = (entry for entry in loaded if entry.candidate is not None and not entry.candidate.unchanged)
+    repairable = sum(entry.report.tokens for entry in linked)
+    rates.observe_link(report.linker, repairable, report.repaired + report.charged)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from ragcache.engine.base import Engine
-from ragcache.errors import StoreError
+from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.kvgen import KVGen
+from ragcache.planning import Place, candidates
 from ragcache.report import Report
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, System, Variant
+from ragcache.store.eviction import VARIANTS
+from ragcache.types import Chunk, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +31,37 @@ class Ingest:
     def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
         """Capture a document's chunks in order and store each variant; yields what was stored, one at a time.
 
+        Of a chunk that has as many variants as are kept (boilerplate of many documents), the one that fits best serves
+        instead, also as the context of those behind it: a new one would only push another out.
+
         Raises StoreError when the store is full or not writable; chunks yielded before are kept.
         """
         behind = self.system_variant(system)
-        for variant in self.kvgen.ingest(behind, chunks):
-            self.store.put(variant)
+        served: set[VariantKey] = set()
+
+        def stored(system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
+            found = self._enough(system, context, chunk)
+            if found is not None:
+                served.add(found.key)
+            return found
+
+        for variant in self.kvgen.ingest(behind, chunks, stored):
+            if variant.key not in served:
+                self.store.put(variant)
             yield variant
+
+    def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
+        """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
+        lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash)
+        place = Place(tuple(variant.key.chunk for variant in context), system_exact=system.lossless)
+        found = candidates(self.store, lead, place, [])
+        if len(found) < VARIANTS or (not context and found[0].info.key.context):
+            return None
+        for candidate in found:
+            with suppress(CorruptEntry, ForeignEntry):  # out of the way by now
+                if (fetched := self.store.get(candidate.info.key)) is not None:
+                    return fetched.variant
+        return None
 
     def system_variant(self, system: System, report: Report | None = None) -> Variant:
         """The System segment's KV, from the store or computed (and stored) now."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ragcache.address import system_address
 from ragcache.engine.base import Engine
-from ragcache.errors import ConfigError, PromptError
+from ragcache.errors import ConfigError
 from ragcache.types import Chunk, System, Variant, VariantKey
+
+# A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.
+Stored = Callable[[Variant, Sequence[Variant], Chunk], Variant | None]
+
+
+def nothing_stored(system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
+    return None
+
 
 # Lead variants cost a second pass with little attention. A document of so many tokens can afford it: its plain prefill,
 # whose attention grows with each token, takes about as long as both passes together (docs/benchmarks.md). In a shorter
@@ -27,56 +35,36 @@ class KVGen:
 
     def system(self, system: System) -> Variant:
         """The System segment's own KV: exact wherever it stands, since it always stands first."""
-        return self.engine.capture([], system, self.system_key(system))
+        return self.engine.capture([], system)
 
     def system_key(self, system: System) -> VariantKey:
-        """No System stands before it: a chunk of the same ids, which has one, is another entry."""
-        return VariantKey(self.engine.spec.fingerprint, "", (), system.hash)
+        return system_address(self.engine.spec.fingerprint, system.hash)
 
-    def ingest(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+    def ingest(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
         """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
         variant: the chunk right behind System, for prompts that it leads. All of its context is gone there, so any
         other variant has its largest error.
         """
         waiting: list[Chunk] = []  # chunks whose lead variant is still to come
         tokens = 0
-        for variant in self.document(system, chunks):
+        for variant in self.document(system, chunks, stored):
             yield variant
             tokens += len(variant)
             if variant.key.context:
                 waiting.append(Chunk(variant.ids))
             if tokens >= LEAD_TOKENS:
-                yield from (self.capture(system, [], lead) for lead in waiting)
+                yield from (stored(system, [], lead) or self.capture(system, [], lead) for lead in waiting)
                 waiting = []
 
-    def document(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+    def document(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
         """The chunks' variants in document order, each computed once over the *stored* KV of those before it."""
         context: deque[Variant] = deque(maxlen=self.context_chunks)
         for chunk in chunks:
-            variant = self.capture(system, list(context), chunk)
+            before = list(context)
+            variant = stored(system, before, chunk) or self.capture(system, before, chunk)
             yield variant
             context.append(variant)
 
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""
-        if not len(chunk):
-            raise PromptError("an empty chunk has no KV: drop it when splitting")
-        hashes = tuple(variant.key.chunk for variant in context)
-        key = VariantKey(
-            self.engine.spec.fingerprint,
-            system.key.chunk,
-            hashes,
-            chunk.hash,
-            history_of([variant.key for variant in context]),
-        )
-        return self.engine.capture([system, *context], chunk, key)
-
-
-def history_of(context: Sequence[VariantKey]) -> str:
-    """Names what the context's KV saw beside itself; "" when each saw just the System and the context before it."""
-    seen: list[str] = []
-    for key in context:
-        if key.history or key.context != tuple(seen):
-            return hashlib.sha256("\n".join(other.digest for other in context).encode()).hexdigest()
-        seen.append(key.chunk)
-    return ""
+        return self.engine.capture([system, *context], chunk)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ragcache.address import system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring.reuse import Reuse, matches, reuse_of
@@ -21,17 +22,33 @@ class Candidate:
 
     info: VariantInfo
     reuse: Reuse
-    exact: bool
+    unchanged: bool  # computed behind just what stands before it here: a repair has nothing to mend
+    exact: bool  # and nothing of it was lost at rest: it is what a plain prefill would hold
     sources: tuple[int, ...]  # see PlacedChunk.sources
 
     @property
-    def rank(self) -> tuple[bool, bool, float, bool]:
-        """Exact first; then those that saw some context, then Cache-Craft's CFO (section 3.3), then the faster tier.
+    def rank(self) -> tuple[bool, bool, bool, bool, float, bool, bool]:
+        """Exact first; then those whose context is the chunks before it, whatever stands between; then those that saw
+        some context, then Cache-Craft's CFO (section 3.3), then a prefill's own, then the faster tier.
 
         CFO alone would take the variant without context, whose CCI is lowest, to be the most reusable. Behind other
         chunks it is the worst (docs/log.md): a chunk that saw any context is nearer to one that saw this context.
+        Behind none but a text, it is the one that fits.
         """
-        return (not self.exact, not self.info.key.context, self.reuse.cfo(), self.info.tier != "ram")
+        fits, key = self.reuse.exact, self.info.key
+        return (
+            not self.exact,
+            not self.unchanged,
+            not fits,
+            not key.context,
+            self.reuse.cfo(),
+            bool(key.history),
+            self.info.tier != "ram",
+        )
+
+    def fetched(self, lossless: bool) -> Candidate:
+        """As it turned out to be: the copy that was brought may have been rounded where the one looked up was not."""
+        return self if lossless else replace(self, exact=False)
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,13 @@ class PlannedChunk:
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""
         return PlacedChunk(
-            self.index, self.span.start, len(self.segment), found.info.profile, found.reuse, found.exact, found.sources
+            self.index,
+            self.span.start,
+            len(self.segment),
+            found.info.profile,
+            found.reuse,
+            found.unchanged,
+            found.sources,
         )
 
 
@@ -59,6 +82,19 @@ class Plan:
     question: int  # first position after the last chunk
     incidents: tuple[str, ...] = ()  # what the store could not tell
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
+    system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
+
+    @property
+    def exact_until(self) -> int:
+        """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
+        if not self.system_exact:
+            return 0
+        end = len(self.system)
+        for chunk in self.chunks:
+            if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
+                break
+            end = chunk.span.end
+        return end
 
 
 def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:
@@ -68,13 +104,15 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
     texts: list[Span] = []
     prefix: list[str] = []
     incidents: list[str] = []
+    exact = not lookup or _lossless_system(store, system_address(fingerprint, system.hash), incidents)
     start, question = len(system), len(system)
     for segment in segments[1:]:
         span = Span(start, start + len(segment))
         start = span.end
         if isinstance(segment, Chunk):
             key = VariantKey(fingerprint, system.hash, (), segment.hash)
-            found = _candidates(store, key, prefix, bool(texts), incidents) if lookup else ()
+            here = Place(tuple(prefix), text_before=bool(texts), system_exact=exact)
+            found = candidates(store, key, here, incidents) if lookup else ()
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
             question = span.end
@@ -82,7 +120,7 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
             texts.append(span)
     ids = tuple(token for segment in segments for token in segment.ids)
     between = tuple(text for text in texts if text.end <= question)
-    return Plan(ids, system, tuple(chunks), between, question, tuple(incidents))
+    return Plan(ids, system, tuple(chunks), between, question, tuple(incidents), system_exact=exact)
 
 
 def _check(segments: Sequence[Segment]) -> System:
@@ -98,21 +136,48 @@ def _check(segments: Sequence[Segment]) -> System:
     return segments[0]
 
 
-def _candidates(
-    store: KVStore, key: VariantKey, prefix: Sequence[str], text_before: bool, incidents: list[str]
-) -> tuple[Candidate, ...]:
+@dataclass(frozen=True)
+class Place:
+    """What stands before a chunk in the prompt."""
+
+    prefix: tuple[str, ...]  # hashes of the chunks
+    text_before: bool = False  # somewhere among them
+    system_exact: bool = True
+
+
+def candidates(store: KVStore, key: VariantKey, place: Place, incidents: list[str]) -> tuple[Candidate, ...]:
+    """All stored variants of a chunk for this place, best first; what the store could not tell joins the incidents."""
+    found = []
+    for info in _stored(store, key, incidents):
+        context = info.key.context
+        reuse = reuse_of(info.profile, context, place.prefix)
+        unchanged = reuse.exact and not info.key.history and not place.text_before
+        exact = unchanged and info.lossless and place.system_exact
+        found.append(Candidate(info, reuse, unchanged, exact, (-1, *matches(context, place.prefix))))
+    return tuple(sorted(found, key=lambda candidate: candidate.rank))
+
+
+def _lossless_system(store: KVStore, key: VariantKey, incidents: list[str]) -> bool:
+    flaws: list[Flaw] = []
+    try:
+        infos = store.variants(key.family, flaws)
+    except StoreError:  # whoever loads it will tell, and it is computed
+        return True
+    incidents += [_flaw(flaw) for flaw in flaws]
+    return all(info.lossless for info in infos)
+
+
+def _stored(store: KVStore, key: VariantKey, incidents: list[str]) -> list[VariantInfo]:
     flaws: list[Flaw] = []
     try:
         infos = store.variants(key.family, flaws)
     except StoreError as error:  # without the cache the answer is slower, not wrong
         logger.warning("cache not searched: %s", error)
         incidents.append(f"cache not searched: {error}")
-        return ()
-    incidents += [f"cache entry not used: {flaw.reason}" for flaw in flaws]
-    found = []
-    for info in infos:
-        context = info.key.context
-        reuse = reuse_of(info.profile, context, prefix)
-        exact = reuse.exact and not info.key.history and not text_before
-        found.append(Candidate(info, reuse, exact, (-1, *matches(context, prefix))))
-    return tuple(sorted(found, key=lambda candidate: candidate.rank))
+        return []
+    incidents += [_flaw(flaw) for flaw in flaws]
+    return infos
+
+
+def _flaw(flaw: Flaw) -> str:
+    return f"cache entry not used: {flaw.reason}"

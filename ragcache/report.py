@@ -21,7 +21,7 @@ class ChunkReport:
     reused: int = 0
     repaired: int = 0
     computed: int = 0
-    exact: bool = False  # same context in the same place: reused with no repair, and no error
+    exact: bool = False  # same context in the same place, and nothing lost at rest: reused with no error
     overlap: float = 0.0  # β', how much of the variant's context the prompt holds
     nbytes: int = 0  # read from the tier
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PretrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ragcache.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 SUPPORTED = ("default", "llama3", "yarn")
 
@@ -23,16 +25,23 @@ class Rope:
     scaling: float
 
     @classmethod
-    def from_config(cls, config: PretrainedConfig, device: torch.device) -> Rope:
-        """Raises ModelError for a RoPE whose angles depend on more than the position."""
-        kind, inverse_frequencies = _kind(config), _frequencies(config)
-        frequencies, scaling = inverse_frequencies(config)
-        if 2 * len(frequencies) != head_dim(config):
+    def from_config(cls, config: PretrainedConfig, device: torch.device, length: int | None = None) -> Rope:
+        """`length`: positions, where the configuration's are not those that are run.
+
+        Raises ModelError for a RoPE whose angles depend on more than the position.
+        """
+        turns, scaling = frequencies(config)
+        if 2 * len(turns) != head_dim(config):
             raise ModelError(
-                f"this model rotates only {2 * len(frequencies)} of {head_dim(config)} dimensions ({kind})"
+                f"this model rotates only {2 * len(turns)} of {head_dim(config)} dimensions ({_kind(config)})"
             )
-        positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
-        angles = positions[:, None] * frequencies.float()[None, :]
+        return cls.from_frequencies(turns, scaling, length or config.max_position_embeddings, device)
+
+    @classmethod
+    def from_frequencies(cls, turns: torch.Tensor, scaling: float, length: int, device: torch.device) -> Rope:
+        """`turns` [head_dim / 2]: radians per position."""
+        positions = torch.arange(length, dtype=torch.float32)
+        angles = positions[:, None] * turns.float()[None, :]
         cos, sin = angles.cos() * scaling, angles.sin() * scaling
         return cls(torch.cat((cos, cos), -1).to(device), torch.cat((-sin, sin), -1).to(device), scaling)
 
@@ -74,9 +83,15 @@ def _kind(config: PretrainedConfig) -> str:
     return kind
 
 
-def _frequencies(config: PretrainedConfig) -> Callable[[PretrainedConfig], tuple[torch.Tensor, float]]:
+def frequencies(config: PretrainedConfig) -> tuple[torch.Tensor, float]:
+    """Radians per position [rotated dimensions / 2], and the scaling of attention (YaRN)."""
     kind = _kind(config)
-    return _default_frequencies if kind == "default" else ROPE_INIT_FUNCTIONS[kind]
+    if kind == "default":
+        return _default_frequencies(config)
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    made: Callable[[PretrainedConfig], tuple[torch.Tensor, float]] = ROPE_INIT_FUNCTIONS[kind]
+    return made(config)
 
 
 def _default_frequencies(config: PretrainedConfig) -> tuple[torch.Tensor, float]:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import torch
+if TYPE_CHECKING:  # who only looks for KV has no use for them
+    import numpy as np
+    import numpy.typing as npt
+    import torch
 
-FloatArray = npt.NDArray[np.float32]
+from ragcache.errors import PromptError
+
+FloatArray: TypeAlias = "npt.NDArray[np.float32]"
+
+
+_LARGEST_ID = 2**31 - 1
 
 
 def ids_hash(ids: Sequence[int]) -> str:
     """Name of a token sequence: sha256 over the ids as little-endian 32-bit integers."""
+    import numpy as np
+
     return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
+
+
+def check_ids(ids: Sequence[int]) -> None:
+    """Raises PromptError for what is no token id of any model, or what would share the name of one."""
+    if set(map(type, ids)) - {int}:
+        strange = next(token for token in ids if type(token) is not int)
+        raise PromptError(f"token {strange!r} is of the type {type(strange).__name__}: give plain integers")
+    for token in (min(ids, default=0), max(ids, default=0)):
+        if not 0 <= token <= _LARGEST_ID:
+            raise PromptError(f"token {token} is no token id: give integers from 0 to {_LARGEST_ID}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +46,8 @@ class Segment:
 
     @cached_property
     def hash(self) -> str:
+        """Raises PromptError for what are no token ids."""
+        check_ids(self.ids)
         return ids_hash(self.ids)
 
     def __len__(self) -> int:
@@ -87,6 +108,11 @@ class VariantKey:
         """Shared by all variants of one chunk behind one System segment."""
         return _digest("family", self.fingerprint, self.system, self.chunk)
 
+    @property
+    def lead(self) -> VariantKey:
+        """Of the family's variant behind the System segment alone."""
+        return replace(self, context=(), history="")
+
     @cached_property
     def digest(self) -> str:
         return _digest("variant", self.fingerprint, self.system, self.history, *self.context, self.chunk)
@@ -127,6 +153,9 @@ class Variant:
     k: torch.Tensor  # [layers, kv_heads, n, head_dim], unrotated: RoPE is applied where it is placed
     v: torch.Tensor  # [layers, kv_heads, n, head_dim]
     profile: Profile
+    # Bit for bit what the engine computed, over KV of which the same is true. What a codec, or a codec of what stood
+    # before it, has rounded is not: it serves prompts, and is never taken for a plain prefill's.
+    lossless: bool
 
     @property
     def nbytes(self) -> int:
@@ -145,3 +174,4 @@ class VariantInfo:
     nbytes: int  # as stored, in its codec
     tier: str  # the fastest tier that holds it: "ram" or "disk"
     profile: Profile
+    lossless: bool  # see Variant; of the copy in this tier

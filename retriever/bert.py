@@ -7,7 +7,7 @@ and value as one, and GELU and the residual inside the products.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,14 +15,13 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from retriever.bert_folder import FIRST, GELU, MEAN, BertFolder
 from retriever.encoder import IDS, SENTENCE, Encoder, Row
 from retriever.packing import near, packed, packs
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-GELU: Mapping[str, str] = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}  # as oneDNN calls them
-MEAN, FIRST = "mean", "cls"
 PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
 
 
@@ -111,7 +110,7 @@ class BertEncoder(Encoder):
             ours = encoder.forward(encoder.tokenized(PROBES))
         return encoder if near(ours.to(expected.dtype), expected) else None
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: SentenceTransformer | BertFolder) -> None:
         super().__init__(model)
         bert: Any = model[0].model
         embeddings = bert.embeddings

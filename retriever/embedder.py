@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retriever.errors import RetrieverError
 from retriever.fingerprint import fingerprint
+from retriever.shared_property import shared_property
 from retriever.types import Vectors as Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from retriever.bert_folder import BertFolder
     from retriever.encoder import Encoder
 
 DOCUMENT, QUERY = "document", "query"  # names that models give to what they want in front of a text
@@ -37,13 +38,19 @@ class Embedder:
         self._narrow = narrow
         self._around = around
 
-    @cached_property
+    @shared_property
     def _encoder(self) -> Encoder:
         from retriever.encoder import make_encoder
 
-        return make_encoder(self._read_model().bfloat16() if self._narrow else self._read_model())
+        model = self._read_model()
+        return make_encoder(model.bfloat16() if self._narrow else model)
 
-    def _read_model(self) -> SentenceTransformer:
+    def _read_model(self) -> SentenceTransformer | BertFolder:
+        from retriever.bert_folder import read_bert
+
+        return (read_bert(self.folder) if self._device == "cpu" else None) or self._read_by_library()
+
+    def _read_by_library(self) -> SentenceTransformer:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as talk
 
@@ -58,7 +65,7 @@ class Embedder:
             if bars:
                 talk.enable_progress_bar()
 
-    @cached_property
+    @shared_property
     def fingerprint(self) -> str:
         """Of the folder; the model is not loaded for it."""
         return fingerprint(self.folder)

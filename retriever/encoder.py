@@ -17,6 +17,8 @@ from retriever.types import Vectors
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from retriever.bert_folder import BertFolder
+
 TOKENIZED_AT_ONCE = 2048  # texts; the ids of a large document need not all be in memory
 PROBE = ["What does the harbour master of the old town write down every evening?"]
 LONGEST = 1 << 16  # characters of a text; what stands behind them is not read
@@ -33,7 +35,7 @@ class Encoder(ABC):
     A text that is longer than what the model reads at once is read in parts; its vector is their mean.
     """
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: SentenceTransformer | BertFolder) -> None:
         dimension = model.get_embedding_dimension()
         assert dimension is not None
         self.dimension = dimension
@@ -128,10 +130,13 @@ class LibraryEncoder(Encoder):
         return vectors
 
 
-def make_encoder(model: SentenceTransformer) -> Encoder:
+def make_encoder(model: SentenceTransformer | BertFolder) -> Encoder:
     """The quickest that gives the vectors that the library gives. The model belongs to the encoder from now on."""
     from retriever.bert import BertEncoder
+    from retriever.bert_folder import BertFolder
 
+    if isinstance(model, BertFolder):
+        return BertEncoder(model)
     return BertEncoder.of(model) or LibraryEncoder(model)
 
 

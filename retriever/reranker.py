@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retriever.errors import RetrieverError
+from retriever.shared_property import shared_property
 from retriever.types import FloatArray
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Reranker:
         self._device = device
         self._batch = batch
 
-    @cached_property
+    @shared_property
     def _model(self) -> CrossEncoder:
         from sentence_transformers import CrossEncoder
         from transformers.utils import logging as talk

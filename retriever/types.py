@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # a command that lists documents has no use for it
+    import numpy as np
+    import numpy.typing as npt
 
-Vectors = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+Vectors: TypeAlias = "npt.NDArray[np.float32]"
+IntArray: TypeAlias = "npt.NDArray[np.int64]"
+FloatArray: TypeAlias = "npt.NDArray[np.float64]"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
@@ -19,6 +20,7 @@ WINDOW = 2048
 GAP = re.compile(r"\s(?=\S)")
 # Punkt was trained on languages that leave a space behind a stop.
 IDEOGRAPHIC = re.compile(r"[。！？｡]+[」』”’）]*")
+_READING = threading.Lock()  # two threads would read it twice
 DECISIONS = 1 << 16  # how many contexts of a stop are remembered: a text of nothing but stops repeats them
 
 
@@ -28,7 +30,8 @@ class Punkt(Protocol):
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[Offsets]:
     """Sentences of text[start:end], ascending, without blank edges."""
-    punkt = _punkt()
+    with _READING:
+        punkt = _punkt()
     while start < end:
         stop = _stop(text, start, end)
         found = list(punkt.span_tokenize(text[start:stop]))

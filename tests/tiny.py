@@ -80,6 +80,14 @@ def make_model(config: PreTrainedConfig, seed: int = 0) -> transformers.PreTrain
     return model
 
 
+def to_bfloat16(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """As a folder is read in this number format: RoPE's frequencies stay in float32."""
+    frequencies = model.model.rotary_emb.inv_freq.clone()
+    model.to(torch.bfloat16)
+    model.model.rotary_emb.inv_freq = frequencies
+    return model
+
+
 def make_tiny(family: str = "llama", rope: str = "default", **settings: Any) -> Tiny:
     model = make_model(make_config(family, rope, **settings))
     return Tiny(model, TorchEngine.from_model(model))

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.catalog.columns import escape
 from app.catalog.errors import CatalogError
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow, RetirementRow
-from app.catalog.records import ChunkRecord, Removed
+from app.catalog.records import ChunkRecord, Removed, Vectors
 
 Item = TypeVar("Item")
 # How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.
@@ -120,5 +119,7 @@ def drop_kv(connection: Connection, collection_id: int, hashes: Iterable[str]) -
     return tuple(orphans)
 
 
-def pack(vector: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
+def pack(vector: Vectors) -> bytes:
+    import numpy as np
+
     return np.asarray(vector, dtype="<f4").tobytes()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import bindparam, select
 
 from app.catalog.changes import batches
@@ -15,6 +13,9 @@ from app.catalog.models import ChunkRow, DocumentRow
 from app.catalog.prepared import Prepared
 from app.catalog.records import Chunk, Document, Found, Layout
 from app.loaders.base import Line, Page
+
+if TYPE_CHECKING:
+    from retriever.types import IntArray
 
 _CHUNK = [getattr(ChunkRow, name) for name in Chunk.__dataclass_fields__]
 _DOCUMENT = [getattr(DocumentRow, name).label(f"of_{name}") for name in Document.__dataclass_fields__]
@@ -27,7 +28,7 @@ class Chunks:
         self._database = database
         self._prepared: dict[int, Prepared] = {}  # by the number of ids
 
-    def found(self, ids: Sequence[int] | npt.NDArray[np.int64]) -> list[Found]:
+    def found(self, ids: Sequence[int] | IntArray) -> list[Found]:
         """Chunks with their documents, in the order of `ids`; those that are gone meanwhile are left out."""
         wanted = [int(one) for one in ids]
         rows: dict[int, Found] = {}

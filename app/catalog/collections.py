@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from app.catalog.changes import drop_kv, lock, pack
@@ -21,6 +19,9 @@ from app.catalog.records import Collection, Removed, Totals, Vectors
 _COLUMNS = [getattr(CollectionRow, name) for name in Collection.__dataclass_fields__]
 _BY_NAME = select(*_COLUMNS).where(CollectionRow.name == bindparam("name"))
 LONGEST_NAME = 200
+
+if TYPE_CHECKING:
+    from retriever.types import IntArray
 
 
 class Collections:
@@ -111,7 +112,7 @@ class Collections:
         embedder: str,
         fingerprint: str,
         dimension: int,
-        batches: Iterable[tuple[Sequence[int] | npt.NDArray[np.int64], Vectors]],
+        batches: Iterable[tuple[Sequence[int] | IntArray, Vectors]],
     ) -> Collection:
         """Give every chunk its new embedding, in one transaction: `batches` are (ids, vectors) of *all* live chunks.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -67,7 +67,7 @@ CONNECTING: Mapping[str, str] = {
 @contextmanager
 def told(where: str, *more: type[Exception]) -> Iterator[None]:
     """Failures of the database inside the block become a CatalogError about `where`, a name without a password."""
-    failures: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, sqlite3.Error, psycopg.Error, *more)
+    failures: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, sqlite3.Error, *_postgresql_errors(), *more)
     try:
         yield
     except failures as error:
@@ -80,7 +80,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, sqlite3.Error):
         name = getattr(error, "sqlite_errorname", "")
         known = [reason for code, reason in SQLITE.items() if name.startswith(code)]
-    elif isinstance(error, psycopg.Error):
+    elif isinstance(error, _postgresql_errors()):
         known = _of_postgresql(error)
     elif isinstance(error, OSError):
         known = _of_system(error)
@@ -89,9 +89,16 @@ def _reason(error: Exception) -> str:
     return known[0] if known else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _of_postgresql(error: psycopg.Error) -> list[str]:
-    if error.sqlstate:
-        return [reason for code, reason in POSTGRESQL.items() if error.sqlstate.startswith(code)]
+def _postgresql_errors() -> tuple[type[Exception], ...]:
+    """Of the driver, where it is in use: most catalogs are SQLite files."""
+    driver = sys.modules.get("psycopg")
+    return () if driver is None else (driver.Error,)
+
+
+def _of_postgresql(error: Exception) -> list[str]:
+    state: str | None = getattr(error, "sqlstate", None)
+    if state:
+        return [reason for code, reason in POSTGRESQL.items() if state.startswith(code)]
     said = str(error).lower()
     return [reason for words, reason in CONNECTING.items() if words in said]
 

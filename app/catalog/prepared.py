@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Select
 
 from app.catalog.engine import Database
+from retriever.shared_property import shared_property
 
 Convert = Callable[[Any], Any]
 
@@ -47,7 +47,7 @@ class Prepared:
                 row[place] = convert(row[place])
         return found
 
-    @cached_property
+    @shared_property
     def _compiled(self) -> Compiled:
         dialect = self._database.dialect
         compiled: Any = self._statement.compile(dialect=dialect)

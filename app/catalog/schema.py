@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sqlite3
 import threading
@@ -11,10 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
@@ -49,15 +46,14 @@ class Schema:
 
 def inspect_schema(database: Database, folder: Path = SCRIPTS) -> Schema:
     """Where it stands; creates nothing."""
-    scripts = ScriptDirectory.from_config(_config(folder))
-    newest = scripts.get_current_head()
-    assert newest is not None
+    known = _revisions(folder)
+    (newest,) = known.keys() - known.values()
     with told(database.where, OSError):
         if database.path is not None and not database.path.exists():
             return Schema(database.where, None, newest)
     with database.reading() as connection:
         revision = _revision(connection, database)
-    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
+    if revision is not None and revision not in known:
         raise CatalogError(
             f"the catalog {database.where} was written by a newer version of ragcache (schema {revision}). Install "
             "that version, or choose another data folder or database"
@@ -82,20 +78,52 @@ def upgrade(database: Database, backups: int, folder: Path = SCRIPTS) -> Path | 
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY})
             if _revision(connection, database) != schema.newest:
-                command.upgrade(_config(folder, connection), "head")
+                _run_scripts(folder, connection)
     return backup
 
 
-def _config(folder: Path, connection: Connection | None = None) -> Config:
+def _revisions(folder: Path) -> dict[str, str | None]:
+    """All that there are, each with the one before it. Read from the scripts' text: importing Alembic takes longer than
+    most commands, which find the schema as it should be.
+    """
+    found: dict[str, str | None] = {}
+    for path in sorted((folder / "versions").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        names: dict[str, str | None] = {}
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                names |= _assigned(node)
+        if "revision" in names:
+            found[str(names["revision"])] = names["down_revision"]
+    return found
+
+
+def _assigned(node: ast.Assign) -> dict[str, str | None]:
+    """Of `a = 1` and of `a, b = 1, 2`: names and constants."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    else:
+        pairs = [(target, value)]
+    wanted = ("revision", "down_revision")
+    return {name.id: ast.literal_eval(it) for name, it in pairs if isinstance(name, ast.Name) and name.id in wanted}
+
+
+def _run_scripts(folder: Path, connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
-    return config
+    command.upgrade(config, "head")
 
 
 def _revision(connection: Connection, database: Database) -> str | None:
-    found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    tables = inspect(connection)
+    there = tables.has_table(VERSION_TABLE)
+    found: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) if there else None
     # A server's database may be shared; a file with other tables and without ours was named by mistake.
-    if found is None and database.path is not None and {*inspect(connection).get_table_names()} - {VERSION_TABLE}:
+    if found is None and database.path is not None and {*tables.get_table_names()} - {VERSION_TABLE}:
         raise CatalogError(f"{database.where} belongs to another program. Choose another file or data folder")
     return found
 

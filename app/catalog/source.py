@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 from sqlalchemy import bindparam, select
 
 from app.catalog.engine import Database
@@ -46,6 +45,8 @@ class CatalogSource(Source):
             .order_by(ChunkRow.id)
             .limit(batch)
         )
+        import numpy as np
+
         with self._database.reading() as connection:
             while rows := connection.execute(query.where(ChunkRow.id > after)).all():
                 vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
@@ -62,11 +63,14 @@ class CatalogSource(Source):
             .where(RetirementRow.collection_id == self._collection.id, RetirementRow.number > after)
             .order_by(RetirementRow.number)
         )
+
         with self._database.reading() as connection:
             return [(row.number, row.chunk_id) for row in connection.execute(query)]
 
     def live_ids(self, where: Where) -> IntArray:
         query = select(ChunkRow.id).where(ChunkRow.collection_id == self._collection.id).order_by(ChunkRow.id)
+        import numpy as np
+
         with self._database.reading() as connection:
             if where:
                 chosen = condition(connection, self._collection, where)

@@ -36,16 +36,16 @@ def stats(
 ) -> None:
     """Tell what is cached, for whom, and what for nobody."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.census import shares, take_census
+    from app.maintenance.census import shares, take_census, tiers
     from app.workspace import Workspace
 
     with Workspace(settings) as workspace:
         census = take_census(workspace)
-        of_collections, tiers = shares(workspace, census), workspace.store.stats()
+        of_collections, of_tiers = shares(workspace, census), tiers(settings, census)
     if as_json:
-        print_json(_stats_as_json(census, of_collections, list(tiers)))
+        print_json(_stats_as_json(census, of_collections, of_tiers))
     else:
-        _tell_stats(census, of_collections, list(tiers))
+        _tell_stats(census, of_collections, of_tiers)
 
 
 @cache.command()

@@ -31,7 +31,7 @@ def ingest(
         list[str] | None, typer.Option(help="In folders, only files like '*.md' or 'docs/**/*.pdf'.")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that read files.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read files and tell what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and cut files, tell how much it is.")] = False,
     no_kv: Annotated[bool, typer.Option("--no-kv", help="Leave the KV to `ragcache cache warm`.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Delete documents below PATHS whose files are gone.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Read files again that failed before.")] = False,
@@ -120,7 +120,17 @@ def _tell(result: IngestResult, as_json: bool, state: str = "") -> None:
     parts = {name: getattr(result, name) for name in ("added", "replaced", "unchanged", "skipped", "pruned")}
     told = ", ".join(f"{name} {number:,}" for name, number in parts.items() if number or name != "skipped")
     kv = f", KV {size(result.kv_bytes)}" if result.kv_variants else ""
+    seconds = f"{result.seconds:.1f} s"
+    if result.dry_run:
+        kv = f", KV {size(result.kv_disk_bytes)} on the disk" if result.kv_disk_bytes else ""
+        seconds = _expected(result.expected_seconds)
     print(
         f"{state}{'would have ' if result.dry_run else ''}{told}, failed {len(result.failed):,} "
-        f"({count(result.chunks, 'chunk')}, {count(result.tokens, 'token')}{kv}, {result.seconds:.1f} s)"
+        f"({count(result.chunks, 'chunk')}, {count(result.tokens, 'token')}{kv}, {seconds})"
     )
+
+
+def _expected(seconds: float | None) -> str:
+    if seconds is None:
+        return "time unknown: nothing was ingested before"
+    return f"about {seconds:,.0f} s" if seconds < 600 else f"about {seconds / 60:,.0f} min"

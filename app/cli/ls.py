@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.catalog_flags import DataDir, Json
-from app.cli.flags import configure
+from app.cli.flags import CacheDir, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:
@@ -22,18 +22,19 @@ def ls(
     failed: Annotated[bool, typer.Option("--failed", help="Only documents that could not be read, and why.")] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
 ) -> None:
     """List the collections, or the documents of one."""
-    settings = configure(data_dir=data_dir, collection=collection)
-    from app.catalog import open_catalog
+    settings = configure(data_dir=data_dir, cache_dir=cache_dir, collection=collection)
     from app.maintenance.listing import listed, summaries
+    from app.workspace import Workspace
 
-    with open_catalog(settings) as catalog:
+    with Workspace(settings) as workspace:
         if collection is None and not failed:
-            found = summaries(catalog)
+            found = summaries(workspace)
             print_json({"collections": [_summary(one) for one in found]}) if as_json else _tell_collections(found)
             return
-        documents = listed(catalog, settings.collection, failed)
+        documents = listed(workspace.catalog, settings.collection, failed)
     if as_json:
         print_json({"collection": settings.collection, "documents": [_listed(one) for one in documents]})
     else:
@@ -45,6 +46,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
     return {
         "name": collection.name,
         **vars(summary.totals),
+        "other_kv_bytes": summary.other_kv_bytes,
         "embedder": collection.embedder,
         "splitter": collection.splitter,
         "created": collection.created.isoformat(),

@@ -13,7 +13,7 @@ from app.cli.printing import count, plain, print_json, size, table
 if TYPE_CHECKING:
     from app.catalog import Chunk
     from app.maintenance.inspection import Shown
-    from ragcache.types import VariantInfo
+    from app.maintenance.kv import StoredVariant
 
 _NUMBERS = ("id", "#", "characters", "tokens", "KV")
 
@@ -126,7 +126,7 @@ def _row(shown: Shown, chunk: Chunk) -> tuple[object, ...]:
     return (chunk.id, chunk.ordinal, where, f"{chunk.tokens:,}", pages, variants, " / ".join(chunk.heading))
 
 
-def _variant(shown: Shown, info: VariantInfo) -> str:
+def _variant(shown: Shown, info: StoredVariant) -> str:
     if not info.key.context:
         return f"{info.tier}, {size(info.nbytes)}, right behind the system prompt"
     known = [shown.hashes.get(one) for one in info.key.context]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
+    from retriever.bert_folder import BertFolder
+
 # A batch that stays in the caches of a core takes two thirds of the time of a large one. About 1,000 tokens.
 CHARACTERS = 4096
 
@@ -35,7 +37,7 @@ class RoughEmbedder(Embedder):
             vectors[chosen] = super().embed([texts[place] for place in chosen])
         return vectors
 
-    def _read_model(self) -> SentenceTransformer:
+    def _read_model(self) -> SentenceTransformer | BertFolder:
         model = super()._read_model()
         shorten(model)
         return model

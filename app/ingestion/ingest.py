@@ -16,6 +16,7 @@ from app.ingestion.locking import held
 from app.ingestion.readers import Readers
 from app.ingestion.reading import Outcome, Read, Same, Unread
 from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress, Tally
+from app.ingestion.room import Room
 from app.ingestion.survey import Pending, Survey, gone, take_survey
 from app.ingestion.writing import Writer
 from app.loaders.errors import printable
@@ -98,11 +99,14 @@ class Ingest:
     def _ingest(self, collection: Collection, paths: Sequence[Path]) -> None:
         collection = self._cut_as_asked(collection)
         states = self._workspace.catalog.documents.states(collection)
-        survey = self._survey(paths, states)
+        survey, room = self._survey(paths, states), Room(self._workspace.settings, self._options.kv)
+        if survey.pending and (warning := room.warning(survey.pending)):
+            self._tell(f"warning: {warning}")
         writer = Writer(self._workspace, collection, self._tally, self._options.kv, self._within)
         for file, outcome in self._read(survey):
             match outcome:
                 case Read():
+                    room.check(len(outcome.parsed.text))
                     writer.add(file, outcome)
                 case Same():
                     writer.touch(file, outcome.stamp)
@@ -116,13 +120,24 @@ class Ingest:
             self._tally.note(lacking(collection))
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
-        """What an ingest would do, as far as it can be known without cutting and embedding."""
-        states = self._workspace.catalog.documents.states(self._collection) if self._collection else {}
+        """What an ingest would do, and how much that is; nothing is written."""
+        from app.ingestion.estimate import Estimate, tokens_per_second
+
+        catalog, options = self._workspace.catalog, self._options
+        states = catalog.documents.states(self._collection) if self._collection else {}
+        estimate: Estimate | None = None
         for file, outcome in self._read(self._survey(paths, states)):
             if isinstance(outcome, Read):
+                if estimate is None:
+                    estimate = Estimate(self._workspace, self._collection, options.splitter, options.kv)
+                estimate.add(outcome.parsed)
                 self._tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
-        if self._options.prune:
+        if options.prune:
             self._tally.pruned = len(self._gone(paths, states))
+        if estimate is not None:
+            self._tally.estimated(estimate.size, tokens_per_second(catalog, options.kv and estimate.size.kv_bytes > 0))
+            if not estimate.exact:
+                self._tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
 
     def _cut_as_asked(self, collection: Collection) -> Collection:
         wanted = self._options.splitter

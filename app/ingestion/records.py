@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.ingestion.errors import IngestError
+
+if TYPE_CHECKING:
+    from app.ingestion.estimate import Size
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ class IngestResult:
     skipped: int  # files that failed before and have not changed since
     pruned: int  # documents
     failed: tuple[Failure, ...]
-    chunks: int  # new ones; none in a dry run
+    chunks: int  # new ones
     tokens: int  # of them
     nbytes: int  # of the files that were read and are in now
     kv_variants: int
-    kv_bytes: int  # of them, in memory
+    kv_bytes: int  # of them, in memory; none in a dry run
+    kv_disk_bytes: int  # in a dry run: what the files of the KV would come to
     seconds: float
+    expected_seconds: float | None  # in a dry run, by how long earlier ingests took; None where there were none
     notes: tuple[str, ...]  # what the user should know
 
     def as_json(self) -> dict[str, Any]:
@@ -82,6 +87,8 @@ class Tally:
     nbytes: int = 0
     kv_variants: int = 0
     kv_bytes: int = 0
+    kv_disk_bytes: int = 0
+    expected_seconds: float | None = None
     failed: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -94,6 +101,12 @@ class Tally:
         self.nbytes += nbytes
         self.chunks += chunks
         self.tokens += tokens
+
+    def estimated(self, size: Size, rate: float | None) -> None:
+        """Of a dry run; `rate` in tokens per second."""
+        self.chunks, self.tokens = round(size.chunks), round(size.tokens)
+        self.kv_variants, self.kv_disk_bytes = round(size.kv_variants), round(size.kv_bytes)
+        self.expected_seconds = size.tokens / rate if rate else None
 
     def counts(self) -> dict[str, int]:
         numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}

@@ -11,7 +11,6 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ from app.ingestion.reading import Read, Stamp
 from app.ingestion.records import Tally
 from app.ingestion.survey import Pending
 from app.workspace import Workspace
+from retriever.shared_property import shared_property
 
 if TYPE_CHECKING:
     from app.ingestion.chunking import Draft
@@ -56,7 +56,7 @@ class Writer:
 
     # -- made when the first document comes -------------------------------------------------------------------------
 
-    @cached_property
+    @shared_property
     def _capture(self) -> KvCapture | None:
         if not self._kv:
             return None
@@ -65,7 +65,7 @@ class Writer:
             return None
         return KvCapture(self._workspace, self._collection, self._tally)
 
-    @cached_property
+    @shared_property
     def _splitter(self) -> Splitter:
         return self._workspace.splitter(self._collection)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from app.catalog import Collection
 from app.catalog.listings import token_hashes
 from app.maintenance.engines import Identity, current_identity
-from app.maintenance.kv import has_kv, kv_folder
+from app.maintenance.kv import families_of, has_kv, kv_folder
+from app.settings import Settings
 from app.workspace import Workspace
 from ragcache.errors import PromptError
+from ragcache.store.base import TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
 
@@ -64,10 +67,6 @@ def take_census(workspace: Workspace) -> Census:
     return census
 
 
-def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
-    return (VariantKey(identity.fingerprint, identity.system, (), chunk).family for chunk in hashes)
-
-
 def _judge(workspace: Workspace, census: Census, suspects: dict[Item, str]) -> None:
     """SQL has the token hashes of the tokenizer that each document was ingested with. Where that was another than
     today's, answers cache chunks under other hashes, so before any is called dead the texts themselves are tokenised.
@@ -88,6 +87,13 @@ def _spoken(workspace: Workspace) -> set[str]:
                 except PromptError:
                     continue  # blank: never part of a prompt
     return hashes
+
+
+def tiers(settings: Settings, census: Census) -> list[TierStats]:
+    """As a store that was just opened would tell them: its RAM is empty, the disk holds what was counted."""
+    disk = Tally.of(chain(census.live, census.dead, census.other, census.unreadable))
+    sizes = [("ram", Tally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
+    return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
 
 
 @dataclass(frozen=True)

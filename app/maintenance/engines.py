@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from app.models import resolve_model
+from app.folders import digests_file, records_of
+from app.models import BUNDLED, resolve_model
 from app.settings import Settings
 from app.workspace import Workspace
-from ragcache.errors import ConfigError, ModelError
+from ragcache.errors import ConfigError, ModelError, StoreError
 
+KIND = "identity"  # of records
+GPUS = ("nvidia*", "kfd")  # what their drivers put into /dev
 log = logging.getLogger(__name__)
 
 
@@ -24,9 +27,9 @@ class Identity:
 
 
 def current_identity(workspace: Workspace) -> Identity:
-    """Of the settings. The weights are read for their checksum alone. Raises ConfigError and ModelError."""
-    if "parts" in workspace.__dict__:
-        return Identity(workspace.parts.engine.spec.fingerprint, workspace.template.system().hash)
+    """Of the settings. The weights are read for their checksum alone, and once. Raises ConfigError and ModelError."""
+    if loaded := Workspace.parts.peek(workspace):
+        return Identity(loaded.engine.spec.fingerprint, workspace.template.system().hash)
     return Identity(_fingerprint(workspace.settings), workspace.template.system().hash)
 
 
@@ -48,21 +51,50 @@ def known_identities(workspace: Workspace) -> set[Identity]:
         return recorded_identities(workspace)
 
 
+def remembered_identity(workspace: Workspace) -> Identity | None:
+    """Of the settings, where it was found out before and takes no library to tell."""
+    settings = workspace.settings
+    if not settings.model.startswith(BUNDLED) and not Path(settings.model).expanduser().is_dir():
+        return None
+    try:
+        known = _remembered(settings, resolve_model(settings.model, settings.cache_dir, convert=False))
+    except (ModelError, StoreError):
+        return None
+    return None if known is None else Identity(known, workspace.template.system().hash)
+
+
 def _fingerprint(settings: Settings) -> str:
     """As the engine names itself once it is loaded."""
-    from app.devices import resolve_device, resolve_dtype
-    from ragcache.engine.fingerprint import digest_folder, fingerprint
-
     folder = resolve_model(settings.model, settings.cache_dir)
-    weights, tokenizer = digest_folder(folder)
-    return fingerprint(_config(folder), resolve_dtype(settings, resolve_device(settings)), weights, tokenizer)
+    known = _remembered(settings, folder)
+    if known is not None:
+        return known
+    from app.devices import resolve_device, resolve_dtype
+    from ragcache.engine.digests import Digests
+    from ragcache.engine.fingerprint import folder_fingerprint
+
+    dtype = resolve_dtype(settings, resolve_device(settings))
+    found = folder_fingerprint(folder, dtype, Digests(digests_file(settings)))
+    if (facts := _facts(settings)) is not None:
+        records_of(settings).write(KIND, folder, {"fingerprint": found}, **facts)
+    return found
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    from transformers import AutoConfig
+def _remembered(settings: Settings, folder: Path) -> str | None:
+    facts = _facts(settings)
+    values = None if facts is None else records_of(settings).read(KIND, folder, **facts)
+    found = None if values is None else values.get("fingerprint")
+    return found if isinstance(found, str) else None
 
+
+def _facts(settings: Settings) -> dict[str, str] | None:
+    """What the number format of `auto` hangs on beside the files. None where a GPU may have a say: torch tells."""
+    if settings.device != "cpu" and any(any(Path("/dev").glob(name)) for name in GPUS):
+        return None
     try:
-        config: dict[str, Any] = AutoConfig.from_pretrained(str(folder), local_files_only=True).to_dict()
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"cannot read the configuration of the model in {folder}: {error}") from error
-    return config
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    features = sorted({line for line in processor.splitlines() if line.startswith(("flags", "Features"))})
+    digest = hashlib.sha256("\n".join(features).encode()).hexdigest()
+    return {"device": settings.device, "dtype": settings.dtype, "processor": digest}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from app.catalog import Chunk, Collection, Document
 from app.loaders.base import Page
 from app.maintenance.errors import MaintenanceError
-from app.maintenance.kv import variants_of
+from app.maintenance.kv import StoredVariant, variants_of
 from app.maintenance.selection import LARGEST_ID, find_document
 from app.workspace import Workspace
-
-if TYPE_CHECKING:
-    from ragcache.types import VariantInfo
 
 
 @dataclass(frozen=True)
@@ -27,9 +23,9 @@ class Shown:
     length: int  # characters of its text
     chunks: tuple[Chunk, ...]
     hashes: Mapping[str, int]  # the ordinal of the first chunk of the document with this token hash
-    kv: Mapping[str, list[VariantInfo]] = field(default_factory=dict)  # by token hash
+    kv: Mapping[str, list[StoredVariant]] = field(default_factory=dict)  # by token hash
 
-    def variants(self, chunk: Chunk) -> list[VariantInfo]:
+    def variants(self, chunk: Chunk) -> list[StoredVariant]:
         return self.kv.get(chunk.token_hash, [])
 
 

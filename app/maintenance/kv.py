@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from app.catalog import Collection
 from app.folders import kv_folder as kv_folder
 from app.maintenance.engines import Identity, known_identities
 from app.settings import Settings
 from app.workspace import Workspace
+from ragcache.store.folder import CacheFolder
+from ragcache.types import VariantKey
 
-if TYPE_CHECKING:
-    from ragcache.types import VariantInfo
+
+@dataclass(frozen=True)
+class StoredVariant:
+    """KV that lies in the cache folder."""
+
+    key: VariantKey
+    nbytes: int
+    tier: str = "disk"
 
 
 def has_kv(settings: Settings) -> bool:
@@ -21,19 +29,22 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
-def variants_of(workspace: Workspace, collection: Collection, hashes: Iterable[str]) -> dict[str, list[VariantInfo]]:
+def variants_of(workspace: Workspace, collection: Collection, hashes: Iterable[str]) -> dict[str, list[StoredVariant]]:
     """By token hash, of the model that the collection was last ingested with; the shortest context first."""
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
     if fingerprint is None or system is None or not has_kv(workspace.settings):
         return {}
-    from ragcache.types import VariantKey
-
-    found = {}
+    folder, found = CacheFolder(kv_folder(workspace.settings)), {}
     for chunk in set(hashes):
-        infos = workspace.store.variants(VariantKey(fingerprint, system, (), chunk).family)
-        if infos:
-            found[chunk] = sorted(infos, key=lambda info: (len(info.key.context), info.key.digest))
+        items = folder.family(VariantKey(fingerprint, system, (), chunk).family)
+        stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]
+        if stored:
+            found[chunk] = sorted(stored, key=lambda one: (len(one.key.context), one.key.digest))
     return found
+
+
+def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
+    return (VariantKey(identity.fingerprint, identity.system, (), chunk).family for chunk in hashes)
 
 
 def identities_to_drop(workspace: Workspace) -> set[Identity]:

@@ -2,23 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from app.catalog import Catalog, Collection, Totals
-from app.catalog.listings import Listed, list_documents
+from app.catalog.listings import Listed, list_documents, token_hashes
+from app.maintenance.engines import Identity, recorded_identities, remembered_identity
+from app.maintenance.kv import families_of, has_kv, kv_folder
+from app.workspace import Workspace
+from ragcache.store.folder import CacheFolder, engine_name
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A collection with its numbers."""
+    """A collection with its numbers. KV is what lies in the cache folder now; collections may share chunks."""
 
     collection: Collection
-    totals: Totals
+    totals: Totals  # with the KV of the model that the collection was last ingested with
+    other_kv_bytes: int  # of the other models and System segments that this catalog knows of
 
 
-def summaries(catalog: Catalog) -> list[Summary]:
-    """All collections, by name."""
-    return [Summary(one, catalog.collections.totals(one)) for one in catalog.collections.all()]
+def summaries(workspace: Workspace) -> list[Summary]:
+    """All collections, by name. The cache folder is listed, and none of its files is opened."""
+    collections = workspace.catalog.collections
+    known, found = recorded_identities(workspace), collections.all()
+    if any(one.engine_fingerprint is None for one in found) and has_kv(workspace.settings):
+        # Its KV can only come from answers.
+        settled = remembered_identity(workspace)
+        known |= set() if settled is None else {settled}
+    else:
+        settled = None
+    shelf = _Shelf(workspace, known)
+    return [_summary(workspace, one, known, settled, shelf) for one in found]
+
+
+def _summary(
+    workspace: Workspace, collection: Collection, known: set[Identity], settled: Identity | None, shelf: _Shelf
+) -> Summary:
+    fingerprint, system = collection.engine_fingerprint, collection.system_hash
+    own = Identity(fingerprint, system) if fingerprint is not None and system is not None else settled
+    hashes = token_hashes(workspace.catalog.database, collection) if shelf.entries else set()
+    kv = shelf.of([own] if own else [], hashes)
+    other = shelf.of(known - {own}, hashes)
+    totals = workspace.catalog.collections.totals(collection)
+    return Summary(collection, replace(totals, kv_variants=kv[0], kv_bytes=kv[1]), other[1])
+
+
+class _Shelf:
+    """Files of known engines in the cache folder, by family."""
+
+    def __init__(self, workspace: Workspace, known: Iterable[Identity]) -> None:
+        self.entries: Counter[str] = Counter()
+        self._nbytes: Counter[str] = Counter()
+        for item in CacheFolder(kv_folder(workspace.settings)).items({engine_name(one.fingerprint) for one in known}):
+            self.entries[item.family] += 1
+            self._nbytes[item.family] += item.nbytes
+
+    def of(self, identities: Iterable[Identity], hashes: set[str]) -> tuple[int, int]:
+        """Files and bytes."""
+        families = [family for one in identities for family in families_of(one, hashes)]
+        return sum(self.entries[one] for one in families), sum(self._nbytes[one] for one in families)
 
 
 def listed(catalog: Catalog, name: str, failed: bool = False) -> list[Listed]:

@@ -18,6 +18,7 @@ from app.workspace import Workspace
 from ragcache.base import PromptCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import LEAD_TOKENS
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 _TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read
@@ -137,15 +138,21 @@ class Warmer:
                 new = self._capture(chunk, [self._load(link) for link in window])
                 key = new.key
                 yield new
-            if leads and window and self._find(chunk, []) is None:
+            if leads and window and not _behind(self._stored(chunk), []):
                 yield self._capture(chunk, [])
             window.append(_Link(key, new))
 
     def _find(self, chunk: Chunk, context: Sequence[VariantKey]) -> VariantKey | None:
-        hashes = tuple(key.chunk for key in context)
-        family = VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
-        found = [info.key for info in self._cache.store.variants(family) if info.key.context == hashes]
+        """Any variant serves a chunk that has as many as are kept: a new one would push out another document's, which
+        the next run would compute again.
+        """
+        keys = self._stored(chunk)
+        found = _behind(keys, context) or (keys if len(keys) >= VARIANTS else [])
         return min(found, key=lambda key: (key.history, key.digest), default=None)
+
+    def _stored(self, chunk: Chunk) -> list[VariantKey]:
+        family = VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
+        return [info.key for info in self._cache.store.variants(family)]
 
     def _load(self, link: _Link) -> Variant:
         if link.variant is None:
@@ -162,3 +169,9 @@ class Warmer:
         variant = self._cache.kvgen.capture(self._system, context, chunk)
         self._cache.store.put(variant)
         return variant
+
+
+def _behind(keys: Sequence[VariantKey], context: Sequence[VariantKey]) -> list[VariantKey]:
+    """Those that were computed behind these chunks."""
+    hashes = tuple(key.chunk for key in context)
+    return [key for key in keys if key.context == hashes]

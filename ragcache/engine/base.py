@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import torch
 
+from ragcache.address import address_of
 from ragcache.errors import PromptError
-from ragcache.types import Segment, Variant, VariantKey
+from ragcache.types import Segment, Variant, VariantKey, check_ids
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,29 @@ class Engine(ABC):
     name: ClassVar[str]
     spec: EngineSpec
 
-    @abstractmethod
-    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
-        """KV and profile of `segment` behind the variants `before`, whose KV is taken as it is stored.
+    def capture(self, before: Sequence[Variant], segment: Segment) -> Variant:
+        """KV and profile of `segment` behind the variants `before`, whose KV is taken as it is stored: nothing for the
+        System segment, else System and context chunks. Where some of that KV has lost something, so has what is behind.
 
-        Raises PromptError when they do not fit the model's context, or hold what is no token of it.
+        Raises PromptError when they are not that, do not fit the model's context, or hold what is no token of it.
         """
+        if not len(segment):
+            kind = type(segment).__name__.lower()
+            raise PromptError(f"an empty {kind} has no KV: " + ("drop it when splitting" if before else "give it text"))
+        for ids in (*(variant.ids for variant in before), segment.ids):
+            self.check_tokens(ids)
+        key = address_of(self.spec.fingerprint, [(variant.key, variant.ids) for variant in before], segment)
+        return self._capture(before, segment, key)
+
+    @abstractmethod
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+        """Compute what `capture` has checked. Raises PromptError when it does not fit the model's context."""
 
     def check_tokens(self, ids: Sequence[int]) -> None:
-        """Raises PromptError for what is no token of this model."""
+        """Raises PromptError for what is no token of this model, and for no tokens at all."""
+        if not len(ids):
+            raise PromptError("there are no tokens: give at least one")
+        check_ids(ids)
         for token in (min(ids), max(ids)):
             if not 0 <= token < self.spec.vocabulary:
                 raise PromptError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ragcache.engine.agreement import tolerance
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.loading import DEFAULT_TOLERANCE, TOLERANCE
 from ragcache.kvgen import KVGen
 from ragcache.types import Chunk, System, spans_of
 
@@ -41,20 +41,20 @@ class Reference:
 def self_check(engine: TorchEngine) -> list[Check]:
     """Takes a few short prefills; nothing is stored."""
     reference = _reference(engine)
-    tolerance = TOLERANCE.get(engine.spec.dtype, DEFAULT_TOLERANCE)
+    allowed = tolerance(engine.spec.dtype)
     errors = {
         "spans recomputed over garbage equal a prefill": _difference(_repair(engine, reference.ids), reference.logits),
         "a chunk behind its own context equals a prefill": _difference(_reuse(engine, reference.ids), reference.logits),
         "K moved to another position equals K computed there": _moved(engine, reference),
     }
-    return [Check(name, error, tolerance) for name, error in errors.items()]
+    return [Check(name, error, allowed) for name, error in errors.items()]
 
 
 @torch.inference_mode()
 def _reference(engine: TorchEngine) -> Reference:
     count = min(TOKENS, engine.spec.max_tokens)
     ids = torch.randint(0, engine.spec.vocabulary, (count,), generator=torch.Generator().manual_seed(0))
-    out = engine.stock(ids[None].to(engine.spec.device), use_cache=True)
+    out = engine.stock()(ids[None].to(engine.spec.device), use_cache=True)
     return Reference(tuple(ids.tolist()), out.logits[0, -1].float(), out.past_key_values.layers[0].keys[0])
 
 

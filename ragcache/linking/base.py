@@ -28,7 +28,7 @@ class PlacedChunk:
     length: int
     profile: Profile
     reuse: Reuse  # how well the variant's old context fits the new one
-    exact: bool  # same context in the same place: equal to recomputing it, never repaired
+    unchanged: bool  # same context in the same place: nothing but its codec's rounding is to be mended, never repaired
     # Per row of profile.inter: the `index` of that chunk in the new prompt, -1 where it does not stand before this one:
     # (-1, *matches(context, prefix)). Row 0, the System, is in every prompt, and nobody reads its entry.
     sources: tuple[int, ...]
@@ -81,4 +81,4 @@ class Linker(ABC):
 
     @abstractmethod
     def select(self, prompt: LinkedPrompt) -> Positions:
-        """The positions to recompute, ascending, all inside cached chunks that are not exact."""
+        """The positions to recompute, ascending, all inside cached chunks that are not `unchanged`."""

@@ -12,8 +12,8 @@ from ragcache.types import FloatArray
 
 
 def repairable(prompt: LinkedPrompt) -> list[PlacedChunk]:
-    """The chunks a linker may choose from: exact ones are right as they are."""
-    return [chunk for chunk in prompt.chunks if not chunk.exact]
+    """The chunks a linker may choose from: those behind what they were computed behind need nothing."""
+    return [chunk for chunk in prompt.chunks if not chunk.unchanged]
 
 
 def tokens_of(chunks: Sequence[PlacedChunk]) -> Positions:

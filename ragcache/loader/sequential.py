@@ -32,17 +32,25 @@ class SequentialLoader:
 
     front: int = 0
 
-    def load(self, plan: Plan, store: KVStore, place: Place, report: Report) -> list[Loaded]:
-        """Place every chunk that some tier has. A bad entry is a miss, told in the report; it never raises."""
-        return [self._load_chunk(planned, store, place, report) for planned in plan.chunks]
+    def load(
+        self, plan: Plan, store: KVStore, place: Place, report: Report, *, system_exact: bool = True
+    ) -> list[Loaded]:
+        """Place every chunk that some tier has. A bad entry is a miss, told in the report; it never raises.
 
-    def _load_chunk(self, planned: PlannedChunk, store: KVStore, place: Place, report: Report) -> Loaded:
+        Behind a System segment that was placed and not `system_exact`, nothing is exact.
+        """
+        return [self._load_chunk(planned, store, place, report, system_exact) for planned in plan.chunks]
+
+    def _load_chunk(
+        self, planned: PlannedChunk, store: KVStore, place: Place, report: Report, system_exact: bool
+    ) -> Loaded:
         tokens = len(planned.segment)
         if planned.index >= self.front:
-            for candidate in planned.candidates:
-                fetched = fetch(candidate, store, report)
+            for found in planned.candidates:
+                fetched = fetch(found, store, report)
                 if fetched is None:
                     continue
+                candidate = found.fetched(fetched.variant.lossless and system_exact)
                 place(fetched.variant, planned.span.start)
                 chunk = ChunkReport(
                     planned.segment.hash,

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from ragcache.errors import ConfigError
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-from ragcache.store.codec import CODECS, open_codec
-from ragcache.store.disk import DiskTier
-from ragcache.store.ram import RamTier
-from ragcache.store.tiered import TieredStore
+if TYPE_CHECKING:
+    from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+    from ragcache.store.codec import CODECS, open_codec
+    from ragcache.store.disk import DiskTier
+    from ragcache.store.opening import open_store
+    from ragcache.store.ram import RamTier
+    from ragcache.store.tiered import TieredStore
 
+_PLACES = {
+    "CODECS": "codec",
+    "DiskTier": "disk",
+    "Fetched": "base",
+    "Flaw": "base",
+    "KVStore": "base",
+    "RamTier": "ram",
+    "TierStats": "base",
+    "TieredStore": "tiered",
+    "open_codec": "codec",
+    "open_store": "opening",
+}
 __all__ = [
     "CODECS",
     "DiskTier",
@@ -25,22 +39,8 @@ __all__ = [
 ]
 
 
-def open_store(
-    root: Path | None, ram_bytes: int | None, disk_bytes: int | None, codec: str, heads: slice | None = None
-) -> KVStore:
-    """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
-
-    `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
-    """
-    open_codec(codec)  # a wrong name is said even where no file is written
-    for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
-        if budget is not None and budget < 0:
-            raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
-    ram = None if ram_bytes == 0 else RamTier(ram_bytes)
-    disk = None if root is None or disk_bytes == 0 else DiskTier(root, disk_bytes, codec, heads=heads)
-    if ram is not None and disk is not None:
-        return TieredStore(ram, disk)
-    only = ram or disk
-    if only is None:
-        raise ConfigError("the store has no tier: give it a RAM budget, or a folder with a disk budget")
-    return only
+def __getattr__(name: str) -> object:
+    """Loaded on first use: who only counts files has no use for torch."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'ragcache.store' has no attribute {name!r}")
+    return getattr(import_module(f"ragcache.store.{_PLACES[name]}"), name)

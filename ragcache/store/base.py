@@ -29,6 +29,7 @@ class TierStats:
     misses: int
     evictions: int
     quarantined: int
+    displaced: int = 0  # variants that newer ones of the same chunk took the place of
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Flaw:
 class KVStore(ABC):
     """Variants by key. Safe for several threads, and the disk tier for several processes.
 
-    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them.
+    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and what is
+    given back says whether they are still `lossless`: tiers and processes may hold copies of one key that differ in it.
     All methods raise StoreError when the tier itself fails (unreadable folder).
 
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
@@ -67,6 +69,9 @@ class KVStore(ABC):
     @abstractmethod
     def put(self, variant: Variant) -> None:
         """Keep a variant, replacing one of the same key; evicts unpinned entries to stay within the budget.
+
+        Of a chunk behind a System segment VARIANTS are kept: another one takes the place of that which was used longest
+        ago, but of none that is pinned and not of the one without context.
 
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """

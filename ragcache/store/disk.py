@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
@@ -19,7 +19,7 @@ from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.durable import opened, remove_if_empty, size_of, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, pack
-from ragcache.store.eviction import Candidate, EvictionOrder, least_recently_used, victims
+from ragcache.store.eviction import Candidate, EvictionOrder, displaced, least_recently_used, victims
 from ragcache.store.info_cache import InfoCache, Stamp
 from ragcache.store.layout import Layout
 from ragcache.store.ledger import Ledger, Usage
@@ -27,16 +27,6 @@ from ragcache.store.quarantine import BadFile, Quarantine, Removal
 from ragcache.types import Variant, VariantInfo, VariantKey
 
 _SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
-
-
-@dataclass
-class _Counters:
-    """Of this process, since it opened the store."""
-
-    hits: int = 0
-    misses: int = 0
-    evictions: int = 0
-    quarantined: int = 0
 
 
 class DiskTier(KVStore):
@@ -58,7 +48,7 @@ class DiskTier(KVStore):
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._removal = Removal(self._take_away)
-        self._counters = _Counters()
+        self._counts: Counter[str] = Counter()  # of this process, since it opened the store
         self._counting = threading.Lock()
         self._ledger = Ledger(self._layout.usage, self._count)
         with self._reporting("open"):
@@ -78,14 +68,14 @@ class DiskTier(KVStore):
         path = self._layout.entry(key)
         with self._reporting("read"), opened(path) as fd:
             if fd is None:
-                self._tally(misses=1)
+                self._tally("misses")
                 return None
             with self._quarantining(path, fd):
                 reader = EntryReader.whole(fd, str(path))
                 reader.expect(key)
                 variant = reader.variant(self._heads)
             self._touch(fd)
-        self._tally(hits=1)
+        self._tally("hits")
         return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
@@ -95,7 +85,7 @@ class DiskTier(KVStore):
         nbytes = sum(map(len, parts))
         with self._reporting("write to"), written_beside(target, parts) as temporary:
             with self._ledger.change() as usage:
-                self._replace(target, temporary, nbytes, usage)
+                self._replace(target, temporary, nbytes, usage, self._leaving(variant.key))
             sync_folder(target.parent)
 
     def delete(self, key: VariantKey) -> bool:
@@ -128,9 +118,9 @@ class DiskTier(KVStore):
         with self._reporting("read"):
             usage = self._ledger.read()
         with self._counting:
-            seen = self._counters
-            counts = (seen.hits, seen.misses, seen.evictions, seen.quarantined)
-        return [TierStats("disk", usage.entries, usage.nbytes, self._budget, *counts)]
+            seen = self._counts.copy()
+        told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
+        return [TierStats("disk", usage.entries, usage.nbytes, self._budget, *told)]
 
     def verify(self) -> list[Flaw]:
         self._removal.settle()
@@ -172,7 +162,8 @@ class DiskTier(KVStore):
         reader = EntryReader.parts(fd, str(path))
         self._expect_place(reader, path)
         header = reader.header
-        return VariantInfo(header.key, header.shape.tokens, reader.file_size, "disk", reader.profile())
+        size, profile = reader.file_size, reader.profile()
+        return VariantInfo(header.key, header.shape.tokens, size, "disk", profile, header.lossless)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with opened(path) as fd:
@@ -191,9 +182,16 @@ class DiskTier(KVStore):
         if self._layout.entry(reader.header.key) != path:
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
 
-    def _replace(self, target: Path, temporary: Path, nbytes: int, usage: Usage) -> None:
+    def _leaving(self, key: VariantKey) -> list[Candidate]:
+        """Variants of the same chunk that this one takes the place of."""
+        target = self._layout.entry(key)
+        others = (other for other in self._layout.entries_in(target.parent) if other.name != str(target))
+        return displaced(others, self._order, str(self._layout.entry(key.lead)))
+
+    def _replace(self, target: Path, temporary: Path, nbytes: int, usage: Usage, leaving: Sequence[Candidate]) -> None:
         old = size_of(target)
-        if not self._make_room(usage, nbytes - (old or 0), spared=target):
+        freed = (old or 0) + sum(one.nbytes for one in leaving)
+        if not self._make_room(usage, nbytes - freed, {str(target), *(one.name for one in leaving)}):
             raise StoreError(
                 f"a cache file of {nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
                 f"{self._layout.root} beside the pinned entries: raise the budget or unpin some"
@@ -202,8 +200,9 @@ class DiskTier(KVStore):
         if old is not None:
             usage.remove(old)
         usage.add(nbytes)
+        self._tally("displaced", sum(self._remove(Path(one.name), usage) for one in leaving))
 
-    def _make_room(self, usage: Usage, more: int, spared: Path | None = None) -> bool:
+    def _make_room(self, usage: Usage, more: int, spared: Collection[str] = ()) -> bool:
         """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
         if self._budget is None or usage.nbytes + more <= self._budget:
             return True
@@ -211,7 +210,7 @@ class DiskTier(KVStore):
         # Counted afresh, since they are at hand: somebody may have emptied the folder.
         usage.entries, usage.nbytes = len(entries), sum(entry.nbytes for entry in entries)
         need = usage.nbytes + more - self._budget
-        others = [entry for entry in entries if entry.name != str(spared)]
+        others = [entry for entry in entries if entry.name not in spared]
         chosen = victims(others, self._order, need, self._budget // _SPARE) if need > 0 else []
         for candidate in chosen or ():
             self._evict(candidate, usage)
@@ -219,7 +218,7 @@ class DiskTier(KVStore):
 
     def _evict(self, candidate: Candidate, usage: Usage) -> None:
         if self._remove(Path(candidate.name), usage):
-            self._tally(evictions=1)
+            self._tally("evictions")
 
     def _remove(self, path: Path, usage: Usage) -> bool:
         nbytes = size_of(path)
@@ -241,12 +240,9 @@ class DiskTier(KVStore):
             usage.add(candidate.nbytes)
         return usage
 
-    def _tally(self, hits: int = 0, misses: int = 0, evictions: int = 0, quarantined: int = 0) -> None:
+    def _tally(self, name: str, by: int = 1) -> None:
         with self._counting:
-            self._counters.hits += hits
-            self._counters.misses += misses
-            self._counters.evictions += evictions
-            self._counters.quarantined += quarantined
+            self._counts[name] += by
 
     @contextmanager
     def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
@@ -267,7 +263,7 @@ class DiskTier(KVStore):
                     self._quarantine.take(bad.path, bad.reason)
                     remove_if_empty(bad.path.parent)
                     usage.remove(bad.nbytes)
-                    self._tally(quarantined=1)
+                    self._tally("quarantined")
 
     @contextmanager
     def _reporting(self, act: str) -> Iterator[None]:

@@ -10,7 +10,8 @@ import torch
 
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
-from ragcache.store.format import Fetch, Header, Section, checksum, pack_header, padded, section_sizes, unpack_header
+from ragcache.store.format import Header, Section, checksum, pack_header, padded, section_sizes, unpack_header
+from ragcache.store.frame import Fetch
 from ragcache.types import Profile, Variant, VariantKey, ids_hash
 
 _FIRST_LAYER = 2  # sections before it: profile and ids
@@ -26,7 +27,8 @@ def pack(variant: Variant, codec: Codec) -> list[memoryview]:
     rows = torch.nn.functional.pad(rows, (0, padded(rows.shape[1]) - rows.shape[1]))
     layers = [row.numpy().data for row in rows]
     blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes()), *layers]
-    header = Header(variant.key, ids_hash(variant.ids), shape, codec.name, lengths, _table(sizes, blobs))
+    lossless = variant.lossless and codec.lossless(shape.dtype)
+    header = Header(variant.key, ids_hash(variant.ids), shape, codec.name, lossless, lengths, _table(sizes, blobs))
     return [memoryview(pack_header(header)), *blobs]
 
 
@@ -64,7 +66,7 @@ class EntryReader:
         k, v = self.layers(0, self.header.shape.layers)
         if heads is not None:
             k, v = (part[:, heads].clone(memory_format=torch.contiguous_format) for part in (k, v))
-        return Variant(self.header.key, self.ids(), k, v, self.profile())
+        return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lossless)
 
     def ids(self) -> tuple[int, ...]:
         section = self.header.sections[1]

@@ -23,6 +23,22 @@ def least_recently_used(candidate: Candidate) -> float:
     return candidate.used
 
 
+# Variants of one chunk behind one System segment. Boilerplate stands in a thousand documents, behind a thousand
+# contexts, and a prompt looks at all variants of each of its chunks. A chunk of one document seldom gets more than four
+# (its own, its lead, those of prompts that lacked it), so this many leave it alone; and of boilerplate's contexts one
+# that a prompt repeats is as rare among a thousand as among a few.
+VARIANTS = 8
+
+
+def displaced(others: Iterable[Candidate], order: EvictionOrder, lead: str) -> list[Candidate]:
+    """Those of a chunk's other variants that a new one takes the place of, so that VARIANTS stay. `lead` names the one
+    without context, exact in every prompt that the chunk leads: it stays, as pinned ones do.
+    """
+    kept = list(others)
+    loose = sorted((candidate for candidate in kept if not candidate.pinned and candidate.name != lead), key=order)
+    return loose[: max(0, len(kept) + 1 - VARIANTS)]
+
+
 def victims(candidates: Iterable[Candidate], order: EvictionOrder, need: int, spare: int = 0) -> list[Candidate] | None:
     """Unpinned entries of at least `need` bytes, or None when there are not enough.
 

@@ -7,15 +7,15 @@ a key is the address of its content.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
+from ragcache.errors import StoreError
 from ragcache.store.durable import sweep
-from ragcache.store.entry import EntryReader
+from ragcache.store.frame import read_key
 from ragcache.store.layout import ENTRY, Layout
 from ragcache.store.ledger import Ledger, Usage
 from ragcache.types import VariantKey
@@ -59,24 +59,22 @@ class CacheFolder:
         self._layout = Layout(root)
         self._ledger = Ledger(self._layout.usage, self._count)
 
-    def items(self) -> Iterator[Item]:
+    def items(self, engines: Collection[str] | None = None) -> Iterator[Item]:
+        """All, or those of engines by the beginnings of their fingerprints (`engine_name`)."""
         with self._reporting("read"):
-            for found in self._layout.entries():
+            for found in self._layout.entries(engines):
                 yield Item(Path(found.name), found.nbytes, found.used, found.pinned)
+
+    def family(self, family: str) -> list[Item]:
+        """All variants of a chunk behind a System segment."""
+        with self._reporting("read"):
+            found = [(path, _stat(path)) for path in self._layout.family(family)]
+        return [Item(path, told.st_size, told.st_mtime_ns, False) for path, told in found if told is not None]
 
     def key(self, item: Item) -> VariantKey | None:
         """From its header; None where it is gone or cannot be understood, which `verify` looks into."""
         with self._reporting("read"):
-            try:
-                fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return None
-            try:
-                return EntryReader.parts(fd, str(item.path)).header.key
-            except (CorruptEntry, ForeignEntry):
-                return None
-            finally:
-                os.close(fd)
+            return read_key(item.path)
 
     def remove(self, items: Iterable[Item], unused_since_ns: int) -> list[Item]:
         """Those of them that are unpinned and that nobody has written or read since; returns what went."""
@@ -146,6 +144,13 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, _AT_ONCE)):
         yield batch
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _moved(path: Path) -> int:

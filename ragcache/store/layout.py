@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,20 +52,26 @@ class Layout:
                 if item.name.endswith(ENTRY):
                     yield Path(item.path)
 
-    def entries(self) -> Iterator[Candidate]:
-        """All entries by path, as the eviction sees them; those that vanish meanwhile are left out."""
-        for folder in self._families():
-            items = _listing(folder)
-            pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
-            for item in items:
-                if not item.name.endswith(ENTRY):
-                    continue
-                try:
-                    stat = item.stat()
-                except FileNotFoundError:
-                    continue
-                pinned = item.name.removesuffix(ENTRY) in pins
-                yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
+    def entries(self, engines: Collection[str] | None = None) -> Iterator[Candidate]:
+        """All entries by path (or those of some engines), as the eviction sees them; those that vanish meanwhile are
+        left out.
+        """
+        for folder in self._families(engines):
+            yield from self.entries_in(folder)
+
+    def entries_in(self, folder: str | Path) -> Iterator[Candidate]:
+        """Those of one family."""
+        items = _listing(folder)
+        pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
+        for item in items:
+            if not item.name.endswith(ENTRY):
+                continue
+            try:
+                stat = item.stat()
+            except FileNotFoundError:
+                continue
+            pinned = item.name.removesuffix(ENTRY) in pins
+            yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
 
     def temporaries(self) -> Iterator[Path]:
         for folder in self._families():
@@ -74,8 +80,10 @@ class Layout:
     def _engines(self) -> Iterator[str]:
         return (item.path for item in _listing(self.root) if item.is_dir() and item.name != _QUARANTINE)
 
-    def _families(self) -> Iterator[str]:
+    def _families(self, engines: Collection[str] | None = None) -> Iterator[str]:
         for engine in self._engines():
+            if engines is not None and Path(engine).name not in engines:
+                continue
             for shard in _listing(engine):
                 yield from (family.path for family in _listing(shard.path))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -13,7 +13,7 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-from ragcache.store.eviction import Candidate, EvictionOrder, least_recently_used, victims
+from ragcache.store.eviction import Candidate, EvictionOrder, displaced, least_recently_used, victims
 from ragcache.types import Variant, VariantInfo, VariantKey
 
 
@@ -35,12 +35,12 @@ class RamTier(KVStore):
         self._residents: dict[VariantKey, _Resident] = {}
         self._families: defaultdict[str, set[VariantKey]] = defaultdict(set)
         self._pinned: set[VariantKey] = set()
-        self._nbytes = self._hits = self._misses = self._evictions = 0
+        self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
             found = [self._residents[key].variant for key in self._families.get(family, ())]
-        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile) for item in found]
+        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile, item.lossless) for item in found]
 
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()
@@ -66,9 +66,11 @@ class RamTier(KVStore):
         variant = _compact(variant)
         nbytes = _footprint(variant)
         with self._lock:
-            if not self._make_room(variant.key, nbytes):
+            leaving = self._leaving(variant.key)
+            if not self._make_room({variant.key, *leaving}, nbytes):
                 return False
             self._drop(variant.key)
+            self._displaced += sum(map(self._drop, leaving))
             self._residents[variant.key] = _Resident(variant, nbytes, next(self._ticks))
             self._families[variant.key.family].add(variant.key)
             self._nbytes += nbytes
@@ -88,8 +90,8 @@ class RamTier(KVStore):
 
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
-            entries, nbytes = len(self._residents), self._nbytes
-            return [TierStats("ram", entries, nbytes, self._budget, self._hits, self._misses, self._evictions, 0)]
+            held = (len(self._residents), self._nbytes, self._budget)
+            return [TierStats("ram", *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
 
     def verify(self) -> list[Flaw]:
         return []  # nothing is kept as bytes
@@ -103,15 +105,21 @@ class RamTier(KVStore):
             assert indexed == set(self._residents)
             assert all(self._families.values())
 
-    def _make_room(self, key: VariantKey, nbytes: int) -> bool:
-        """Evict until `nbytes` fit in the place of `key`; nothing is evicted when that cannot be."""
+    def _leaving(self, key: VariantKey) -> list[VariantKey]:
+        """Variants of the same chunk that this one takes the place of."""
+        others = {held.digest: held for held in self._families.get(key.family, ()) if held != key}
+        candidates = map(self._candidate, others.values())
+        return [others[one.name] for one in displaced(candidates, self._order, key.lead.digest)]
+
+    def _make_room(self, leaving: Collection[VariantKey], nbytes: int) -> bool:
+        """Evict until `nbytes` fit in the place of those that leave; nothing is evicted when that cannot be."""
         if self._budget is None:
             return True
-        replaced = self._residents[key].nbytes if key in self._residents else 0
+        replaced = sum(self._residents[key].nbytes for key in leaving if key in self._residents)
         need = self._nbytes - replaced + nbytes - self._budget
         if need <= 0:
             return True
-        others = {held.digest: held for held in self._residents if held != key}
+        others = {held.digest: held for held in self._residents if held not in leaving}
         chosen = victims(map(self._candidate, others.values()), self._order, need)
         for candidate in chosen or ():
             self._drop(others[candidate.name])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.disk import DiskTier
+from ragcache.store.eviction import VARIANTS
 from ragcache.store.ram import RamTier
 from ragcache.types import Variant, VariantInfo, VariantKey
 
@@ -22,8 +23,12 @@ class TieredStore(KVStore):
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         infos = {info.key: info for info in self._disk.variants(family, flaws)}
-        infos.update({info.key: info for info in self._ram.variants(family)})
-        return list(infos.values())
+        resident = {info.key: info for info in self._ram.variants(family)}
+        if len(infos.keys() | resident.keys()) > VARIANTS:  # others have displaced some of ours on the disk
+            for key in resident.keys() - infos.keys():
+                self._ram.delete(key)
+                del resident[key]
+        return list((infos | resident).values())
 
     def get(self, key: VariantKey) -> Fetched | None:
         fetched = self._ram.get(key)

@@ -107,7 +107,7 @@ def test_a_selection_keeps_the_contract(name: str, shapes: list[Shape], seed: in
     assert selected.dtype == np.int64
     assert selected.ndim == 1
     assert np.all(np.diff(selected) > 0), "ascending, each once"
-    open_to_repair = [chunk for chunk in prompt.chunks if not chunk.exact]
+    open_to_repair = [chunk for chunk in prompt.chunks if not chunk.unchanged]
     assert set(selected.tolist()) <= {p for chunk in open_to_repair for p in range(chunk.start, chunk.end)}
     assert len(selected) <= BUDGETS[name](open_to_repair)
     assert prompt.asked <= (1 if open_to_repair else 0), "compute is asked for once, and not without a choice to make"

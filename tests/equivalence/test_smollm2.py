@@ -73,7 +73,7 @@ def reversed_document(texts: tuple[System, list[Chunk], Text]) -> list[Segment]:
 
 
 def assert_equals_stock(prefilled: Prefilled, engine: TorchEngine) -> None:
-    n, expected = len(prefilled.plan.ids), stock(engine.stock, prefilled.plan.ids)
+    n, expected = len(prefilled.plan.ids), stock(engine.stock(), prefilled.plan.ids)
     assert_close(prefilled.logits, expected.logits[-1])
     assert_close(prefilled.buffer.k[:, :, :n], expected.k)
     assert_close(prefilled.buffer.v[:, :, :n], expected.v)

@@ -8,7 +8,7 @@ import torch
 
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import PREFILL_ROWS, TorchEngine
-from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock
+from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
 
 TOKENS = 150  # more than one block of rows
 
@@ -92,7 +92,7 @@ def test_bfloat16(family: str) -> None:
     # The default weights: sharp attention over random ones makes rounding the larger part of any logit.
     config = make_config(family, initializer_range=0.05)
     torch.manual_seed(0)
-    model = type(make_model(config))(config).to(torch.bfloat16).eval()
+    model = to_bfloat16(type(make_model(config))(config).eval())
     engine, ids = TorchEngine.from_model(model), draw(TOKENS, 4)
     expected, buffer = stock(model, ids), garbage(engine, TOKENS)
     assert engine.spec.dtype == buffer.k.dtype == torch.bfloat16

@@ -16,7 +16,7 @@ from ragcache.engine.torch import attention, engine
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import KVGen
 from ragcache.scoring import reference
-from ragcache.types import Chunk, FloatArray, Profile, System, Variant
+from ragcache.types import Chunk, FloatArray, Profile, System, Text, Variant
 from tests.tiny import Tiny, assert_close, make_chunks, make_system, stock
 
 SYSTEM = make_system()
@@ -234,6 +234,10 @@ def test_bad_input(tiny: Tiny) -> None:
     system = maker.system(SYSTEM)
     with pytest.raises(PromptError, match="empty chunk"):
         maker.capture(system, [], Chunk(()))
+    with pytest.raises(PromptError, match="empty system"):
+        maker.system(System(()))
+    with pytest.raises(PromptError, match="Text stands behind others"):
+        tiny.engine.capture([system], Text((1,)))
     with pytest.raises(PromptError, match=r"517 tokens.* 512"):
         maker.capture(system, [], make_chunks(510)[0])
     with pytest.raises(PromptError, match=r"600 tokens.* 512"):

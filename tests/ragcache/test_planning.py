@@ -131,3 +131,29 @@ def test_another_engine_or_system_segment_shares_nothing(store: KVStore, tiny: T
 def test_malformed_prompts(store: KVStore, segments: list[Segment], message: str) -> None:
     with pytest.raises(PromptError, match=message):
         plan_prompt(segments, "engine", store)
+
+
+@pytest.mark.parametrize("middle", [[C], [A, C], [A, B, C]])
+def test_behind_a_text_the_variant_of_these_chunks_comes_first(
+    store: KVStore, tiny: Tiny, middle: Sequence[Chunk]
+) -> None:
+    """It fits best though it is not exact: also the one without context, where no chunk stands before."""
+    for context in ([], [A], [A, B], [D], [B, A]):
+        keep(store, tiny, *context, C)
+    found = plan(store, tiny, Text((1, 2)), *middle)
+    *before, last = (chunk.segment.hash for chunk in found.chunks)
+    assert last == C.hash
+    assert contexts(found, -1)[0] == tuple(before)
+    assert not found.chunks[-1].candidates[0].exact
+
+
+def test_of_two_that_fit_a_prefill_s_own_comes_first(store: KVStore, tiny: Tiny) -> None:
+    keep(store, tiny, A, B, C)
+    kvgen = KVGen(tiny.engine)
+    system = kvgen.system(SYSTEM)
+    context = [kvgen.capture(system, [], chunk) for chunk in (A, B)]
+    other = kvgen.capture(system, context, C)
+    store.put(other)
+    first, second, *_ = plan(store, tiny, Text((1,)), A, B, C).chunks[2].candidates
+    assert first.info.key.context == second.info.key.context == (A.hash, B.hash)
+    assert (first.info.key.history, second.info.key.history) == ("", other.key.history)

@@ -35,7 +35,7 @@ Change = Callable[[SentenceTransformer], object]
 
 
 def read() -> SentenceTransformer:
-    return Embedder(resolve_embedder("bundled:minilm"))._read_model()
+    return Embedder(resolve_embedder("bundled:minilm"))._read_by_library()
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-import transformers
 
 from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.cores import FreeCores
+from ragcache.engine.digests import Digests
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
 from ragcache.engine.memory import Memory
+from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.capture import CaptureTap
 from ragcache.engine.torch.decoder import Decoder, Tap
-from ragcache.engine.torch.loading import build_decoder, load_pretrained
 from ragcache.errors import PromptError
+from ragcache.records import Records
 from ragcache.types import Segment, Variant, VariantKey
+
+if TYPE_CHECKING:  # importing it takes seconds, and a known model can do without (blueprint.py)
+    import transformers
 
 PREFILL_ROWS = 512  # rows per forward: bounds activations and masks, large enough for full matmul speed
 
@@ -27,36 +33,67 @@ class TorchEngine(Engine):
 
     name = "torch"
 
-    def __init__(self, model: transformers.PreTrainedModel, weights: str, tokenizer: str = ""):
-        self.decoder: Decoder = build_decoder(model)
-        self.stock = model  # what the self-check compares with; it shares every weight
+    def __init__(self, decoder: Decoder, spec: EngineSpec, stock: Callable[[], transformers.PreTrainedModel]):
+        self.decoder = decoder
+        self.spec = spec
+        self.stock = stock  # gives what the self-check compares with
         self._memory = Memory()
         self._cores = FreeCores()
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        records: Records | None = None,
+        remembered: Digests | None = None,
+    ) -> TorchEngine:
+        """With records, a model that was loaded before is built without transformers, and checked no more.
+
+        Raises ModelError.
+        """
+
+        def stock() -> transformers.PreTrainedModel:
+            from ragcache.engine.torch.loading import load_pretrained
+
+            return load_pretrained(folder, dtype, device)
+
+        known = read_blueprint(records, folder, dtype, device) if records else None
+        if known is not None:
+            return cls(*known, stock)
+        weights, tokenizer = digest_folder(folder, remembered)
+        model = stock()
+        engine = cls._of(model, weights, tokenizer)
+        if records is not None:
+            write_blueprint(records, folder, model, engine.decoder, engine.spec)
+        return engine
+
+    @classmethod
+    def from_model(cls, model: transformers.PreTrainedModel) -> TorchEngine:
+        """A model in memory, such as a small random one."""
+        return cls._of(model.eval(), _digest_model(model))
+
+    @classmethod
+    def _of(cls, model: transformers.PreTrainedModel, weights: str, tokenizer: str = "") -> TorchEngine:
+        from ragcache.engine.torch.loading import build_decoder
+
+        decoder = build_decoder(model)  # it shares every weight with the model
         config = model.config
-        self.spec = EngineSpec(
+        spec = EngineSpec(
             fingerprint=fingerprint(config.to_dict(), model.dtype, weights, tokenizer),
-            layers=len(self.decoder.layers),
-            kv_heads=self.decoder.kv_heads,
-            head_dim=self.decoder.dim,
+            layers=len(decoder.layers),
+            kv_heads=decoder.kv_heads,
+            head_dim=decoder.dim,
             dtype=model.dtype,
             device=next(model.parameters()).device,
             max_tokens=int(config.max_position_embeddings),
             vocabulary=int(config.vocab_size),
             eos=_eos(model),
         )
+        return cls(decoder, spec, lambda: model)
 
-    @classmethod
-    def from_folder(cls, folder: Path, dtype: torch.dtype, device: torch.device) -> TorchEngine:
-        weights, tokenizer = digest_folder(folder)
-        return cls(load_pretrained(folder, dtype, device), weights, tokenizer)
-
-    @classmethod
-    def from_model(cls, model: transformers.PreTrainedModel) -> TorchEngine:
-        """A model in memory, such as a small random one."""
-        return cls(model.eval(), digest_tensors(model.state_dict().items()))
-
-    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
-        self.check_tokens(segment.ids)
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         lengths = [len(variant) for variant in before]
         start = sum(lengths)
         buffer = self.buffer(start + len(segment))
@@ -67,7 +104,8 @@ class TorchEngine(Engine):
         positions = range(start, start + len(segment))
         tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
         self.compute(segment.ids, positions, buffer, tap=tap)
-        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build())
+        lossless = all(variant.lossless for variant in before)
+        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lossless)
 
     def buffer(self, capacity: int) -> KVBuffer:
         """Raises PromptError when the model's context is shorter."""
@@ -133,6 +171,13 @@ class TorchEngine(Engine):
         """Wait until what was asked for is computed: an accelerator runs behind."""
         if self.spec.device.type == "cuda":
             torch.cuda.synchronize(self.spec.device)
+
+
+def _digest_model(model: transformers.PreTrainedModel) -> str:
+    """Beside the weights also what a program may have changed in memory: RoPE's frequencies, scales, modules."""
+    scales = [(name, part.scaling) for name, part in model.named_modules() if hasattr(part, "scaling")]
+    tensors = {**model.state_dict(), **dict(model.named_buffers())}
+    return digest_tensors(tensors.items()) + hashlib.sha256(f"{model}{scales}".encode()).hexdigest()
 
 
 def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:

@@ -35,6 +35,17 @@ def packs(weight: torch.Tensor) -> bool:
     )
 
 
+def linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+    """A linear layer of these weights, packed where that is possible."""
+    if packs(weight):
+        return PackedLinear(weight, bias)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
 def pack_linears(module: nn.Module, *names: str) -> None:
     """Put packed layers in the places of the named linear layers, where that is possible."""
     for name in names:

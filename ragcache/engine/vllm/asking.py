@@ -9,6 +9,8 @@ or, to capture the last segment behind stored variants of those before it,
 
     {"capture": {"segments": […], "keys": [{"system": "", "context": [], "chunk": "…", "history": ""}, …]}}
 
+The keys say which variants are to be placed. The address of what is captured is made here, of the ids and of them.
+
 The segments cut the prompt's token ids in order; a text at the end may leave its length out. The hash of each (see
 `ragcache.types.ids_hash`) is compared with the ids that arrived: a prompt that was tokenised otherwise must not meet
 another prompt's KV.
@@ -22,8 +24,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ragcache.address import address_of
 from ragcache.errors import ConfigError, PromptError
-from ragcache.kvgen import history_of
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
@@ -71,6 +73,19 @@ def capture_params(segments: Sequence[Segment], keys: Sequence[VariantKey], desk
         {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
     ]
     return {KEY: {"capture": {"segments": [_told(segment) for segment in segments], "keys": told, "desk": desk}}}
+
+
+def foreign_input(request: Any) -> str | None:
+    """What of a request's KV its token ids do not tell, so that no address may be made of them; None for nothing."""
+    if request.mm_features:
+        return "it holds images, sounds or videos"
+    if request.prompt_embeds is not None:
+        return "it holds embeddings in place of tokens"
+    if request.lora_request is not None:
+        return "it asks for an adapter"
+    if request.resumable:
+        return "its prompt goes on after it was planned"
+    return None
 
 
 def _told(segment: Segment) -> dict[str, Any]:
@@ -138,21 +153,22 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
     if not isinstance(told, list) or not isinstance(keyed, list) or not told:
         raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: give segments, and a key for each")
     if len(keyed) != len(told):
-        raise PromptError(
-            f"a capture has {len(keyed):,} keys for {len(told):,} segments: name one per segment, in order"
-        )
+        raise PromptError(f"{len(keyed):,} keys for the {len(told):,} segments of a capture: name one per segment")
     if not isinstance(desk, str):
         raise PromptError(f"desk is {shown(desk)}: leave it out")
-    keys = tuple(_key(one, fingerprint, place) for place, one in enumerate(keyed))
+    named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
     segments = _cut(told, ids)
-    if [key.chunk for key in keys] != [segment.hash for segment in segments]:
-        raise PromptError("the keys of a capture are not those of its segments: name one per segment, in order")
-    if len(keys) > 1 and keys[-1] != _key_behind(keys[:-1], keys[-1].chunk):
+    if [type(segment) for segment in segments] != [System, *[Chunk] * (len(segments) - 1)]:
+        raise PromptError("the segments of a capture are one of the kind system, then chunks: name them so")
+    before = [(key, segment.ids) for key, segment in zip(named[:-1], segments[:-1], strict=True)]
+    address = address_of(fingerprint, before, segments[-1])
+    if named[-1] != address:
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
-    return CaptureAsk(segments, keys, desk)
+    return CaptureAsk(segments, (*named[:-1], address), desk)
 
 
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:
+    """As it was named; whether that is true, `address_of` decides. Names that are no hashes could be read as others."""
     if isinstance(told, dict):
         _only(told, f"['capture']['keys'][{place}]", "system", "context", "chunk", "history")
         context = told.get("context")
@@ -165,14 +181,7 @@ def _key(told: object, fingerprint: str, place: int) -> VariantKey:
 
 
 def _is_hash(name: object) -> bool:
-    return isinstance(name, str) and HASH.fullmatch(name) is not None
-
-
-def _key_behind(before: Sequence[VariantKey], chunk: str) -> VariantKey:
-    """The address of a chunk's KV behind a System segment and context chunks."""
-    system, *context = before
-    hashes = tuple(key.chunk for key in context)
-    return VariantKey(system.fingerprint, system.chunk, hashes, chunk, history_of(context))
+    return isinstance(name, str) and re.fullmatch("[0-9a-f]{64}", name) is not None
 
 
 def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:

@@ -13,7 +13,8 @@ from ragcache.report import Report
 class CaptureJob:
     """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody."""
 
-    def __init__(self, request: str, asked: CaptureAsk, blocks: Sequence[int]):
+    def __init__(self, request: str, asked: CaptureAsk, blocks: Sequence[int], skip: int):
+        """`skip`: so many positions are in vLLM's prefix cache."""
         self.request = request
         self.phase = Phase.NEW
         self._asked, self._blocks = asked, tuple(blocks)
@@ -24,6 +25,9 @@ class CaptureJob:
         self._pieces = tuple(Piece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
         self._waiting = {piece.index for piece in self._pieces}
         self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=len(asked.segments[-1]))
+        if skip:  # whatever it is, it is not what was named, and not ours to write over
+            self.report.incidents.append(f"not captured: vLLM holds {skip} tokens of it already")
+            self.phase = Phase.DONE
 
     def load(self) -> Load:
         self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE

@@ -21,11 +21,13 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.platforms import current_platform
 
+from ragcache.engine.vllm.asking import foreign_input
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.hashing import rewrite_hashes
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
+from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
@@ -69,8 +71,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._worker = LinkWorker(spans, store, self._setup.settings.load_timeout_s)
 
     def warm_up(self) -> None:
-        """As vLLM does with its own forward, so that the first question does not wait for it."""
-        self.worker.spans.warm_up()
+        """As vLLM does with its own forward, so that the first question does not wait for it. Raises ModelError for a
+        model that linking would serve wrongly.
+        """
+        check_spans(self.worker.spans)
 
     @property
     def worker(self) -> LinkWorker:
@@ -122,8 +126,13 @@ class RagcacheConnector(KVConnectorBase_V1):
         return self._scheduler
 
     def on_new_request(self, request: Any) -> None:
-        exact = partial(self._set_apart, request)
-        self.scheduler.arrived(request.request_id, request.prompt_token_ids or (), request.kv_transfer_params, exact)
+        self.scheduler.arrived(
+            request.request_id,
+            request.prompt_token_ids or (),
+            request.kv_transfer_params,
+            partial(self._set_apart, request),
+            foreign_input(request),
+        )
 
     def _set_apart(self, request: Any, exact: int) -> None:
         if request.skip_reading_prefix_cache:

@@ -85,7 +85,7 @@ class VllmEngine(Engine):
         except ModelError:
             return {}
 
-    def capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
         """One request of its own; the variants change hands in this process, whatever the store holds."""
         segments = [*(_segment(variant, place) for place, variant in enumerate(before)), segment]
         keys = [*(variant.key for variant in before), key]
@@ -199,6 +199,7 @@ class VllmEngine(Engine):
         assert isinstance(connector, RagcacheConnector), connector
         assert isinstance(worker_side, RagcacheConnector), worker_side
         self._connector, self._worker = connector, worker_side.worker
+        connector.scheduler.desks = self._worker.desks
         connector.scheduler.store = self._worker.store = store
         self.spec = engine_spec(config)
 

@@ -5,7 +5,7 @@ Pure state: it knows nothing of vLLM, and every decision here is taken once for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
@@ -49,17 +49,14 @@ class Linkage:
     exact: int  # positions before this one hold the KV of a plain prefill: others may share it
 
     def pieces(self) -> tuple[Piece, ...]:
-        chunks = (
-            Piece(chunk.index, chunk.span.start, tuple(found.info.key for found in self._may_serve(chunk)))
-            for chunk in self.plan.chunks
-            if chunk.candidates
-        )
-        return (Piece(SYSTEM, 0, (self.system,)), *chunks)
+        chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
+        return (Piece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)
 
-    def _may_serve(self, chunk: PlannedChunk) -> Iterable[Candidate]:
+    def _piece(self, chunk: PlannedChunk) -> Piece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
         shared = chunk.span.start < self.exact
-        return takewhile(lambda found: found.exact or not shared, chunk.candidates)
+        serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
+        return Piece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
 
 
 class PlannedPrompt(LinkedPrompt):
@@ -201,7 +198,8 @@ class LinkJob:
         for chunk in self.linkage.plan.chunks:
             load = self._agreed(chunk.index)
             if load is not None and load.chosen is not None:
-                chosen[chunk.index] = chunk.candidates[load.chosen]
+                lossless = all(one.lossless for index in (SYSTEM, chunk.index) for one in self._loads[index])
+                chosen[chunk.index] = chunk.candidates[load.chosen].fetched(lossless)
         return chosen
 
     def _missing(self) -> Positions:
@@ -235,7 +233,9 @@ class LinkJob:
         span, tokens = chunk.span, len(chunk.segment)
         prefix = min(max(self.skip - span.start, 0), tokens)
         if prefix == tokens:
-            return ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=True, overlap=1.0)
+            # Of a request that runs for the second time, it may be what was linked the first time.
+            exact = span.end <= self.linkage.exact
+            return ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
         if candidate is None:
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
         load = self._loads[chunk.index][0]

@@ -28,6 +28,7 @@ class Piece:
     index: int  # of the chunk; SYSTEM for the System segment
     start: int  # its first position
     keys: tuple[VariantKey, ...]  # variants that would serve, best first
+    shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
 
 
 SYSTEM = -1
@@ -70,7 +71,7 @@ class Compute:
 @dataclass(frozen=True)
 class Capture:
     """Compute the next slice of the segment right behind the pieces that were loaded; after the last one, keep the KV
-    and the profile of all under `key`.
+    and the profile of all under `key`, if it is the address of what was placed and computed.
     """
 
     request: str
@@ -116,6 +117,7 @@ class Loaded:
     chosen: int | None  # which of the piece's keys was placed; None for none
     tier: str = ""
     nbytes: int = 0
+    lossless: bool = True  # see Variant
     incidents: tuple[str, ...] = ()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 
+from ragcache.address import system_address
 from ragcache.engine.vllm.asking import LinkAsk
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
 from ragcache.engine.vllm.job import Linkage
@@ -13,7 +14,6 @@ from ragcache.errors import StoreError
 from ragcache.planning import Plan, plan_prompt
 from ragcache.report import COMPUTED, ChunkReport, Report
 from ragcache.store.base import KVStore
-from ragcache.types import VariantKey
 
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 Exact = Callable[[int], None]  # told the position up to which a request's KV will be that of a plain prefill
@@ -24,8 +24,8 @@ def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: 
     plan = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
     if not any(chunk.candidates for chunk in plan.chunks):
         return _plain_report(plan, asked.linker.name)
-    system = VariantKey(fingerprint, "", (), plan.system.hash)
-    return Linkage(plan, asked.linker, system, _exact_until(plan) if share_exact else 0)
+    system = system_address(fingerprint, plan.system.hash)
+    return Linkage(plan, asked.linker, system, plan.exact_until if share_exact else 0)
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,3 @@ def _plain_report(plan: Plan, linker: str) -> Report:
         tokens = len(chunk.segment)
         report.chunks.append(ChunkReport(chunk.segment.hash, tokens, COMPUTED, computed=tokens))
     return report
-
-
-def _exact_until(plan: Plan) -> int:
-    """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
-    end = len(plan.system)
-    for chunk in plan.chunks:
-        if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
-            break
-        end = chunk.span.end
-    return end

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ragcache.address import address_of
 from ragcache.engine.vllm.disk_threads import Task
 from ragcache.engine.vllm.faults import FAULTS, reason_of
-from ragcache.engine.vllm.orders import Piece
+from ragcache.engine.vllm.orders import Capture, Piece
 from ragcache.engine.vllm.taps import Recorder
+from ragcache.errors import PromptError
 from ragcache.store.base import Fetched, KVStore
-from ragcache.types import Variant
+from ragcache.types import Chunk, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,13 @@ class Brought:
     incidents: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Placed:
+    key: VariantKey
+    ids: tuple[int, ...]
+    lossless: bool
+
+
 @dataclass
 class Linking:
     """What a worker knows of a request that is being linked."""
@@ -44,6 +53,7 @@ class Linking:
     room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
     reading: dict[int, tuple[Piece, Task[Brought]]] = field(default_factory=dict)
     placed: dict[int, slice] = field(default_factory=dict)
+    variants: dict[int, Placed] = field(default_factory=dict)  # what they are
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     recorder: Recorder | None = None  # of a capture that has begun
 
@@ -61,6 +71,9 @@ def bring(store: KVStore, piece: Piece) -> Brought:
         except FAULTS as error:
             incidents.append(unused(error))
             continue
+        if fetched is not None and piece.shared and not fetched.variant.lossless:
+            incidents.append("cache entry not used: it has lost something at rest, and others may share its place")
+            continue
         if fetched is not None:
             return Brought(chosen, fetched, tuple(incidents))
     return Brought(None, None, tuple(incidents))
@@ -70,3 +83,20 @@ def unused(error: Exception) -> str:
     told = f"cache entry not used: {reason_of(error)}"
     logger.warning("%s", told)
     return told
+
+
+def misnamed(capture: Capture, linking: Linking) -> str | None:
+    """Why what was placed and will be computed is not what the key says; None when it is."""
+    before = [linking.variants[index] for index in sorted(linking.variants)]
+    end = sum(len(placed.ids) for placed in before)
+    first = capture.rows.positions[0]
+    rows = capture.segment.ids[first - end : first - end + len(capture.rows.ids)]
+    behind = sorted(linking.variants) == list(range(len(before))) and capture.start == end <= first
+    if not behind or capture.rows.ids != rows or capture.rows.positions != tuple(range(first, first + len(rows))):
+        return "it does not stand right behind what was placed"
+    segment = Chunk(capture.segment.ids) if before else System(capture.segment.ids)
+    try:
+        found = address_of(capture.key.fingerprint, [(placed.key, placed.ids) for placed in before], segment)
+    except PromptError as error:
+        return str(error)
+    return None if found == capture.key else "its key does not name what was placed before it"

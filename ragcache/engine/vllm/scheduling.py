@@ -6,7 +6,7 @@ It knows nothing of vLLM: the connector brings requests, blocks, budgets and ans
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +37,13 @@ class LinkSettings:
     least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
     load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
     room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
-    share_exact: bool = True  # KV of exact variants may enter the prefix cache: only where the codec loses nothing
+    share_exact: bool = True  # KV that is a plain prefill's may enter vLLM's prefix cache for all; false: none does
+    captures: bool = False  # whether requests of clients may store KV
+
+    def __post_init__(self) -> None:
+        for name in ("share_exact", "captures"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class LinkScheduler:
     ):
         """`token_bytes`: K and V of one token on one rank."""
         self.store = store
+        self.desks: Container[str] = ()  # of an engine in this process: what it captures goes there
         self.totals = Totals()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
@@ -82,15 +89,24 @@ class LinkScheduler:
 
     # -- a request's way --------------------------------------------------------------------------------------------
 
-    def arrived(self, request: str, ids: Sequence[int], params: dict[str, Any] | None, exact: Exact) -> None:
+    def arrived(
+        self,
+        request: str,
+        ids: Sequence[int],
+        params: dict[str, Any] | None,
+        exact: Exact,
+        foreign: str | None = None,
+    ) -> None:
         """`exact` is called where there is something to link, at once or in a later step, with the position up to which
-        the request's KV will be that of a plain prefill. Until then `matched` knows nothing.
+        the request's KV will be that of a plain prefill. Until then `matched` knows nothing. `foreign`: what else than
+        the ids its KV depends on.
         """
         with self._linking(request):
             asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
+            if asked is not None and foreign:
+                raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureAsk):
-                if self._ranks > 1:
-                    raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
+                self._allow(asked)
                 self._adopt(request, asked, exact)
             elif asked is not None:
                 plan = partial(plan_linkage, asked, self._fingerprint, self.store, self._settings.share_exact)
@@ -99,6 +115,14 @@ class LinkScheduler:
                 else:
                     self._plans.begin(request, plan, exact)
         self._adopt_plans()
+
+    def _allow(self, asked: CaptureAsk) -> None:
+        if asked.desk and asked.desk not in self.desks:
+            raise PromptError("it names a desk that is not here: leave it out, and what is captured is stored")
+        if not asked.desk and not self._settings.captures:
+            raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
+        if self._ranks > 1:
+            raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
 
     def _adopt_plans(self) -> None:
         for request, plan, exact in self._plans.ready():
@@ -161,10 +185,10 @@ class LinkScheduler:
         self._started[request] = self._clock()
         with self._linking(request):
             wish = self._wishes[request]
+            skip = _tokens(wish) - external
             if isinstance(wish, CaptureAsk):
-                self._jobs[request] = CaptureJob(request, wish, blocks)
+                self._jobs[request] = CaptureJob(request, wish, blocks, skip)
             else:
-                skip = _tokens(wish) - external
                 self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:

@@ -9,16 +9,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ragcache.engine.fingerprint import digest_folder, fingerprint
+from ragcache.engine.digests import Digests
+from ragcache.engine.fingerprint import INDEX, IRRELEVANT, folder_fingerprint, indexed, weight_files
 from ragcache.engine.vllm.checks import refuse
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 
-STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec"}
+STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "digests"}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
-LOSSLESS = {"raw", "bf16"}  # of the model's own 16 bits; a float32 model loses in bf16
 
 
 @dataclass(frozen=True)
@@ -93,23 +93,49 @@ def read_setup(vllm_config: Any, kv_cache_config: Any) -> Setup:
             f"kv_connector_extra_config has unknown keys {unknown}: choose from {', '.join(sorted(known))}"
         )
     chosen = {name: value for name, value in extra.items() if name not in STORE_KEYS}
-    chosen.setdefault("share_exact", _lossless(vllm_config, extra.get("codec", "bf16")))
     block = int(kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size)
     hash_block = int(getattr(kv_cache_config, "hash_block_size", None) or block)
     return Setup(vllm_config, extra, LinkSettings(**chosen), block, hash_block)
 
 
-def _lossless(vllm_config: Any, codec: str) -> bool:
-    return codec == "raw" or (codec == "bf16" and str(vllm_config.model_config.dtype) == "torch.bfloat16")
-
-
 def model_fingerprint(vllm_config: Any) -> str:
-    """That of the torch engine over the same folder and number format, so that both share their caches."""
-    from transformers import AutoConfig
-
-    folder = Path(vllm_config.model_config.model)
+    """Of what vLLM runs; that of the torch engine over the same folder and number format, so that both share their
+    caches. Raises ConfigError for weights that are not those of the folder, ModelError for a folder that is no model.
+    """
+    model, extra = vllm_config.model_config, vllm_config.kv_transfer_config.kv_connector_extra_config
+    folder = Path(model.model)
     if not folder.is_dir():
         raise ConfigError(f"the model {str(folder)!r} is no local folder: caches are named by the bytes of its files")
-    weights, tokenizer = digest_folder(folder)
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    return fingerprint(config.to_dict(), vllm_config.model_config.dtype, weights, tokenizer)
+    read = sorted(path.name for path in weight_files(folder))
+    theirs = _files_of_vllm(folder, vllm_config.load_config.load_format)
+    if read != theirs:
+        raise ConfigError(
+            f"vLLM reads {', '.join(theirs)} in {folder}, transformers {', '.join(read)}: move what is not the model's "
+            "elsewhere, or KV would be named by other weights than it was computed with"
+        )
+    digests = extra.get("digests")
+    return folder_fingerprint(folder, model.dtype, Digests(digests and Path(digests)), _changes(model, folder))
+
+
+def _files_of_vllm(folder: Path, load_format: str) -> list[str]:
+    found = sorted(path.name for path in folder.glob("*.safetensors"))
+    if load_format == "auto" and (own := [name for name in found if name.startswith("consolidated")]):
+        return own  # Mistral's own format goes before others
+    return indexed(folder) if (folder / INDEX).exists() else found
+
+
+def _changes(model: Any, folder: Path) -> dict[str, Any]:
+    """What vLLM's arguments change in the configuration (--hf-overrides, --hf-config-path and others), against what
+    vLLM itself reads from the folder.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from vllm.transformers_utils.config import get_config
+
+    plain = get_config(str(folder), trust_remote_code=False, config_format="hf").to_dict()
+    run = model.hf_config.to_dict()
+    unset = object()
+    names = (plain.keys() | run.keys()) - IRRELEVANT
+    changes = {name: run.get(name) for name in names if plain.get(name, unset) != run.get(name, unset)}
+    # The class that the configuration names is what vLLM runs, where transformers goes by the type of the model.
+    usual = model.architecture == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(run.get("model_type"))
+    return changes if usual else {**changes, "vllm_class": model.architecture}

@@ -23,7 +23,7 @@ from ragcache.engine.torch.reading import reduced
 from ragcache.engine.vllm.batch import Batch
 from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
-from ragcache.engine.vllm.taps import QuestionReader, Recorder, reading, recording
+from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
@@ -37,7 +37,7 @@ class SpanRunner:
     def __init__(self, runner: Any, vllm_config: Any):
         """Raises ModelError for a KV cache that is not one group of plain attention layers."""
         self._runner = runner
-        self._config = vllm_config
+        self.config = vllm_config
         self._memory = Memory()
         self.device = torch.device(runner.device)
         self._group = _only_group(runner)
@@ -46,7 +46,8 @@ class SpanRunner:
         self.layers = [layers[name] for name in names]
         self.block_size = int(self._group.kv_cache_spec.block_size)
         self._kernel_blocks = self.block_size // _kernel_block_size(runner, self.block_size)
-        self.rope = Rope.from_config(vllm_config.model_config.hf_text_config, self.device)
+        model = vllm_config.model_config
+        self.rope = Rope.from_config(model.hf_text_config, self.device, int(model.max_model_len))
 
     @property
     def model(self) -> Any:
@@ -64,7 +65,7 @@ class SpanRunner:
         """
         spec = self._group.kv_cache_spec
         shape = (2, len(self.layers), spec.num_kv_heads, positions, spec.head_size)
-        return self._memory.take(shape, self._config.model_config.dtype, self.device)
+        return self._memory.take(shape, self.config.model_config.dtype, self.device)
 
     @torch.inference_mode()
     def place(self, k: torch.Tensor, v: torch.Tensor, start: int, room: torch.Tensor) -> slice:
@@ -98,7 +99,7 @@ class SpanRunner:
 
     def room_beside(self, context: Any) -> int:
         """How many rows may join the forward that vLLM is about to run in this context."""
-        limit = self._config.scheduler_config.max_num_batched_tokens
+        limit = self.config.scheduler_config.max_num_batched_tokens
         return room_beside(self._group, context, limit) if takes_rows(self._runner) else 0
 
     def join(
@@ -116,8 +117,8 @@ class SpanRunner:
         `keys`: rotated K placed before [layers, kv_heads, positions, head_dim]; it is written.
         """
         rows = probe.rows
-        reader = QuestionReader(keys, rows.positions, probe.question, self._scale)
-        size = self._config.scheduler_config.max_num_batched_tokens  # what vLLM has memory for at once
+        reader = QuestionReader(keys, rows.positions, probe.question, self.scale)
+        size = self.config.scheduler_config.max_num_batched_tokens  # what vLLM has memory for at once
         for first in range(0, len(rows.ids), size):
             turn = slice(first, first + size)
             reader.turn(first)
@@ -127,35 +128,25 @@ class SpanRunner:
         return np.asarray(reduced(attention, probe.reduction).cpu().numpy(), dtype=np.float32)
 
     def _read(self, rows: PromptRows, layers: range, reader: QuestionReader) -> None:
-        batch, inner = Batch.of([rows]), self.model.model
-        with (
-            reading(self.layers[layers.start : layers.stop], batch.order, reader),
-            self._context(batch, [rows]) as (ids, positions),
-        ):
-            hidden, residual = inner.embed_input_ids(ids), None
-            for layer in inner.layers[: layers.stop]:
-                hidden, residual = layer(positions, hidden, residual)
+        batch = Batch.of([rows])
+        with reading(self.layers[layers.start : layers.stop], batch.order, reader):
+            self._forward(batch, [rows])
 
-    def warm_up(self) -> None:
-        """Modules that run one by one compile themselves at their first call, where vLLM is set up so, and again at the
-        second of another length, for all lengths.
-        """
-        layers = range(min(2, len(self.layers)))
-        for length in (3, 5):
-            unused = PromptRows((0,) * length, tuple(range(length)), (0,))  # vLLM gives block 0 to nobody
-            probe = Probe("", unused, 1, layers, "max")
-            self.question_attention(probe, self.room(length)[0, : layers.stop].zero_())
+    @torch.inference_mode()
+    def observe(self, rows: PromptRows, listener: Listener, turned: Sequence[int] | None = None) -> None:
+        """One span, which `listener` sits in on. `turned`: the positions that RoPE is told, where they are others."""
+        with recording(self.model, self.layers, listener):
+            self._forward(Batch.of([rows]), [rows], turned=turned)
 
     def recorder(self, room: torch.Tensor, lengths: Sequence[int], n: int) -> Recorder:
         """For a segment of n tokens behind those of these lengths that are placed in a prompt's room."""
-        return Recorder(room, lengths, n, self._scale)
+        return Recorder(room, lengths, n, self.scale)
 
     @torch.inference_mode()
     def capture(self, rows: PromptRows, recorder: Recorder) -> None:
         """The segment's next rows."""
         recorder.begin(len(rows.ids))
-        with recording(self.model, self.layers, recorder):
-            self._forward(Batch.of([rows]), [rows])
+        self.observe(rows, recorder)
         recorder.end()
 
     @property
@@ -171,12 +162,22 @@ class SpanRunner:
         return bool(all_ready)
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
+        """Of the scores; the same in every layer, which the check at the start holds."""
         return float(self.layers[0].impl.scale)
 
-    def _forward(self, batch: Batch, prompts: Sequence[PromptRows], *, plain: bool = False) -> torch.Tensor:
+    def _forward(
+        self,
+        batch: Batch,
+        prompts: Sequence[PromptRows],
+        *,
+        plain: bool = False,
+        turned: Sequence[int] | None = None,
+    ) -> torch.Tensor:
         """-> hidden in the batch's order [n, hidden]. A plain pass may run compiled; hooks need modules."""
         with self._context(batch, prompts, compiled=plain) as (ids, positions):
+            if turned is not None:
+                positions = torch.tensor(turned, device=self.device)
             hidden: torch.Tensor = self.model(
                 input_ids=ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
             )
@@ -192,7 +193,7 @@ class SpanRunner:
         names = self._group.layer_names
         with set_forward_context(
             dict.fromkeys(names, metadata),
-            self._config,
+            self.config,
             num_tokens=len(rows.ids),
             slot_mapping=dict.fromkeys(names, rows.attention.slot_mapping),
             skip_compiled=not compiled,

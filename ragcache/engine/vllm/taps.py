@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
@@ -55,6 +55,16 @@ class QuestionReader:
         return self._sum.mean(self._done)
 
 
+class Listener(Protocol):
+    """Told of each layer in turn."""
+
+    def unrotated(self, k: torch.Tensor) -> None:
+        """K on its way into RoPE [n, kv_heads * head_dim]; RoPE may write in place."""
+
+    def attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """What attention is given: rotated q [heads, n, head_dim], k and v [kv_heads, n, head_dim]."""
+
+
 class Recorder:
     """Keeps the K and V of a segment that is computed slice by slice, and sums its profile."""
 
@@ -102,18 +112,18 @@ class Recorder:
 
 
 @contextmanager
-def recording(model: Any, layers: Sequence[Any], recorder: Recorder) -> Iterator[None]:
-    """While inside, `recorder` sees every layer's K before RoPE, and q, k and v after it. One span alone: its rows are
+def recording(model: Any, layers: Sequence[Any], listener: Listener) -> Iterator[None]:
+    """While inside, `listener` sees every layer's K before RoPE, and q, k and v after it. One span alone: its rows are
     in order.
     """
 
     def turn(module: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
-        recorder.unrotated((*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[2])
+        listener.unrotated((*args, *(kwargs[name] for name in ("query", "key") if name in kwargs))[2])
 
     def see(layer: Any, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
         q, k, v = (*args, *(kwargs[name] for name in ("query", "key", "value") if name in kwargs))[:3]
         kv_heads = layer.num_kv_heads
-        recorder.attended(_split(q, layer.num_heads), _split(k, kv_heads), _split(v, kv_heads))
+        listener.attended(_split(q, layer.num_heads), _split(k, kv_heads), _split(v, kv_heads))
 
     with ExitStack() as hooks:
         for module in model.modules():

@@ -10,6 +10,8 @@ from typing import Any
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.platforms import current_platform
 
+from ragcache.errors import ConfigError
+
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
 else:
@@ -29,7 +31,13 @@ class SpanWorker(PlatformWorker):
         return told
 
     def _tell(self, name: str, *arguments: Any) -> None:
-        """The connector, where it is ours."""
-        method = getattr(get_kv_transfer_group(), name, None) if has_kv_transfer_group() else None
-        if method is not None:
-            method(*arguments)
+        """Our connector, where there is one. Raises ConfigError for another, which may hide ours from its worker."""
+        if not has_kv_transfer_group():
+            return
+        connector = get_kv_transfer_group()
+        if not hasattr(connector, name):
+            raise ConfigError(
+                f"the connector is {type(connector).__name__}: this worker serves RagcacheConnector alone, which "
+                "cannot be one of several"
+            )
+        getattr(connector, name)(*arguments)

@@ -29,7 +29,7 @@ from ragcache.engine.vllm.orders import (
     Timed,
     Told,
 )
-from ragcache.engine.vllm.reading import Brought, Desk, Linking, bring, unused
+from ragcache.engine.vllm.reading import Brought, Desk, Linking, Placed, bring, misnamed, unused
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, KVStore
@@ -129,13 +129,17 @@ class LinkWorker:
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         for piece in load.pieces:
-            if load.desk in self.desks:
-                handed = self.desks[load.desk].before[piece.index]
-                brought = Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
-                self._place_piece(load.request, linking, piece, brought)
+            if load.desk:
+                self._place_piece(load.request, linking, piece, self._handed(load.desk, piece))
             else:
                 linking.reading[piece.index] = (piece, self._readers.submit(partial(bring, self.store, piece)))
         self._write(load.request, linking)
+
+    def _handed(self, desk: str, piece: Piece) -> Brought:
+        if desk not in self.desks:  # whoever asked has left
+            return Brought(None, None, ())
+        handed = self.desks[desk].before[piece.index]
+        return Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
 
     def _place(self, idle: bool) -> None:
         started = perf_counter()
@@ -177,19 +181,20 @@ class LinkWorker:
     def _place_piece(self, request: str, linking: Linking, piece: Piece, brought: Brought) -> None:
         started = perf_counter()
         fetched, incidents = brought.fetched, brought.incidents
-        if fetched is not None:
+        variant = None if fetched is None else fetched.variant
+        if variant is not None:
             try:
-                variant = fetched.variant
                 span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
             except FAULTS as error:
-                fetched, incidents = None, (*incidents, unused(error))
-        if fetched is None:
+                variant, incidents = None, (*incidents, unused(error))
+        if fetched is None or variant is None:
             self._answers.loaded.append(Loaded(request, piece.index, None, incidents=incidents))
             return
         linking.placed[piece.index] = span
         linking.fresh.append(span)
-        told = Loaded(request, piece.index, brought.chosen, fetched.tier, fetched.nbytes, incidents)
-        self._answers.loaded.append(told)
+        linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
+        told = (fetched.tier, fetched.nbytes, variant.lossless, incidents)
+        self._answers.loaded.append(Loaded(request, piece.index, brought.chosen, *told))
         self._spent(request, "place", started)
 
     def _write(self, request: str, linking: Linking) -> None:
@@ -258,6 +263,9 @@ class LinkWorker:
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()
         linking = self._linkings[capture.request]
+        if (reason := misnamed(capture, linking)) is not None:
+            self._answers.told.append(Told(capture.request, f"not captured: {reason}"))
+            return
         if linking.recorder is None:
             lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
             assert sum(lengths) == capture.start, (lengths, capture.start)
@@ -265,14 +273,15 @@ class LinkWorker:
         self.spans.capture(capture.rows, linking.recorder)
         if capture.last:
             k, v, profile = linking.recorder.result()
-            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile))
+            lossless = all(placed.lossless for placed in linking.variants.values())
+            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile, lossless))
         self._spent(capture.request, "capture", started)
 
     def _hand_over(self, capture: Capture, variant: Variant) -> None:
-        if capture.desk in self.desks:
-            self.desks[capture.desk].captured = variant
-        else:
+        if not capture.desk:
             self._keep(capture.request, variant)
+        elif capture.desk in self.desks:
+            self.desks[capture.desk].captured = variant
 
     def _keep(self, request: str, variant: Variant) -> None:
         try:

@@ -42,6 +42,10 @@ class Codec(ABC):
         """Bytes of one encoded layer, known from the shape alone."""
 
     @abstractmethod
+    def lossless(self, dtype: torch.dtype) -> bool:
+        """Whether an engine of this number format gets back each bit that it gave."""
+
+    @abstractmethod
     def encode(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """uint8 [layers, layer_nbytes], on the CPU. `k` and `v` (any strides, any device) are not written."""
 

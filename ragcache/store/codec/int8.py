@@ -25,6 +25,9 @@ class Int8Codec(Codec):
 
     name: ClassVar[str] = "int8"
 
+    def lossless(self, dtype: torch.dtype) -> bool:
+        return False
+
     def layer_nbytes(self, shape: KVShape) -> int:
         return sum(self._float_counts(shape)) * _FLOAT + 2 * shape.layer_elements
 

@@ -15,6 +15,9 @@ class RawCodec(Codec):
     def stored_dtype(self, engine_dtype: torch.dtype) -> torch.dtype:
         return engine_dtype
 
+    def lossless(self, dtype: torch.dtype) -> bool:
+        return self.stored_dtype(dtype) == dtype
+
     def layer_nbytes(self, shape: KVShape) -> int:
         return 2 * shape.layer_elements * self.stored_dtype(shape.dtype).itemsize
 

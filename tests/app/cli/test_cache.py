@@ -82,7 +82,7 @@ def test_errors(run: Run, workspace: Workspace, tmp_path: Path) -> None:
     usage = tmp_path / "cache" / "kv" / "usage"
     usage.unlink()
     usage.mkdir()  # where a file should be
-    for command in ("stats", "verify", "warm"):
+    for command in ("verify", "warm"):
         ran = run("cache", command)
         assert (ran.code, ran.out) == (1, "")
         assert ran.err.startswith("error: cannot open the cache folder")

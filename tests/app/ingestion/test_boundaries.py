@@ -43,7 +43,7 @@ def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_it_runs_a_third_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
-    whole = Embedder(folder)._read_model()
+    whole = Embedder(folder)._read_by_library()
     shorten(whole)
     expected = whole.encode(texts, normalize_embeddings=True)
     ours = RoughEmbedder(folder, narrow=narrow).embed(texts)

@@ -165,7 +165,7 @@ def test_pruning_takes_what_is_gone_and_nothing_else(ingest: Run, workspace: Wor
 def test_a_dry_run_tells_and_writes_nothing(ingest: Run, workspace: Workspace, docs: Path) -> None:
     write(docs, a="One.", b="Two.", c="Three.")
     rehearsed = Ingest(workspace, None, IngestOptions(dry_run=True)).run([docs])
-    assert (rehearsed.added, rehearsed.chunks, rehearsed.dry_run) == (3, 0, True)
+    assert (rehearsed.added, rehearsed.chunks > 0, rehearsed.dry_run) == (3, True, True)
     assert workspace.catalog.collections.all() == []
     ingest()
     before = documents(workspace)

@@ -109,7 +109,7 @@ def test_a_store_that_cannot_keep_it_stops_the_ingest(ingest: Run, workspace: Wo
         ingest(kv=True)
     collection = workspace.catalog.collections.get("default")
     assert workspace.catalog.documents.all(collection) == []
-    del workspace.__dict__["store"], workspace.__dict__["cache"]
+    del workspace.store, workspace.cache
     object.__setattr__(workspace.settings, "disk_bytes", 0)
     result = ingest(kv=True)
     assert (result.added, result.kv_variants) == (1, 0)
@@ -120,7 +120,7 @@ def test_an_eviction_is_told(ingest: Run, workspace: Workspace, docs: Path) -> N
     (docs / "a.txt").write_text("Words.")
     ingest(kv=True)
     nbytes = sum(path.stat().st_size for path in workspace.settings.cache_dir.rglob("*.kv"))
-    del workspace.__dict__["store"], workspace.__dict__["cache"]
+    del workspace.store, workspace.cache
     object.__setattr__(workspace.settings, "disk_bytes", nbytes + 1)
     for name in "bcdef":
         (docs / f"{name}.txt").write_text(f"Words of {name}.")

@@ -25,8 +25,8 @@ def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Parts:
 @pytest.fixture
 def workspace(settings: Settings, parts: Parts) -> Iterator[Workspace]:
     with Workspace(settings) as workspace:
-        workspace.__dict__["parts"] = parts
+        workspace.parts = parts
         yield workspace
         workspace.catalog.check_integrity()
-        if "store" in workspace.__dict__:
-            workspace.store.check_integrity()
+        if store := Workspace.store.peek(workspace):
+            store.check_integrity()

@@ -29,7 +29,7 @@ def make_settings(model: Path, folder: Path, **changes: Any) -> Settings:
 def reopened(workspace: Workspace, **changes: Any) -> Workspace:
     """As another process sees it: with nothing in RAM, and perhaps other settings that leave the model as it is."""
     other = Workspace(workspace.settings.model_copy(update=changes), workspace.catalog)
-    other.__dict__["parts"] = workspace.parts
+    other.parts = workspace.parts
     return other
 
 

@@ -8,6 +8,7 @@ import pytest
 from app.maintenance.engines import Identity, current_identity, known_identities, recorded_identities
 from app.settings import Settings
 from app.workspace import Workspace
+from ragcache.engine import digests
 from ragcache.engine.torch.engine import TorchEngine
 from tests.app.maintenance.shelves import fill, make_settings
 from tests.tiny import Tiny
@@ -18,7 +19,21 @@ def test_the_engine_is_named_without_loading_it(workspace: Workspace, settings: 
     assert current_identity(workspace) == loaded
     with Workspace(settings, workspace.catalog) as fresh:
         assert current_identity(fresh) == loaded
-        assert "parts" not in fresh.__dict__
+        assert Workspace.parts.peek(fresh) is None
+
+
+def test_the_weights_are_read_once(workspace: Workspace, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes, for commands that only look."""
+    monkeypatch.setattr(digests, "SETTLED_NS", -(10**18))  # as if the files had been written long ago
+    with Workspace(settings, workspace.catalog) as fresh:
+        first = current_identity(fresh)
+
+    def read(paths: object) -> str:
+        raise AssertionError(f"{paths} are read again")
+
+    monkeypatch.setattr(digests, "_digest", read)
+    with Workspace(settings, workspace.catalog) as fresh:
+        assert current_identity(fresh) == first
 
 
 def test_of_every_family(every_tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,18 +8,20 @@ import pytest
 from app.catalog import CatalogError
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.inspection import show_chunk, show_document
+from app.maintenance.kv import kv_folder
 from app.maintenance.listing import listed, summaries
 from app.maintenance.selection import find_document
 from app.workspace import Workspace
+from ragcache.store.folder import CacheFolder
 from tests.app.maintenance.shelves import BOOKS, fail, fill, put, reopened
 
 
 def test_summaries_and_lists(workspace: Workspace) -> None:
-    assert summaries(workspace.catalog) == []
+    assert summaries(workspace) == []
     collection = fill(workspace)
     fill(workspace, "another", {})
     fail(workspace, collection, "/books/bad.pdf", "it is encrypted")
-    another, default = summaries(workspace.catalog)
+    another, default = summaries(workspace)
     assert (another.collection.name, another.totals.documents) == ("another", 0)
     assert (default.totals.documents, default.totals.failed, default.totals.chunks) == (3, 1, 5)
     all_of_them = listed(workspace.catalog, "default")
@@ -81,3 +84,32 @@ def test_without_kv_no_store_is_opened(workspace: Workspace) -> None:
     shown = show_document(workspace, "1", "default")
     assert not any(shown.variants(chunk) for chunk in shown.chunks)
     assert not workspace.settings.cache_dir.exists()
+
+
+def test_kv_is_what_lies_in_the_cache_folder(workspace: Workspace) -> None:
+    """Not what was once written: evictions, other processes and hands take it away."""
+    collection = fill(workspace, kv=True)
+    folder = CacheFolder(kv_folder(workspace.settings))
+    addresses = {one.address for one in workspace.catalog.kv.all(collection)}
+    own = [item for item in folder.items() if item.address in addresses]
+    assert len(own) == 5
+    for gone, left in ((0, 5), (2, 3), (3, 0)):
+        assert len(folder.remove(own[:gone], time.time_ns() + 10**9)) == gone  # as another process would
+        own = own[gone:]
+        found = {one.collection.id: one for one in summaries(workspace)}
+        totals = found[collection.id].totals
+        assert (totals.kv_variants, totals.kv_bytes) == (left, sum(item.nbytes for item in own))
+    assert len(workspace.catalog.kv.all(collection)) == 5
+
+
+def test_kv_of_another_model_is_told_apart(workspace: Workspace) -> None:
+    collection = fill(workspace, kv=True)
+    (before,) = summaries(workspace)
+    assert before.totals.kv_bytes > 0
+    assert before.other_kv_bytes == 0
+    another = fill(workspace, "another", kv=True)
+    collections = workspace.catalog.collections
+    collections.set_engine(collection, "0" * 64, "1" * 64)
+    found = {one.collection.id: one for one in summaries(workspace)}
+    assert (found[collection.id].totals.kv_bytes, found[collection.id].other_kv_bytes) == (0, before.totals.kv_bytes)
+    assert found[another.id].totals.kv_bytes == before.totals.kv_bytes

@@ -27,7 +27,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture
 def workspace(workspace: Workspace, embedder: Embedder) -> Workspace:
-    workspace.__dict__["embedder"] = embedder  # read once for all of these tests
+    workspace.embedder = embedder  # read once for all of these tests
     return workspace
 
 

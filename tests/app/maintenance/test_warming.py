@@ -10,6 +10,7 @@ from app.maintenance.errors import MaintenanceError
 from app.maintenance.warming import Progress, warm
 from app.settings import Settings
 from app.workspace import Workspace
+from ragcache.store.eviction import VARIANTS
 from tests.app.maintenance.shelves import BOOKS, files, fill, make_settings, reopened
 
 LONG = {"/long.txt": [f"Sentence number {number} of a long story about a ship." for number in range(7)]}
@@ -24,7 +25,7 @@ def ingested(workspace: Workspace, tmp_path: Path, books: Mapping[str, Sequence[
     """What an ingest of the same makes."""
     other = make_settings(Path(workspace.settings.model), tmp_path / "ingested")
     with Workspace(other) as fresh:
-        fresh.__dict__["parts"] = workspace.parts
+        fresh.parts = workspace.parts
         fill(fresh, books=books, kv=True)
         return files(fresh)
 
@@ -97,6 +98,27 @@ def test_a_cache_that_is_too_small_stops_it(workspace: Workspace, settings: Sett
         list(warm(tight, collection))
     with reopened(workspace, disk_bytes=0) as nowhere, pytest.raises(MaintenanceError, match="RAGCACHE_DISK_BYTES"):
         list(warm(nowhere, collection))
+
+
+@pytest.mark.parametrize("lead_tokens", [1, 5000])
+def test_boilerplate_of_many_documents_comes_to_an_end(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, lead_tokens: int
+) -> None:
+    """A chunk keeps a few variants: one that was displaced is not computed again, in this run or in the next."""
+    monkeypatch.setattr("app.maintenance.warming.LEAD_TOKENS", lead_tokens)
+    notice = "All rights reserved, and some wrongs."
+    books = {f"/{place:02}.txt": [f"Book number {place}.", notice, f"The end of {place}."] for place in range(20)}
+    often = {"/often.txt": [text for place in range(12) for text in (f"Verse {place}.", notice)]}
+    fill(workspace, books={**books, **often})
+    done = run(workspace)
+    assert (done.documents, done.failed) == (21, ())
+    notices = [len(list(folder.glob("*.kv"))) for folder in (workspace.settings.cache_dir / "kv").glob("*/*/*")]
+    assert max(notices) == VARIANTS
+    kept = files(workspace)
+    assert run(workspace).computed == 0
+    with reopened(workspace) as fresh:
+        assert run(fresh).computed == 0
+        assert files(fresh) == kept
 
 
 def test_hashes_follow_the_tokenizer(workspace: Workspace) -> None:

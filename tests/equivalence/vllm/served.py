@@ -24,7 +24,7 @@ PATIENCE_S = 200.0
 class Server:
     """A process of its own, with a worker process of its own."""
 
-    def __init__(self, model: Path, store: Path, log: Path, flags: dict[str, Any]):
+    def __init__(self, model: Path, store: Path, log: Path, captures: bool, flags: dict[str, Any]):
         self.model, self.store, self.log = model, store, log
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -34,7 +34,7 @@ class Server:
             "kv_connector_module_path": "ragcache.engine.vllm.connector",
             "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"store": str(store), "codec": "raw"},
+            "kv_connector_extra_config": {"store": str(store), "codec": "raw", "captures": captures},
         }
         named = {
             "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
@@ -116,9 +116,9 @@ def check_alike(server: Server, cache: ChunkCache, prompt: list[Segment], linker
 
 
 @contextmanager
-def serving(model: Path, folder: Path, **flags: Any) -> Iterator[Server]:
-    """`flags`: of vLLM, beside or instead of those that the tests share."""
-    started = Server(model, folder / "kv", folder / "log", flags)
+def serving(model: Path, folder: Path, *, captures: bool = False, **flags: Any) -> Iterator[Server]:
+    """`captures`: whether clients may store KV. `flags`: of vLLM, beside or instead of those that the tests share."""
+    started = Server(model, folder / "kv", folder / "log", captures, flags)
     try:
         deadline = monotonic() + PATIENCE_S
         while not started.ready():

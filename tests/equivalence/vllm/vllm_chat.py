@@ -16,9 +16,9 @@ from app.prompt import PromptTemplate, Wording, load_tokenizer
 from examples import vllm_client
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.asking import KEY, chat_params, link_params
+from ragcache.engine.vllm.asking import KEY, capture_params, chat_params, link_params
 from ragcache.store import open_store
-from ragcache.types import Segment
+from ragcache.types import Segment, System, VariantKey
 from tests.app.library import fill
 from tests.equivalence.vllm.served import Server, serving
 from tests.tiny_folder import write_tiny_folder
@@ -185,3 +185,13 @@ def test_the_example_client(server: Server, tmp_path: Path, capsys: pytest.Captu
     vllm_client.main(f"http://127.0.0.1:{server.port}", str(server.model), QUESTION, settings)
     *_, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"  \d+ tokens reused, \d+ repaired, 0 computed", last)
+
+
+def test_clients_store_nothing_where_that_is_not_allowed(server: Server, cache: ChunkCache) -> None:
+    system = System(tuple(range(20, 50)))
+    key = VariantKey(cache.engine.spec.fingerprint, "", (), system.hash)
+    _, told = server.answer([system], capture_params([system], [key]), 1)
+    assert "captures are off" in told["incidents"][0]
+    _, told = server.answer([system], capture_params([system], [key], "a desk"), 1)
+    assert "desk that is not here" in told["incidents"][0]
+    assert cache.store.variants(key.family) == []

@@ -8,12 +8,12 @@ from time import monotonic
 import pytest
 import torch
 
+from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.asking import KEY, capture_params, link_params
-from ragcache.kvgen import history_of
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, VariantKey
+from ragcache.types import Chunk, Segment, Text, VariantKey
 from tests.equivalence.vllm.served import PATIENCE_S, Server, check_alike, serving
 from tests.tiny import make_chunks, make_question, make_system, make_tiny
 
@@ -26,7 +26,7 @@ PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (3, 0, 5, 1)), Q
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
-    with serving(folder / "model", folder, **{"skip-tokenizer-init": True}) as started:
+    with serving(folder / "model", folder, captures=True, **{"skip-tokenizer-init": True}) as started:
         yield started
 
 
@@ -57,6 +57,32 @@ def test_a_request_that_asks_wrongly_is_answered_all_the_same(server: Server, ca
     tokens, told = server.answer(PROMPT, {KEY: {"segments": []}})
     assert tokens == list(cache.generate(PROMPT, max_tokens=12, linker="full"))
     assert "not linked" in told["incidents"][0]
+
+
+def test_nobody_stores_kv_under_an_address_that_it_has_not(server: Server, cache: ChunkCache) -> None:
+    """Neither behind nothing what is named as behind System and a chunk, nor by another System segment's context."""
+    first, second = DOCUMENT[:2]
+    system = VariantKey(cache.engine.spec.fingerprint, "", (), SYSTEM.hash)
+    other = make_system(30)
+    lead = VariantKey(system.fingerprint, SYSTEM.hash, (), first.hash)
+    strange = VariantKey(system.fingerprint, other.hash, (), first.hash)
+    stranger = make_chunks(33, seed=8)[0]
+    false = VariantKey(system.fingerprint, SYSTEM.hash, (first.hash,), stranger.hash)
+    kept = cache.store.stats()[-1].entries
+    for segments, keys in (
+        ([stranger], [false]),
+        ([SYSTEM, stranger], [system, false]),
+        ([SYSTEM, first, stranger], [system, strange, false]),
+        ([SYSTEM, second, stranger], [system, lead, false]),
+        (
+            [SYSTEM, first, Text(stranger.ids)],
+            [system, lead, false],
+        ),
+    ):
+        _, told = server.answer(segments, capture_params(segments, keys), 1)
+        assert "not linked" in told["incidents"][0]
+    assert cache.store.variants(false.family) == []
+    assert cache.store.stats()[-1].entries == kept
 
 
 def test_the_metrics_tell_it(server: Server, cache: ChunkCache) -> None:

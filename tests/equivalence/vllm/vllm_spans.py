@@ -105,7 +105,7 @@ def test_what_the_question_reads_in_some_layers(
     pair: Pair, spans: SpanRunner, monkeypatch: pytest.MonkeyPatch, layers: range, size: int
 ) -> None:
     """No more rows at once than a forward of vLLM's own has: here the question's, and what is missing before it."""
-    monkeypatch.setattr(spans._config.scheduler_config, "max_num_batched_tokens", size)
+    monkeypatch.setattr(spans.config.scheduler_config, "max_num_batched_tokens", size)
     ids, question = draw(TOKENS, 10), TOKENS - 20
     expected = stock(pair.tiny.model, ids)
     compute(spans, ids, range(question - 10))
@@ -161,13 +161,6 @@ def test_neighbours_and_others_in_one_write(pair: Pair, spans: SpanRunner) -> No
     rows = range(260, TOKENS)
     expected = engine.logits(engine.compute(ids[260:], rows, buffer, keep=len(rows)))
     assert_close(compute(spans, ids, rows), expected)
-
-
-def test_a_warm_up_touches_nobody(pair: Pair, spans: SpanRunner) -> None:
-    ids = draw(TOKENS, 17)
-    compute(spans, ids, range(290))
-    spans.warm_up()
-    assert_close(compute(spans, ids, range(290, TOKENS)), stock(pair.tiny.model, ids).logits[290:])
 
 
 def test_several_prompts_in_one_forward(pair: Pair, spans: SpanRunner) -> None:

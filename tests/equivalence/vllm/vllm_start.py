@@ -8,13 +8,29 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.config import KVTransferConfig
 
 from ragcache.engine.vllm.cores import set_num_threads
 from ragcache.engine.vllm.orders import Probe
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ConfigError, ModelError, RagcacheError
+from ragcache.types import FloatArray
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system
+
+OURS = {
+    "kv_connector": "RagcacheConnector",
+    "kv_connector_module_path": "ragcache.engine.vllm.connector",
+    "kv_role": "kv_both",
+    "kv_load_failure_policy": "recompute",
+}
+SEVERAL = KVTransferConfig(
+    kv_connector="MultiConnector",
+    kv_role="kv_both",
+    kv_load_failure_policy="recompute",
+    kv_connector_extra_config={"connectors": [OURS]},
+)
+PLACE, WRITE, READ = SpanRunner.place, SpanRunner.write, SpanRunner.question_attention
 
 
 @pytest.mark.parametrize(
@@ -23,6 +39,10 @@ from tests.tiny import make_chunks, make_question, make_system
         ({"linking": {"linkers": "auto"}}, ConfigError, "unknown keys"),
         ({"worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker"}, ConfigError, "--worker-cls"),
         ({"max_model_len": 100_000}, ModelError, "did not start"),
+        ({"load_format": "dummy"}, ConfigError, "load-format dummy"),
+        ({"enable_prompt_embeds": True}, ConfigError, "enable-prompt-embeds"),
+        ({"enable_chunked_prefill": False}, ConfigError, "chunked prefill is off"),
+        ({"kv_transfer_config": SEVERAL}, ConfigError, "the connector is MultiConnector"),
     ],
 )
 def test_a_start_that_fails(
@@ -51,13 +71,32 @@ def test_one_engine_at_a_time(open_pair: OpenPair) -> None:
 def test_a_start_warms_up(open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the first question to vLLM's own server takes up to a second more."""
     lengths: list[int] = []
+    run = SpanRunner.question_attention
 
-    def seen(runner: SpanRunner, probe: Probe, keys: Any) -> None:
+    def seen(runner: SpanRunner, probe: Probe, keys: Any) -> FloatArray:
         lengths.append(len(probe.rows.ids))
+        return run(runner, probe, keys)
 
     monkeypatch.setattr(SpanRunner, "question_attention", seen)
     with open_pair():
         assert len(set(lengths)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "reason"),
+    [
+        ("place", lambda runner, k, v, start, room: PLACE(runner, k * 1.2, v, start, room), "follows a placed chunk"),
+        ("write", lambda runner, room, *rest: WRITE(runner, room * 1.5, *rest), "follows a placed chunk"),
+        ("question_attention", lambda runner, *rest: READ(runner, *rest) * 2, "a question reads is measured wrongly"),
+        ("scale", 0.3, "layer 0 attends otherwise than by a scaled softmax"),
+    ],
+)
+def test_a_start_finds_what_is_wrong(
+    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any, reason: str
+) -> None:
+    monkeypatch.setattr(SpanRunner, name, wrong)
+    with pytest.raises(ModelError, match=reason), open_pair():
+        pass
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,3 +159,39 @@ def test_a_capture_in_slices_is_that_of_one_pass(captured: dict[int, Variant]) -
             np.testing.assert_allclose(
                 getattr(variant.profile, name), getattr(whole.profile, name), rtol=1e-4, atol=1e-6
             )
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("as it was placed", None),
+        ("behind another context", "its key does not name what was placed"),
+        ("behind another chunk", "does not stand right behind"),
+    ],
+)
+def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: str | None) -> None:
+    """Whatever the order says: the store holds nothing under a false address."""
+    with open_pair() as pair:
+        system, (first, second) = make_system(), make_chunks(20, 30)
+        store, kvgen = open_store(None, None, None, "raw"), pair.torch.kvgen
+        before = [kvgen.system(system)]
+        before.append(kvgen.capture(before[0], [], first))
+        for variant in before:
+            store.put(variant)
+        key = kvgen.capture(before[0], before[1:], second).key
+        key = key if told is None or "key" not in told else replace(key, context=(second.hash,))
+        starts = (0, len(system)) if told is None or "key" in told else (0,)
+        pieces = tuple(Piece(place, start, (before[place].key,)) for place, start in enumerate(starts))
+        worker, blocks = LinkWorker(pair.engine.spans, store), tuple(range(3, 10))
+        worker.obey(Orders(load=(Load("one", pieces, blocks, 0, 100),), idle=True))
+        while worker.busy:
+            worker.obey(Orders(idle=True))
+        end = len(system) + len(first)
+        rows = PromptRows(second.ids, tuple(range(end, end + len(second))), blocks)
+        worker.obey(Orders(capture=(Capture("one", rows, second, end, key),)))
+        answers = worker.take_answers()
+        worker.close()
+    assert answers is not None
+    assert len(answers.told) == (told is not None)
+    assert all(str(told) in one.incident for one in answers.told)
+    assert bool(store.variants(key.family)) is (told is None)

@@ -27,12 +27,13 @@ def build_variant(
     seed: int = 0,
     heads: int = 2,
     dim: int = 4,
+    lossless: bool = True,
 ) -> Variant:
     n, random = len(ids), np.random.default_rng([seed, *ids])
     k, v = (torch.from_numpy(random.standard_normal((layers, heads, n, dim), np.float32)).to(dtype) for _ in range(2))
     inter, intra, received = (random.random(shape, np.float32) for shape in ((len(context) + 1, n), n, n))
     profile = Profile(inter, intra, received, lengths=tuple(range(10, 11 + len(context))))
-    return Variant(VariantKey(fingerprint, "system", context, ids_hash(ids)), ids, k, v, profile)
+    return Variant(VariantKey(fingerprint, "system", context, ids_hash(ids)), ids, k, v, profile, lossless)
 
 
 @pytest.fixture

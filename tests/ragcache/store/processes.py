@@ -19,7 +19,8 @@ import torch
 from conftest import build_variant
 
 from ragcache.errors import CorruptEntry
-from ragcache.store import DiskTier
+from ragcache.store import DiskTier, open_store
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Variant
 
 SEAMS = ["write", "fsync", "replace", "ftruncate", "pwrite", "utime", "unlink", "rmdir", "mkdir"]
@@ -149,6 +150,21 @@ def count(folder: Path) -> None:
     store.check_integrity()
 
 
+def family(folder: Path) -> None:
+    """Four processes store one chunk behind ever other contexts, each with a RAM of its own."""
+
+    def work(seed: int) -> None:
+        store = open_store(folder, None, None, "raw")
+        for step in range(40):
+            store.put(build_variant(context=(f"{seed} {step}",)))
+
+    children = [in_child(partial(work, seed)) for seed in range(4)]
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+    store = DiskTier(folder, None, "raw")
+    store.check_integrity()
+    assert store.stats()[0].entries == VARIANTS
+
+
 def act(store: DiskTier, variant: Variant, choice: int) -> None:
     match choice:
         case 0 | 1 | 2:
@@ -165,4 +181,4 @@ def act(store: DiskTier, variant: Variant, choice: int) -> None:
 
 
 if __name__ == "__main__":
-    {"crash": crash, "stress": stress, "count": count}[sys.argv[1]](Path(sys.argv[2]))
+    {"crash": crash, "stress": stress, "count": count, "family": family}[sys.argv[1]](Path(sys.argv[2]))

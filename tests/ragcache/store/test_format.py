@@ -174,3 +174,45 @@ def test_bfloat16_is_given_out_without_a_copy(tmp_path: Path, make_variant: Any)
     variant = read_back(packed(make_variant(dtype=torch.bfloat16), "bf16"), tmp_path)
     assert variant.k.untyped_storage().data_ptr() == variant.v.untyped_storage().data_ptr()
     assert variant.k.stride()[2:] == (variant.k.shape[3], 1)
+
+
+# -- what was lost --------------------------------------------------------------------------------------------------
+
+
+def without(data: bytes, name: str) -> bytes:
+    """The file as it was written before that was told."""
+    (length,) = struct.unpack_from("<I", data, 6)
+    fields = json.loads(data[10 : 10 + length])
+    del fields[name]
+    framed = json.dumps(fields).encode()
+    framed = struct.pack("<4sHI", b"RCKV", 1, len(framed)) + framed
+    return framed + struct.pack("<Q", xxhash.xxh3_64_intdigest(framed)) + data[10 + length + 8 :]
+
+
+@pytest.mark.parametrize(
+    ("codec", "dtype", "expected"),
+    [
+        ("raw", torch.float32, True),
+        ("raw", torch.bfloat16, True),
+        ("bf16", torch.float32, False),
+        ("bf16", torch.float16, False),
+        ("bf16", torch.bfloat16, True),
+        ("int8", torch.float32, False),
+        ("int8", torch.bfloat16, False),
+    ],
+)
+def test_a_file_tells_whether_anything_was_lost(
+    tmp_path: Path, make_variant: Any, codec: str, dtype: torch.dtype, expected: bool
+) -> None:
+    data = packed(make_variant(dtype=dtype), codec)
+    assert read_back(data, tmp_path).lossless is expected
+    assert read_back(without(data, "lossless"), tmp_path).lossless is expected, "an older file is judged by its codec"
+    assert not read_back(packed(make_variant(dtype=dtype, lossless=False), codec), tmp_path).lossless
+    claimed = with_header(data, lossless=True)
+    assert read_back(claimed, tmp_path).lossless is expected, "a codec is not believed to keep what it drops"
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_it_is_told_in_one_way(tmp_path: Path, make_variant: Any, value: Any) -> None:
+    with pytest.raises(CorruptEntry, match="lossless"):
+        read_back(with_header(packed(make_variant()), lossless=value), tmp_path)

@@ -14,7 +14,7 @@ SHORT, LONG = build_variant(), build_variant(ids=tuple(range(300)))
 
 def info(long: bool = False) -> VariantInfo:
     variant = LONG if long else SHORT
-    return VariantInfo(variant.key, len(variant), 1, "disk", variant.profile)
+    return VariantInfo(variant.key, len(variant), 1, "disk", variant.profile, lossless=True)
 
 
 def known(cache: InfoCache, names: str) -> str:

@@ -10,11 +10,12 @@ import pytest
 
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+from ragcache.store.eviction import VARIANTS
 
 
 @pytest.fixture
 def ram() -> RamTier:
-    return RamTier(2000)
+    return RamTier(4000)
 
 
 @pytest.fixture
@@ -126,3 +127,17 @@ def test_the_factory_refuses_what_makes_no_store(tmp_path: Path) -> None:
         open_store(tmp_path, -1, None, "raw")
     with pytest.raises(ConfigError, match="unknown codec 'zip'"):
         open_store(None, 100, None, "zip")
+
+
+def test_what_other_processes_displaced_is_not_looked_at_again(
+    store: TieredStore, ram: RamTier, disk: DiskTier, make_variant: Any
+) -> None:
+    """RAM and disk keep as many variants of a chunk each; together they are no more."""
+    ours, theirs = ([make_variant((5,), context=(f"{who} {n}",)) for n in range(VARIANTS)] for who in "ab")
+    for variant in ours:
+        store.put(variant)
+    for variant in theirs:
+        disk.put(variant)
+    assert ram.stats()[0].entries == VARIANTS
+    assert {info.key for info in store.variants(ours[0].key.family)} == {variant.key for variant in theirs}
+    assert ram.stats()[0].entries == 0

@@ -70,6 +70,8 @@ REFUSED: dict[str, tuple[Make, str]] = {
         other("Qwen3Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0, 2]),
         "layer 1 of Qwen3MoeSparseMoeBlock has unknown parts .*experts",
     ),
+    "neighbouring dimensions": (other("Ernie4_5"), "its logits differ|K of its first layer differs"),
+    "a layer without RoPE": (other("SmolLM3", no_rope_layers=[1, 1, 0]), "its logits differ|K of layer 2 differs"),
     "parallel blocks": (other("Cohere"), "has no 'post_attention_layernorm'"),
     "no RoPE": (
         lambda: transformers.GPT2Config(vocab_size=199, n_embd=64, n_layer=2, n_head=4, n_positions=128),
@@ -179,3 +181,18 @@ def test_weights_of_another_shape(tmp_path: Path) -> None:
     make_config(intermediate_size=80).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=f"cannot load the model in {tmp_path}"):
         load_pretrained(tmp_path, torch.float32, CPU)
+
+
+def test_a_rope_that_differs_at_far_positions_alone_is_refused() -> None:
+    """Such a difference shows in no short prompt."""
+    model = make_model(make_config(rope_parameters={"rope_type": "default", "rope_theta": 1e6}))
+    model.model.rotary_emb.inv_freq[-1] *= 5
+    with pytest.raises(ModelError, match=r"its logits differ|K of its first layer differs from ours by .* at position"):
+        TorchEngine.from_model(model)
+
+
+def test_layers_that_scale_differently_are_refused() -> None:
+    model = make_model(make_config())
+    model.model.layers[2].self_attn.scaling = 0.2
+    with pytest.raises(ModelError, match=r"scales attention by \[0.2, 0.25\] in different layers"):
+        TorchEngine.from_model(model)

@@ -31,6 +31,7 @@ class Worker:
     """Obeys as a rank would, and remembers what it did."""
 
     bad: set[int] = field(default_factory=set)  # pieces that cannot be loaded
+    lossy: set[int] = field(default_factory=set)  # pieces of which this rank finds a rounded copy
     slow: set[int] = field(default_factory=set)  # pieces that do not arrive yet
     steps: list[int] = field(default_factory=list)  # tokens computed in each
     computed: list[PromptRows] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Worker:
     def _loaded(self, request: str, piece: Piece) -> Loaded:
         if piece.index in self.bad:
             return Loaded(request, piece.index, None, incidents=("it is bad",))
-        return Loaded(request, piece.index, 0, "ram", 1)
+        return Loaded(request, piece.index, 0, "ram", 1, piece.index not in self.lossy)
 
     @property
     def rows(self) -> list[int]:
@@ -89,10 +90,12 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     return make
 
 
-def plan(scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any]) -> int | None:
+def plan(
+    scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any], foreign: str | None = None
+) -> int | None:
     """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
     exact: list[int] = []
-    scheduler.arrived(name, ids, params, exact.append)
+    scheduler.arrived(name, ids, params, exact.append, foreign)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
     return exact[0] if exact else None

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragcache.address import history_of
 from ragcache.engine.vllm.asking import (
     KEY,
     CaptureAsk,
@@ -15,11 +16,11 @@ from ragcache.engine.vllm.asking import (
     capture_params,
     chat_params,
     check_linker,
+    foreign_input,
     link_params,
     read_ask,
 )
 from ragcache.errors import ConfigError, PromptError
-from ragcache.kvgen import history_of
 from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 
 SEGMENTS: list[Segment] = [System((1, 2, 3)), Chunk((4, 5)), Text((6,)), Chunk((7, 8, 9)), Text((10,))]
@@ -123,6 +124,9 @@ def test_a_linker_that_vllm_cannot_serve(linker: str, reason: str) -> None:
 # -- capture --------------------------------------------------------------------------------------------------------
 
 
+OTHER = ids_hash((99,))
+
+
 def keys() -> list[VariantKey]:
     system, first, second = (segment.hash for segment in (SEGMENTS[0], SEGMENTS[1], SEGMENTS[3]))
     before = [VariantKey("engine", "", (), system), VariantKey("engine", system, (OTHER,), first)]
@@ -146,12 +150,85 @@ def test_a_key_that_does_not_name_what_stands_before(change: dict[str, Any]) -> 
 
 
 def test_keys_of_other_segments() -> None:
-    with pytest.raises(PromptError, match="one per segment"):
+    with pytest.raises(PromptError, match="2 keys for the 3 segments"):
         read(capture_params(CAPTURED, keys()[:2]), CAPTURED_IDS)
     params = capture_params(CAPTURED, keys())
     del params[KEY]["capture"]["keys"][0]["history"]
     with pytest.raises(PromptError, match="history"):
         read(params, CAPTURED_IDS)
+
+
+SYSTEM, FIRST, SECOND = CAPTURED
+
+
+@pytest.mark.parametrize(
+    ("segments", "named", "reason"),
+    [
+        ([], [], "captures nothing"),
+        ([SECOND], [2], "one of the kind system, then chunks"),  # "behind System and a chunk", behind nothing
+        ([FIRST], [1], "one of the kind system, then chunks"),
+        ([Text(SYSTEM.ids)], [0], "one of the kind system, then chunks"),
+        ([FIRST, SYSTEM], [1, 0], "one of the kind system, then chunks"),
+        ([SYSTEM, SYSTEM], [0, 0], "one of the kind system, then chunks"),
+        ([SYSTEM, Text((6,)), SECOND], [0, 1, 2], "one of the kind system, then chunks"),
+        ([SYSTEM, FIRST, Text((6,))], [0, 1, 2], "one of the kind system, then chunks"),
+        ([SYSTEM, SECOND], [1, 2], "not the System segment"),
+        ([SYSTEM, SECOND, SECOND], [0, 1, 2], "place 1 is not its chunk"),
+        ([SYSTEM, SECOND], [0, 2], "what stands before"),
+        ([SYSTEM, FIRST], [0, 1], "what stands before"),
+        ([SYSTEM, FIRST, SECOND], [0, 1], "2 keys for the 3 segments"),
+        ([SYSTEM, FIRST], [0, 1, 2], "3 keys for the 2 segments"),
+    ],
+)
+def test_a_capture_under_a_false_address_is_refused(segments: list[Segment], named: list[int], reason: str) -> None:
+    ids = tuple(token for segment in segments for token in segment.ids)
+    with pytest.raises(PromptError, match=reason):
+        read(capture_params(segments, [keys()[place] for place in named]), ids)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"system": OTHER},  # a chunk behind another System
+        {"system": ""},
+        {"chunk": OTHER},
+        {"context": (f"{OTHER}\n{OTHER}",)},  # two names in one
+        {"context": ("../../x",)},
+        {"context": (OTHER.upper(),)},
+        {"history": "\n"},
+    ],
+)
+def test_a_context_of_another_address_is_refused(change: dict[str, Any]) -> None:
+    first, context, last = keys()
+    named = [first, replace(context, **change)]
+    behind = replace(last, history=history_of(named[1:]))
+    with pytest.raises(PromptError, match=r"place 1|key 1"):
+        read(capture_params(CAPTURED, [*named, behind]), CAPTURED_IDS)
+
+
+@dataclass
+class Arrived:
+    """What a request of vLLM's has beside its ids."""
+
+    mm_features: list[object] = field(default_factory=list)
+    prompt_embeds: object = None
+    lora_request: object = None
+    resumable: bool = False
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (Arrived(), None),
+        (Arrived(mm_features=[object()]), "images"),
+        (Arrived(prompt_embeds=object()), "embeddings"),
+        (Arrived(lora_request=object()), "adapter"),
+        (Arrived(resumable=True), "goes on"),
+    ],
+)
+def test_what_the_ids_of_a_request_do_not_tell(request_: Arrived, expected: str | None) -> None:
+    found = foreign_input(request_)
+    assert found is None if expected is None else expected in str(found)
 
 
 def test_a_text_at_the_end_takes_what_is_left() -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from ragcache.address import history_of
 from ragcache.engine.vllm.asking import KEY, capture_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
-from ragcache.engine.vllm.scheduling import LinkScheduler
-from ragcache.kvgen import history_of
+from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.errors import ConfigError
 from ragcache.types import Segment, VariantKey
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, plan
 from tests.tiny import Tiny
@@ -26,7 +31,7 @@ def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment]) -> Varian
 
 
 def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler()
+    scheduler = make_scheduler(captures=True)
     key = ask(scheduler, tiny, SEGMENTS)
     (load,) = scheduler.step(FREE).load
     assert [piece.start for piece in load.pieces] == [0, 7]
@@ -44,7 +49,7 @@ def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_schedul
 
 
 def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler()
+    scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, [SYSTEM])
     (capture,) = scheduler.step(FREE).capture
     assert capture.rows.positions == tuple(range(7))
@@ -52,7 +57,7 @@ def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler,
 
 def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
     """Each within what the step leaves, so that nobody waits for the whole."""
-    scheduler = make_scheduler(step_tokens=12, least_tokens=4)
+    scheduler = make_scheduler(captures=True, step_tokens=12, least_tokens=4)
     ask(scheduler, tiny, SEGMENTS)
     scheduler.step(FREE)
     scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
@@ -68,7 +73,7 @@ def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tin
 
 
 def test_a_capture_that_breaks_ends(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler(least_tokens=4)
+    scheduler = make_scheduler(captures=True, least_tokens=4)
     ask(scheduler, tiny, [SYSTEM])
     assert scheduler.step(Budget(5, False, 1000)).finish == ()
     scheduler.answered(Answers(failed=[Failed("a", "out of memory")]))
@@ -81,7 +86,7 @@ def test_a_capture_that_breaks_ends(make_scheduler: MakeScheduler, tiny: Tiny) -
 
 
 def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler()
+    scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, SEGMENTS)
     scheduler.step(FREE)
     scheduler.answered(Answers(loaded=[Loaded("a", 0, None, incidents=("bad",)), Loaded("a", 1, 0, "ram")]))
@@ -93,7 +98,7 @@ def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeSche
 
 
 def test_several_ranks_hold_some_heads_each(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler(ranks=2)
+    scheduler = make_scheduler(captures=True, ranks=2)
     key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
     assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key])) is None
     told = scheduler.gone("a")
@@ -102,7 +107,7 @@ def test_several_ranks_hold_some_heads_each(make_scheduler: MakeScheduler, tiny:
 
 
 def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
-    scheduler = make_scheduler()
+    scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, [SYSTEM])
     scheduler.step(Budget(1000, True, 1))
     scheduler.gone("a")
@@ -110,3 +115,57 @@ def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) ->
     assert totals.pop("seconds/parked") > 0
     assert totals == {"requests/captured": 1}
     assert scheduler.totals.take() == {}
+
+
+# -- who may capture ------------------------------------------------------------------------------------------------
+
+
+def refused(scheduler: LinkScheduler, tiny: Tiny, desk: str = "", foreign: str | None = None) -> str:
+    key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
+    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], desk), foreign) is None
+    assert scheduler.matched("a", 0) == 0
+    told = scheduler.gone("a")
+    assert told is not None
+    (incident,) = told[KEY]["incidents"]
+    return str(incident)
+
+
+def test_clients_capture_only_where_that_is_allowed(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    assert "captures are off" in refused(make_scheduler(), tiny)
+
+
+def test_an_engine_of_this_process_captures_always(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler()
+    scheduler.desks = {"its desk"}
+    key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
+    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], "its desk")) == 0
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_desk_that_nobody_has_is_refused(make_scheduler: MakeScheduler, tiny: Tiny, captures: bool) -> None:
+    scheduler = make_scheduler(captures=captures)
+    scheduler.desks = {"its desk"}
+    assert "desk that is not here" in refused(scheduler, tiny, "another desk")
+
+
+def test_what_its_ids_do_not_tell_is_neither_captured_nor_linked(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    assert "it holds images" in refused(make_scheduler(captures=True), tiny, foreign="it holds images")
+
+
+def test_what_vllm_holds_already_does_not_stand_in(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler(captures=True)
+    keys = [VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)]
+    plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], keys))
+    scheduler.allocated("a", range(9), scheduler.matched("a", 4))
+    orders = scheduler.step(FREE)
+    assert (orders.load, orders.capture, orders.finish) == ((), (), ("a",))
+    told = scheduler.gone("a")
+    assert told is not None
+    assert told[KEY]["incidents"] == ["not captured: vLLM holds 4 tokens of it already"]
+
+
+@pytest.mark.parametrize("name", ["captures", "share_exact"])
+@pytest.mark.parametrize("value", ["false", 1, None])
+def test_a_permission_is_given_in_one_way(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is .*: choose true or false"):
+        LinkSettings(**{name: value})

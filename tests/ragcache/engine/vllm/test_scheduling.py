@@ -11,7 +11,7 @@ from ragcache.engine.vllm.job import LEAST_PROBE
 from ragcache.engine.vllm.orders import SYSTEM as SYSTEM_PIECE
 from ragcache.engine.vllm.orders import Answers, Loaded
 from ragcache.report import COMPUTED
-from ragcache.types import Segment, Text
+from ragcache.types import Segment
 from tests.ragcache.engine.vllm.conftest import (
     DOCUMENT,
     FREE,
@@ -24,7 +24,7 @@ from tests.ragcache.engine.vllm.conftest import (
     plan,
     run,
 )
-from tests.tiny import draw, make_chunks
+from tests.tiny import make_chunks
 
 TOKENS = sum(len(segment) for segment in PROMPT)
 ASKED_AT = TOKENS - len(QUESTION)
@@ -228,35 +228,3 @@ def test_with_nothing_to_reuse_it_is_an_ordinary_request(
     told = scheduler.gone("a")
     assert told is not None
     assert told[KEY]["part"] == 1.0
-
-
-# -- what others may share ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("middle", "expected"),
-    [
-        (DOCUMENT[3:], 7),
-        (DOCUMENT[:1], 27),
-        (DOCUMENT[:2], 58),
-        ([DOCUMENT[0], DOCUMENT[2], DOCUMENT[1]], 27),
-        ([Text(draw(3, 1)), DOCUMENT[0]], 7),
-    ],
-)
-def test_exact_is_what_a_plain_prefill_would_hold(
-    make_scheduler: MakeScheduler, middle: list[Segment], expected: int
-) -> None:
-    segments = [SYSTEM, *middle, QUESTION]
-    ids = [token for segment in segments for token in segment.ids]
-    assert plan(make_scheduler(), "a", ids, link_params(segments, "naive")) == expected
-    assert plan(make_scheduler(share_exact=False), "a", ids, link_params(segments, "naive")) == 0
-
-
-def test_an_exact_variant_that_is_shared_is_not_replaced_by_another(make_scheduler: MakeScheduler) -> None:
-    scheduler = make_scheduler()
-    arrive(scheduler, "a", "naive", segments=[SYSTEM, *DOCUMENT[:1], QUESTION])
-    (load,) = scheduler.step(Budget(10, False, 10)).load
-    assert [len(piece.keys) for piece in load.pieces] == [1, 1]
-    arrive(scheduler, "b", "naive", segments=[SYSTEM, DOCUMENT[3], DOCUMENT[0], QUESTION])
-    (load,) = scheduler.step(Budget(10, False, 10)).load
-    assert len(load.pieces[-1].keys) == 2

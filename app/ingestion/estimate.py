@@ -1,0 +1,146 @@
+"""How much an ingest will be: chunks, tokens, KV on the disk, and time, before any of it is computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.catalog import Catalog, Collection
+from app.models import resolve_model
+from app.settings import Settings
+from app.workspace import Workspace
+from ragcache.errors import PromptError
+
+if TYPE_CHECKING:
+    from app.loaders.base import Parsed
+    from ragcache.store.codec import KVShape
+
+# Characters that a rehearsal cuts; what goes beyond is reckoned by what these came to, since cutting takes its time.
+# about 100,000.
+CUT = 300_000
+RUNS = 5  # of a collection, to take the rate from
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a document, or of several."""
+
+    chunks: float = 0
+    tokens: float = 0
+    kv_variants: float = 0
+    kv_bytes: float = 0  # on the disk
+
+    def __add__(self, other: Size) -> Size:
+        return self.times(1, other)
+
+    def times(self, factor: float, more: Size | None = None) -> Size:
+        more = more or Size()
+        return Size(*(getattr(self, name) * factor + getattr(more, name) for name in self.__dataclass_fields__))
+
+
+class Estimate:
+    """Grows document by document. Loads the tokenizer and what finds boundaries, and no other model."""
+
+    def __init__(self, workspace: Workspace, collection: Collection | None, splitter: str | None, kv: bool):
+        self._workspace = workspace
+        self._splitter = workspace.splitter(collection, splitter)
+        self._shape = read_shape(workspace.settings) if kv and workspace.settings.disk_bytes else None
+        self._characters = 0  # that were cut
+        self._cut = Size()  # of them
+        self.size = Size()
+
+    @property
+    def exact(self) -> bool:
+        """Whether all texts were cut."""
+        return self.size == self._cut
+
+    def add(self, parsed: Parsed) -> Size:
+        """What the document comes to."""
+        if self._characters and self._characters + len(parsed.text) > CUT:
+            found = self._cut.times(len(parsed.text) / self._characters)
+        else:
+            found = self._of(parsed)
+        self.size += found
+        return found
+
+    def _of(self, parsed: Parsed) -> Size:
+        part = parsed.text[:CUT]
+        share = len(parsed.text) / max(1, len(part))
+        texts = [part[piece.start : piece.end] for piece in self._splitter.split(part, parsed.kind)]
+        cut = self._sized(texts, share)
+        self._characters += len(part)
+        self._cut += cut
+        return cut.times(share) if share > 1 else cut
+
+    def _sized(self, texts: Sequence[str], share: float) -> Size:
+        template = self._workspace.template
+        lengths = []
+        for text in texts:
+            try:
+                lengths.append(len(template.chunk(text)))
+            except PromptError:
+                continue  # blank: it has no KV
+        entries = [] if self._shape is None else self._entries(lengths, share)
+        return Size(len(texts), sum(map(template.count, texts)), len(entries), sum(entries))
+
+    def _entries(self, lengths: Sequence[int], share: float) -> list[int]:
+        """Bytes of the files of a document's chunks, and of their lead variants where it will have those."""
+        from ragcache.kvgen import LEAD_TOKENS
+
+        width = self._workspace.settings.context_chunks
+        found = [
+            self._nbytes(own, lengths[max(0, place - width) : place], history=place > width > 0)
+            for place, own in enumerate(lengths)
+        ]
+        if sum(lengths) * share >= LEAD_TOKENS and width:
+            found += [self._nbytes(own, ()) for own in lengths[1:]]
+        return found
+
+    def _nbytes(self, tokens: int, context: Sequence[int], *, history: bool = False) -> int:
+        from ragcache.store.sizes import entry_nbytes
+
+        assert self._shape is not None
+        system = len(self._workspace.template.system())
+        return entry_nbytes(
+            replace(self._shape, tokens=tokens), self._workspace.settings.codec, system, context, history=history
+        )
+
+
+def read_shape(settings: Settings) -> KVShape | None:
+    """Of one token's KV, from the model's configuration alone; None where that does not say it plainly.
+
+    Raises ModelError and ConfigError.
+    """
+    from app.devices import resolve_device, resolve_dtype
+    from ragcache.store.codec import KVShape
+
+    try:
+        config: dict[str, Any] = json.loads(
+            Path(resolve_model(settings.model, settings.cache_dir), "config.json").read_text(encoding="utf-8")
+        )
+        layers, heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
+        width = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+        kv_heads = int(config.get("num_key_value_heads") or heads)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return KVShape(layers, kv_heads, 1, width, resolve_dtype(settings, resolve_device(settings)))
+
+
+def tokens_per_second(catalog: Catalog, kv: bool) -> float | None:
+    """As the newest ingests went that computed KV, or that did not. None where there were none."""
+    found = []
+    for collection in catalog.collections.all():
+        for run in catalog.runs.newest(collection, RUNS):
+            tokens = run.counts.get("tokens", 0)
+            if run.finished is not None and tokens and bool(run.counts.get("kv_variants")) == kv:
+                seconds = (run.finished - run.started).total_seconds()
+                found.append((run.finished, tokens, seconds))
+    newest = sorted(found)[-RUNS:]
+    if not newest:
+        return None
+    *_, tokens = accumulate(tokens for _, tokens, _ in newest)
+    return tokens / max(1e-3, sum(seconds for _, _, seconds in newest))

@@ -1,0 +1,88 @@
+"""Room on the disk: what an ingest will need, told before it starts, and its end before there is none left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.folders import kv_folder
+from app.ingestion.errors import IngestError
+from app.ingestion.estimate import read_shape
+from app.settings import Settings
+from retriever.shared_property import shared_property
+
+if TYPE_CHECKING:
+    from app.ingestion.survey import Pending
+
+# Kept free for everybody else on the machine, and for the catalog, which is written last.
+RESERVE = 256 << 20
+TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log"}
+# Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
+PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
+CHARACTERS = 3  # of a text for each token at least, in most languages
+CHUNK = 160  # tokens of a typical one
+VARIANTS = 2  # a long document has a lead variant of each chunk too
+GIB = 1 << 30
+
+
+class Room:
+    """Of one ingest, with or without KV."""
+
+    def __init__(self, settings: Settings, kv: bool):
+        self._settings = settings
+        self._kv = kv and settings.disk_bytes > 0
+
+    @shared_property
+    def _per_token(self) -> float:
+        """Bytes of KV, with what a file has beside it. Asked for when there is a file to read: it imports torch."""
+        shape = read_shape(self._settings) if self._kv else None
+        if shape is None:
+            return 0.0
+        from ragcache.store.sizes import entry_nbytes
+
+        return entry_nbytes(replace(shape, tokens=CHUNK), self._settings.codec, CHUNK, (CHUNK,) * 3) / CHUNK
+
+    def warning(self, files: Iterable[Pending]) -> str | None:
+        """By the sizes of the files alone, so roughly."""
+        tokens = sum(file.size / _per_token(file.source) for file in files)
+        needed = int(tokens * self._per_token * VARIANTS)
+        free, budget = free_bytes(kv_folder(self._settings)), self._settings.disk_bytes
+        if needed > budget:
+            return (
+                f"these files may come to {needed / GIB:,.1f} GiB of KV, and RAGCACHE_DISK_BYTES keeps "
+                f"{budget / GIB:,.1f} GiB: older KV makes room for new. `--dry-run` tells more, `--no-kv` leaves it out"
+            )
+        if needed + RESERVE > free:
+            return (
+                f"these files may come to {needed / GIB:,.1f} GiB of KV, and the disk of {self._settings.cache_dir} "
+                f"has {free / GIB:,.1f} GiB free: the ingest will stop before it is full. `--dry-run` tells more"
+            )
+        return None
+
+    def check(self, characters: int) -> None:
+        """Before a document of so many is written. Raises IngestError where that would fill a disk."""
+        kv = int(characters / CHARACTERS * self._per_token * VARIANTS)
+        self._check(self._settings.cache_dir, min(kv, self._settings.disk_bytes) if kv else 0)
+        if self._settings.database_url is None:
+            self._check(self._settings.data_dir, 4 * characters)
+
+    def _check(self, folder: Path, needed: int) -> None:
+        free = free_bytes(folder)
+        if needed + RESERVE > free:
+            raise IngestError(
+                f"the disk of {folder} is nearly full: {free / GIB:,.2f} GiB are free, and the next document may need "
+                f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
+                "same command again: what is in stays, and it goes on there"
+            )
+
+
+def free_bytes(folder: Path) -> int:
+    """For us, on the disk of a folder or where it would be made."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
+
+
+def _per_token(source: str) -> int:
+    return PER_TOKEN if Path(source).suffix.lower() in TEXT else PER_TOKEN_OTHERS

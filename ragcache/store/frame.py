@@ -1,0 +1,72 @@
+"""The frame of a cache file's header, which says whose KV it is. It is read without torch, by whoever counts files.
+
+    RCKV | u16 version | u32 length of the JSON | JSON | u64 xxh3 of all before
+
+This much holds for all versions, so a newer file can be told from a broken one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.types import VariantKey
+
+MAGIC = b"RCKV"
+VERSION = 1
+PREFIX = struct.Struct("<4sHI")
+CHECKSUM = struct.Struct("<Q")
+
+Fetch = Callable[[int, int], memoryview]  # (offset, size) of a file -> exactly these bytes, or raises CorruptEntry
+
+
+def unframed(fetch: Fetch, file_size: int, where: str) -> tuple[bytes, int]:
+    """The JSON, and the length of the whole frame. Raises CorruptEntry or ForeignEntry."""
+    magic, version, length = PREFIX.unpack(fetch(0, min(PREFIX.size, file_size)).tobytes().ljust(PREFIX.size, b"\0"))
+    end = PREFIX.size + length
+    if magic != MAGIC or end + CHECKSUM.size > file_size:
+        raise CorruptEntry(f"{where} is no cache file, or is cut short: {file_size} bytes beginning with {magic!r}")
+    framed = fetch(0, end + CHECKSUM.size)
+    if CHECKSUM.unpack(framed[end:])[0] != xxhash.xxh3_64_intdigest(framed[:end]):
+        raise CorruptEntry(f"the header of {where} does not match its checksum")
+    if version != VERSION:
+        raise ForeignEntry(
+            f"{where} was written by another version of ragcache (schema {version}, this one reads {VERSION}): "
+            "it will be computed again"
+        )
+    return framed[PREFIX.size : end].tobytes(), len(framed)
+
+
+def key_of(fields: Mapping[str, Any]) -> VariantKey:
+    """From the JSON's fields. Raises KeyError and TypeError."""
+    context = tuple(fields["context"])
+    return VariantKey(fields["fingerprint"], fields["system"], context, fields["chunk"], fields["history"])
+
+
+def read_key(path: Path) -> VariantKey | None:
+    """None where the file is gone, or its header cannot be understood. Raises OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        text, _ = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
+        return key_of(json.loads(text))
+    except (CorruptEntry, ForeignEntry, KeyError, TypeError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, offset: int, size: int) -> memoryview:
+    data = os.pread(fd, size, offset)
+    if len(data) != size:
+        raise CorruptEntry(f"cut short: {len(data)} of {size} bytes at {offset}")
+    return memoryview(data)

@@ -1,0 +1,74 @@
+"""Chunks that stand in many documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragcache import kvgen
+from ragcache.cache import ChunkCache
+from ragcache.store.eviction import VARIANTS
+from ragcache.types import Chunk, Variant, VariantKey
+from tests.ragcache.conftest import SYSTEM, MakeCache
+from tests.tiny import make_chunks
+
+(NOTICE,) = make_chunks(14, seed=9)
+
+
+def document(number: int) -> list[Chunk]:
+    first, last = make_chunks(11, 12, seed=20 + number)
+    return [first, NOTICE, last]
+
+
+def ingested(cache: ChunkCache, count: int) -> list[list[Variant]]:
+    return [list(cache.ingest(SYSTEM, document(number))) for number in range(count)]
+
+
+def notices(cache: ChunkCache) -> set[VariantKey]:
+    family = VariantKey(cache.engine.spec.fingerprint, SYSTEM.hash, (), NOTICE.hash).family
+    return {info.key for info in cache.store.variants(family)}
+
+
+def test_boilerplate_is_computed_as_often_as_it_is_kept(make_cache: MakeCache) -> None:
+    """Then a variant of another document serves, for the chunk and for those behind it."""
+    cache = make_cache()
+    made = ingested(cache, 3 * VARIANTS)
+    assert notices(cache) == {variants[1].key for variants in made[:VARIANTS]}
+    assert {stats.displaced for stats in cache.store.stats()} == {0}
+    for number, (first, notice, last) in enumerate(made):
+        assert [variant.ids for variant in (first, notice, last)] == [chunk.ids for chunk in document(number)]
+        assert notice.key in notices(cache)
+        assert cache.store.get(last.key) is not None
+        assert (last.key.history == "") == (number < VARIANTS), "it saw what another document's notice had seen"
+
+
+def test_the_variant_of_a_document_that_comes_again_serves_it(make_cache: MakeCache) -> None:
+    cache = make_cache()
+    before = ingested(cache, VARIANTS)
+    assert [[variant.key for variant in one] for one in ingested(cache, VARIANTS)] == [
+        [variant.key for variant in one] for one in before
+    ]
+
+
+def test_the_lead_of_boilerplate_is_computed_once_and_stays(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = make_cache()
+    ingested(cache, VARIANTS)
+    monkeypatch.setattr(kvgen, "LEAD_TOKENS", 1)
+    lead = VariantKey(cache.engine.spec.fingerprint, SYSTEM.hash, (), NOTICE.hash)
+    captured: list[VariantKey] = []
+    for number in range(VARIANTS, VARIANTS + 4):
+        captured += [
+            variant.key for variant in cache.ingest(SYSTEM, document(number)) if variant.key.chunk == lead.chunk
+        ]
+    assert captured.count(lead) == 4, "each document has one"
+    assert lead in notices(cache)
+    assert {stats.displaced for stats in cache.store.stats()} == {1}
+
+
+def test_a_document_that_begins_with_it_has_its_exact_variant(make_cache: MakeCache) -> None:
+    cache = make_cache()
+    ingested(cache, VARIANTS)
+    first, _ = cache.ingest(SYSTEM, [NOTICE, *make_chunks(9, seed=3)])
+    assert first.key.context == ()
+    assert first.key in notices(cache)

@@ -1,0 +1,114 @@
+"""What was lost at rest is never taken for exact, whichever process reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from ragcache.cache import ChunkCache
+from ragcache.planning import plan_prompt
+from ragcache.report import Report
+from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store
+from ragcache.types import Segment, Variant
+from tests.tiny import Tiny, make_chunks, make_question, make_system
+
+SYSTEM, QUESTION = make_system(), make_question()
+DOCUMENT = make_chunks(20, 31, 18)
+(STRANGER,) = make_chunks(27, seed=5)
+
+
+def cache_over(tiny: Tiny, store: KVStore, linker: str = "naive") -> ChunkCache:
+    return ChunkCache(tiny.engine, store, linker, keep_missed=False)
+
+
+def ingested(tiny: Tiny, root: Path, codec: str) -> list[Variant]:
+    return list(cache_over(tiny, open_store(root, 0, None, codec)).ingest(SYSTEM, DOCUMENT))
+
+
+def exact(cache: ChunkCache, middle: Sequence[Segment] = DOCUMENT) -> list[bool]:
+    return [chunk.exact for chunk in cache.prefill([SYSTEM, *middle, QUESTION]).report.chunks]
+
+
+@pytest.mark.parametrize(("codec", "expected"), [("raw", True), ("bf16", False), ("int8", False)])
+@pytest.mark.parametrize("reader", ["raw", "bf16", "int8"])
+def test_the_entry_tells_not_the_store_that_reads_it(
+    tiny: Tiny, tmp_path: Path, codec: str, expected: bool, reader: str
+) -> None:
+    """The engine computes in float32."""
+    ingested(tiny, tmp_path, codec)
+    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, reader))) == [expected] * 3
+
+
+def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
+    """However it is stored itself."""
+    cache_over(tiny, open_store(tmp_path, 0, None, "int8")).system_variant(SYSTEM)
+    assert not any(variant.lossless for variant in ingested(tiny, tmp_path, "raw"))
+    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "raw"))) == [False] * 3
+
+
+def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
+    store = open_store(tmp_path, 0, None, "raw")
+    cache = cache_over(tiny, store)
+    first, _, _ = cache.ingest(SYSTEM, DOCUMENT)
+    DiskTier(tmp_path, None, "int8").put(first)
+    rounded = store.get(first.key)
+    assert rounded is not None
+    assert not rounded.variant.lossless
+    assert not cache.kvgen.capture(cache.system_variant(SYSTEM), [rounded.variant], STRANGER).lossless
+    assert cache.kvgen.capture(cache.system_variant(SYSTEM), [first], STRANGER).lossless
+
+
+def test_behind_a_lossy_system_nothing_is_exact(tiny: Tiny, tmp_path: Path) -> None:
+    """Though the chunks' own KV is that of a prefill."""
+    ingested(tiny, tmp_path, "raw")
+    store = open_store(tmp_path, 0, None, "raw")
+    system = cache_over(tiny, store).system_variant(SYSTEM)
+    DiskTier(tmp_path, None, "int8").put(system)
+    assert exact(cache_over(tiny, store)) == [False] * 3
+    found = plan_prompt([SYSTEM, *DOCUMENT, QUESTION], tiny.engine.spec.fingerprint, store)
+    assert (found.system_exact, found.exact_until) == (False, 0)
+
+
+@pytest.mark.parametrize("lost", ["system", "first chunk"])
+def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -> None:
+    """The RAM held what was computed when it was planned; what is loaded a moment later comes from the disk."""
+    ram = RamTier(None)
+    cache = cache_over(tiny, TieredStore(ram, DiskTier(tmp_path, None, "int8")))
+    variants = list(cache.ingest(SYSTEM, DOCUMENT))
+    plan = plan_prompt([SYSTEM, *DOCUMENT, QUESTION], tiny.engine.spec.fingerprint, cache.store)
+    assert [chunk.candidates[0].exact for chunk in plan.chunks] == [True] * 3
+    assert plan.exact_until == plan.question
+    ram.delete(cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key)
+    buffer = tiny.engine.buffer(len(plan.ids))
+    loaded = cache._load(plan, cache.linker, buffer, Report("naive", len(plan.ids), 0, 0))
+    expected = [False] * 3 if lost == "system" else [False, True, True]
+    assert [entry.report.exact for entry in loaded] == expected
+
+
+def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:
+    """No linker mends it, and nothing else is wrong behind the chunks that a chunk was computed behind."""
+    ingested(tiny, tmp_path, "int8")
+    report = (
+        cache_over(tiny, open_store(tmp_path, 0, None, "int8"), "boundary")
+        .prefill([SYSTEM, *DOCUMENT, QUESTION])
+        .report
+    )
+    assert [chunk.exact for chunk in report.chunks] == [False] * 3
+    assert report.repaired == 0
+
+
+def test_a_lead_variant_that_was_rounded_is_not_captured_again(tiny: Tiny, tmp_path: Path) -> None:
+    ingested(tiny, tmp_path, "int8")
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, None, "int8"), "naive")
+    answer = cache.generate([SYSTEM, *DOCUMENT, QUESTION], max_tokens=1)
+    list(answer)
+    assert "keep" not in answer.report.seconds
+
+
+def test_bfloat16_keeps_what_a_bfloat16_engine_computed() -> None:
+    dtypes = (torch.float32, torch.float16, torch.bfloat16)
+    kept = {name: [open_codec(name).lossless(dtype) for dtype in dtypes] for name in CODECS}
+    assert kept == {"raw": [True, True, True], "bf16": [False, False, True], "int8": [False, False, False]}

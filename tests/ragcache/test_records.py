@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragcache.records import MOST, Records
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path / "records")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_what_was_written_is_read(records: Records, model: Path) -> None:
+    assert records.read("a", model) is None
+    records.write("a", model, {"number": 0.1, "texts": ["ä"]}, dtype="x")
+    assert records.read("a", model, dtype="x") == {"number": 0.1, "texts": ["ä"]}
+    assert records.read("a", model) is None
+    assert records.read("b", model, dtype="x") is None
+    assert list(records.root.glob("*.tmp")) == []
+
+
+def test_it_is_of_these_files(records: Records, model: Path) -> None:
+    records.write("a", model, {})
+    (model / "more.json").write_text("")
+    assert records.read("a", model) is None
+    (model / "more.json").unlink()
+    assert records.read("a", model) == {}
+    text = (model / "config.json").read_text()
+    (model / "config.json").unlink()
+    (model / "config.json").write_text(text)
+    assert records.read("a", model) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"basis": []}'])
+def test_a_broken_one_is_as_good_as_none(records: Records, model: Path, content: str) -> None:
+    records.write("a", model, {})
+    (path,) = records.root.iterdir()
+    path.write_text(content)
+    assert records.read("a", model) is None
+
+
+def test_only_so_many_are_kept(records: Records, model: Path) -> None:
+    for number in range(MOST + 5):
+        records.write("a", model, {}, number=str(number))
+    assert len(list(records.root.iterdir())) == MOST
+    assert records.read("a", model, number=str(MOST + 4)) == {}
+
+
+def test_where_nothing_can_be_written_nothing_is_remembered(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "file").write_text("")
+    records = Records(tmp_path / "file")
+    records.write("a", model, {})
+    assert records.read("a", model) is None
