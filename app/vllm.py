@@ -50,7 +50,11 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     device = resolve_device(settings)
     store = open_store(None, 1, None, settings.codec)
     # The codec tells which KV is exact to the last bit, so that others may share it.
-    linking = {"codec": settings.codec, "digests": str(digests_file(settings))}
+    linking = {
+        "codec": settings.codec,
+        "link_when": settings.link_when,
+        "digests": str(digests_file(settings)),
+    }
     given = _options(settings) | options
     try:
         return VllmEngine(folder, resolve_dtype(settings, device), store, linking=linking, **given)

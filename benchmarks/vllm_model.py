@@ -13,6 +13,7 @@ from app.prompt import PromptTemplate, load_tokenizer
 from app.settings import Settings
 from app.vllm import open_engine
 from benchmarks.caches import CONTEXTS, check_context
+from ragcache.benefit import LinkWhen
 from ragcache.errors import ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -23,13 +24,13 @@ if TYPE_CHECKING:  # vLLM is not everywhere
 
 
 @contextmanager
-def open_vllm(settings: Settings, **options: Any) -> Iterator[VllmModel]:
+def open_vllm(settings: Settings, *, when: LinkWhen = "always", **options: Any) -> Iterator[VllmModel]:
     """Compiled, as vLLM starts by default; `options` are engine arguments. One at a time; it links from nothing
-    until `use_store` names a store.
+    until `use_store` names a store. `when`: chunks are linked; a figure of linking is none of what was not linked.
     """
     folder = resolve_model(settings.model, settings.cache_dir)
     template = PromptTemplate(load_tokenizer(folder), settings.system_prompt)
-    engine = open_engine(settings, folder, **{"enforce_eager": False, **options})
+    engine = open_engine(settings.model_copy(update={"link_when": when}), folder, **{"enforce_eager": False, **options})
     model = VllmModel(settings, engine, template)
     try:
         yield model

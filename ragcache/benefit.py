@@ -7,11 +7,13 @@ steps of an engine that others decode in) is predicted and compared with a plain
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
 
+LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
 MARGIN = 0.95
 

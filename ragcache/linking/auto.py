@@ -35,6 +35,10 @@ class Auto(Linker):
         require_ratio(self.name, "depth", self.depth)
         require_count(self.name, "half", self.half, least=1)
 
+    @property
+    def probes(self) -> bool:
+        return self.depth > 0
+
     def select(self, prompt: LinkedPrompt) -> Positions:
         chunks = repairable(prompt)
         count = share(self.ratio, sum(chunk.length for chunk in chunks))

@@ -79,6 +79,11 @@ class Linker(ABC):
     name: ClassVar[str]
     recompute_all: ClassVar[bool] = False  # `full`: caches are not even loaded
 
+    @property
+    def probes(self) -> bool:
+        """Whether it asks what the question reads."""
+        return False
+
     @abstractmethod
     def select(self, prompt: LinkedPrompt) -> Positions:
         """The positions to recompute, ascending, all inside cached chunks that are not `unchanged`."""

@@ -30,6 +30,10 @@ class Query(Linker):
         require_count(self.name, "first", self.first)
         require_ratio(self.name, "ratio", self.ratio)
 
+    @property
+    def probes(self) -> bool:
+        return self.ratio > 0
+
     def select(self, prompt: LinkedPrompt) -> Positions:
         chunks = repairable(prompt)
         tokens, heads = tokens_of(chunks), heads_of(chunks, self.first)

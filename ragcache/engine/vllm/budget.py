@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
+from ragcache.rates import Work
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Budget:
     busy: bool  # ordinary requests run in it
     spans: int  # pseudo-requests that one forward takes
     prefill: int = 0  # tokens of prompts among the ordinary work
+    work: Work = field(default_factory=Work)  # what the ordinary work computes
 
 
 @dataclass
@@ -25,14 +27,17 @@ class Forward:
 
     tokens: int
     spans: int
+    ample: int = 0  # tokens for what was not cached, which vLLM would compute in steps as large as they come
 
     def without(self, slices: Iterable[Compute]) -> Forward:
         taken = list(slices)
         spans = sum(_runs(slice.rows.positions) for slice in taken)
-        return Forward(self.tokens - sum(slice.tokens for slice in taken), self.spans - spans)
+        tokens = sum(slice.tokens for slice in taken)
+        return Forward(self.tokens - tokens, self.spans - spans, self.ample - tokens)
 
     def take(self, slice: Compute) -> None:
         self.tokens -= slice.tokens
+        self.ample -= slice.tokens
         self.spans -= _runs(slice.rows.positions)
 
     @property
@@ -41,7 +46,7 @@ class Forward:
 
 
 @dataclass
-class Work:
+class StepWork:
     """Of one step."""
 
     load: list[Load] = field(default_factory=list)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from vllm.distributed import get_tensor_model_parallel_rank
@@ -23,7 +24,7 @@ from vllm.platforms import current_platform
 
 from ragcache.engine.vllm.asking import foreign_input
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import rewrite_hashes
+from ragcache.engine.vllm.hashing import LinkName, rewrite_hashes
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
@@ -32,6 +33,7 @@ from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
 from ragcache.errors import ModelError, PromptError
+from ragcache.rates import Work
 
 
 @dataclass
@@ -48,6 +50,18 @@ class StepAnswers(KVConnectorWorkerMetadata):
         return StepAnswers(self.answers.joined(other.answers))
 
 
+def _ordinary_work(scheduled: Any) -> Work:
+    """What vLLM computes in a step for requests that run."""
+    cached = scheduled.scheduled_cached_reqs
+    done = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    done |= {request.req_id: request.num_computed_tokens for request in scheduled.scheduled_new_reqs}
+    work = Work()
+    for name, count in scheduled.num_scheduled_tokens.items():
+        start = done.get(name, 0)
+        work += Work.of_rows(start, start + count)
+    return work
+
+
 class RagcacheConnector(KVConnectorBase_V1):
     """vLLM makes one for its scheduler and one for each worker."""
 
@@ -57,6 +71,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._scheduler: LinkScheduler | None = None
         self._worker: LinkWorker | None = None
         self._finished: set[str] = set()
+        self._bound = 0.0  # when the step began
         self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
         if role is KVConnectorRole.SCHEDULER:
@@ -97,8 +112,16 @@ class RagcacheConnector(KVConnectorBase_V1):
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         """Nothing is saved in passing: KVGen captures by requests of its own."""
 
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        self._bound = perf_counter()
+
     def wait_for_save(self) -> None:
-        pass
+        """The end of a step, which began when it was bound."""
+        work = self._get_connector_metadata().orders.work
+        # On a GPU the forward has only been launched by now.
+        if work is not None and current_platform.is_cpu():
+            self.worker.measured(work, perf_counter() - self._bound)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         results = KVConnectorTransferResults(finished_recving=self._finished, failed_recving=self._failed)
@@ -134,10 +157,10 @@ class RagcacheConnector(KVConnectorBase_V1):
             foreign_input(request),
         )
 
-    def _set_apart(self, request: Any, exact: int) -> None:
+    def _set_apart(self, request: Any, name: LinkName) -> None:
         if request.skip_reading_prefix_cache:
             raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
-        rewrite_hashes(request, exact, self._setup.hash_block)
+        rewrite_hashes(request, name, self._setup.hash_block)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)
@@ -153,7 +176,8 @@ class RagcacheConnector(KVConnectorBase_V1):
         left = self._vllm_config.scheduler_config.max_num_batched_tokens - used
         scheduled = scheduler_output.num_scheduled_tokens
         prefill = sum(count for count in scheduled.values() if count > 1)
-        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step(), prefill), scheduled)
+        work = _ordinary_work(scheduler_output)
+        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step(), prefill, work), scheduled)
         if orders.compute:  # before vLLM's forward, or in it; other orders come after it
             scheduler_output.has_sync_kv_loads = True
         for name in orders.finish:
@@ -175,7 +199,7 @@ class RagcacheConnector(KVConnectorBase_V1):
 
     def get_kv_connector_stats(self) -> LinkStats | None:
         """Asked of both sides; the workers' seconds come with their answers."""
-        totals = {} if self._scheduler is None else self._scheduler.totals.take()
+        totals = {} if self._scheduler is None else self._scheduler.outcomes.totals.take()
         return LinkStats(totals) if totals else None
 
     @classmethod

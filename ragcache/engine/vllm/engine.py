@@ -239,7 +239,7 @@ class VllmEngine(Engine):
         if self._deliver.pop(name, None) is None:
             return {}
         inside = self._engine.output_processor.external_req_ids.get(name, ())
-        told = next((self._connector.scheduler.told(request) for request in inside), {})
+        told = next((self._connector.scheduler.outcomes.told(request) for request in inside), {})
         self._engine.abort_request([name])
         return told
 

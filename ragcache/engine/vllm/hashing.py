@@ -1,19 +1,58 @@
-"""Keeps linked KV out of the prefix cache's reach for everybody else.
+"""Keeps linked KV out of the prefix cache's reach for everybody who has not asked for the same link.
 
 vLLM names a full block by a chain of hashes over its tokens. KV that is linked is not what these tokens' prefill would
-be, so from the first block that holds any of it on, a request's hashes get a salt of their own: no other request finds
-these blocks, while the exact ones before them stay shared.
+be, so from the first block that holds any of it on, a request's hashes are salted. The salt names the link: the linker,
+and which variant of each chunk stands there, up to the block's end. So whoever asks for the same link finds these
+blocks, with another question or a longer conversation behind them, and nobody else does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ragcache.engine.vllm.faults import FAULTS
+from ragcache.linking.base import Linker
+from ragcache.planning import Plan
+
+
+@dataclass(frozen=True)
+class LinkName:
+    """Of a prompt's linked KV."""
+
+    exact: int  # positions before this one are named by their tokens alone
+    chain: tuple[tuple[int, bytes], ...]  # where each segment begins, and the digest of what the link is up to its end
+
+    @property
+    def whole(self) -> bytes:
+        return self.chain[-1][1]
+
+    def salt(self, end: int) -> bytes:
+        """Of a block that ends there."""
+        return self.chain[max(0, bisect_left(self.chain, end, key=lambda one: one[0]) - 1)][1]
+
+
+def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
+    """The question behind the chunks is no part of it."""
+    digest = _digest(repr(linker).encode(), plan.system.hash.encode())
+    chain = [(0, digest)]
+    parts = [(text.start, f"text {len(text)}") for text in plan.texts]
+    for chunk in plan.chunks:
+        served = chunk.candidates[0].info.key.digest if chunk.candidates else "computed"
+        parts.append((chunk.span.start, f"{chunk.segment.hash} {served}"))
+    for start, part in sorted(parts):
+        digest = _digest(digest, part.encode())
+        chain.append((start, digest))
+    return LinkName(exact, tuple(chain))
+
+
+def private_name() -> LinkName:
+    """Nobody else's."""
+    return LinkName(0, ((0, uuid.uuid4().bytes),))
 
 
 @dataclass(frozen=True)
@@ -21,19 +60,19 @@ class SaltedHasher:
     """Stands in for the request's own block hasher, also for the blocks that its answer will fill."""
 
     plain: Callable[[Any], list[bytes]]  # new hashes, chained to the last one that the request has
-    exact: int  # so many blocks keep their plain hash
-    salt: bytes
+    name: LinkName
+    block: int
 
     def __call__(self, request: Any) -> list[bytes]:
-        known = len(request.block_hashes)
+        known, exact = len(request.block_hashes), self.name.exact // self.block
         return [
-            fresh if place < self.exact else hashlib.sha256(self.salt + fresh).digest()
+            fresh if place < exact else _digest(self.name.salt((place + 1) * self.block), fresh)
             for place, fresh in enumerate(self.plain(request), known)
         ]
 
 
-def rewrite_hashes(request: Any, exact: int, block: int) -> None:
-    """Give a request that nothing is computed of yet its own hashes from the block of position `exact` on.
+def rewrite_hashes(request: Any, name: LinkName, block: int) -> None:
+    """Give a request that nothing is computed of yet the hashes of its link.
 
     `_block_hasher` is not public; vLLM offers a salt for whole prompts alone (cache_salt), which would keep the System
     segment from being shared. Where prefix caching is off there is no hasher, and nothing to do.
@@ -42,7 +81,7 @@ def rewrite_hashes(request: Any, exact: int, block: int) -> None:
         return
     plain = request._block_hasher
     try:
-        _rehash(request, SaltedHasher(plain, exact // block, uuid.uuid4().bytes))
+        _rehash(request, SaltedHasher(plain, name, block))
     except FAULTS:
         _rehash(request, plain)
         raise
@@ -52,3 +91,7 @@ def _rehash(request: Any, hasher: Any) -> None:
     request._block_hasher = hasher
     request.block_hashes.clear()
     request.update_block_hashes()
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"\0".join(parts)).digest()

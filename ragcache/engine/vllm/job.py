@@ -12,6 +12,7 @@ from itertools import takewhile
 
 import numpy as np
 
+from ragcache.engine.vllm.hashing import LinkName
 from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, Loaded, Piece, Probe, Probed, PromptRows
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, Reduction, read_layers
@@ -47,6 +48,8 @@ class Linkage:
     linker: Linker
     system: VariantKey
     exact: int  # positions before this one hold the KV of a plain prefill: others may share it
+    name: LinkName  # of its KV, for all who ask for the same link
+    known: int = 0  # positions that vLLM's prefix cache was taken to hold when it was judged
 
     def pieces(self) -> tuple[Piece, ...]:
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
@@ -91,6 +94,7 @@ class LinkJob:
         self._probed = range(0)  # layers that the probe reads
         self._reduction: Reduction = "max"
         self._rows: Positions = np.empty(0, dtype=np.int64)
+        self._fills = False  # rows are among them that were not cached
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
@@ -147,9 +151,14 @@ class LinkJob:
         """In tokens through all layers that take as long."""
         return max(LEAST_PROBE, -(-len(self._probe_rows()) * self._probed.stop // self._layers))
 
+    @property
+    def ample(self) -> bool:
+        """Whether much of its rows is what vLLM would compute in steps as large as they come: what was not cached."""
+        return self._fills
+
     def _probe_rows(self) -> Positions:
-        plan = self.linkage.plan
-        return np.concatenate([self._missing(), np.arange(plan.question, len(plan.ids))])
+        """The question's alone: what is missing says nothing to it yet."""
+        return np.arange(self.linkage.plan.question, len(self.linkage.plan.ids))
 
     def _prompt_rows(self, rows: Positions) -> PromptRows:
         ids = self.linkage.plan.ids
@@ -183,8 +192,9 @@ class LinkJob:
             self.phase = Phase.PROBE
             return
         self._tell(chosen, selected)
-        rows = np.union1d(selected, self._missing())
-        self._rows = rows[rows >= self.skip].astype(np.int64)
+        missing = self._missing()
+        rows = np.union1d(selected, missing)
+        self._rows, self._fills = rows[rows >= self.skip].astype(np.int64), bool(len(missing))
         self.phase = Phase.COMPUTE if len(self._rows) else Phase.DONE
 
     def _agreed(self, index: int) -> Loaded | None:
@@ -255,6 +265,7 @@ class LinkJob:
 def _report(linkage: Linkage) -> Report:
     plan = linkage.plan
     report = Report(linkage.linker.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+    report.declined = plan.declined
     report.incidents += plan.incidents
     return report
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
+from ragcache.rates import Work
 from ragcache.types import FloatArray, Segment, VariantKey
 
 
@@ -102,6 +103,7 @@ class Orders:
     finish: tuple[str, ...] = ()  # tell vLLM that these requests' KV is there, and forget them
     failed: tuple[str, ...] = ()  # those of `finish` whose KV is not there: vLLM computes it
     idle: bool = False  # no request runs beside: waiting for a file delays nobody
+    work: Work | None = None  # of the whole step, vLLM's own among it; None where its time would tell nothing
 
     def __bool__(self) -> bool:
         work = self.probe or self.compute or self.capture
@@ -152,6 +154,14 @@ class Timed:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Seconds that a step took on a worker."""
+
+    work: Work
+    seconds: float
+
+
 @dataclass
 class Answers:
     """Of one rank in one step, or of all of them."""
@@ -161,9 +171,10 @@ class Answers:
     timed: list[Timed] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.loaded or self.probed or self.timed or self.told or self.failed)
+        return any(vars(self).values())
 
     def joined(self, other: Answers) -> Answers:
         return Answers(
@@ -172,4 +183,5 @@ class Answers:
             self.timed + other.timed,
             self.told + other.told,
             self.failed + other.failed,
+            self.measured + other.measured,
         )

@@ -9,29 +9,35 @@ from dataclasses import dataclass
 from ragcache.address import system_address
 from ragcache.engine.vllm.asking import LinkAsk
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
+from ragcache.engine.vllm.hashing import LinkName, link_name
 from ragcache.engine.vllm.job import Linkage
+from ragcache.engine.vllm.pace import Pace, plain_report
 from ragcache.errors import StoreError
-from ragcache.planning import Plan, plan_prompt
-from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.planning import plan_prompt
+from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
-Exact = Callable[[int], None]  # told the position up to which a request's KV will be that of a plain prefill
+Named = Callable[[LinkName], None]  # told what a request's KV is to be named by
 
 
-def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool) -> Linkage | Report:
-    """A report where nothing of the prompt is cached. Raises PromptError for a prompt of another form."""
-    plan = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
+def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace) -> Linkage | Report:
+    """A report where nothing of the prompt is cached, or linking it would be no sooner. Raises PromptError for a prompt
+    of another form.
+    """
+    found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
+    plan = pace.worthwhile(found, asked.linker)
     if not any(chunk.candidates for chunk in plan.chunks):
-        return _plain_report(plan, asked.linker.name)
+        return plain_report(plan, asked.linker.name)
     system = system_address(fingerprint, plan.system.hash)
-    return Linkage(plan, asked.linker, system, plan.exact_until if share_exact else 0)
+    exact = plan.exact_until if share_exact else 0
+    return Linkage(plan, asked.linker, system, exact, link_name(plan, asked.linker, exact))
 
 
 @dataclass(frozen=True)
 class _Pending:
     task: Task[Linkage | Report]
-    exact: Exact
+    named: Named
 
 
 class Plans:
@@ -47,10 +53,10 @@ class Plans:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def begin(self, request: str, make: Callable[[], Linkage | Report], exact: Exact) -> None:
+    def begin(self, request: str, make: Callable[[], Linkage | Report], named: Named) -> None:
         """Waits a moment, unless others wait for theirs already."""
         first = not self._pending
-        self._pending[request] = _Pending(self._threads.submit(make), exact)
+        self._pending[request] = _Pending(self._threads.submit(make), named)
         if first:
             self.wait(WAIT_S)
 
@@ -58,13 +64,13 @@ class Plans:
         """Until one is made."""
         wait([pending.task.future for pending in self._pending.values()], seconds, FIRST_COMPLETED)
 
-    def ready(self) -> Iterator[tuple[str, Callable[[], Linkage | Report], Exact]]:
+    def ready(self) -> Iterator[tuple[str, Callable[[], Linkage | Report], Named]]:
         """Those that are made, or late -> what gives the plan or raises why there is none."""
         for request, pending in list(self._pending.items()):
             late = self._threads.late(pending.task)
             if late or pending.task.future.done():
                 self.drop(request)
-                yield request, _too_late if late else pending.task.future.result, pending.exact
+                yield request, _too_late if late else pending.task.future.result, pending.named
 
     def drop(self, request: str) -> None:
         pending = self._pending.pop(request, None)
@@ -77,14 +83,3 @@ class Plans:
 
 def _too_late() -> Linkage | Report:
     raise StoreError("the cache folder was not searched in time: look at its disk")
-
-
-def _plain_report(plan: Plan, linker: str) -> Report:
-    """Of a prompt that nothing was reused for."""
-    report = Report(linker, len(plan.ids), plan.question, len(plan.ids) - plan.question)
-    report.other_computed = len(plan.system) + sum(len(text) for text in plan.texts)
-    report.incidents += plan.incidents
-    for chunk in plan.chunks:
-        tokens = len(chunk.segment)
-        report.chunks.append(ChunkReport(chunk.segment.hash, tokens, COMPUTED, computed=tokens))
-    return report

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ragcache.address import address_of
-from ragcache.engine.vllm.disk_threads import Task
+from ragcache.engine.vllm.disk_threads import DiskThreads, Task
 from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import Capture, Piece
 from ragcache.engine.vllm.taps import Recorder
@@ -57,6 +57,11 @@ class Linking:
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     recorder: Recorder | None = None  # of a capture that has begun
 
+    def missing(self, question: int) -> list[int]:
+        """Positions before the question that nothing right or cached lies at: they are computed after the probe."""
+        there = set(range(self.skip)).union(*(range(span.start, span.stop) for span in self.placed.values()))
+        return [position for position in range(question) if position not in there]
+
     def clear(self) -> None:
         self.room = self.room.new_empty(0)
         self.recorder = None
@@ -77,6 +82,17 @@ def bring(store: KVStore, piece: Piece) -> Brought:
         if fetched is not None:
             return Brought(chosen, fetched, tuple(incidents))
     return Brought(None, None, tuple(incidents))
+
+
+def brought(readers: DiskThreads, task: Task[Brought]) -> Brought:
+    """What is read, or why it is not: it is late, or broke."""
+    if not task.future.done():
+        readers.give_up(task)
+        return Brought(None, None, ("a cached segment was not loaded in time, and is computed",))
+    try:
+        return task.future.result()
+    except FAULTS as error:
+        return Brought(None, None, (unused(error),))
 
 
 def unused(error: Exception) -> str:

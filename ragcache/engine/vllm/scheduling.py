@@ -8,50 +8,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY, CaptureAsk, read_ask
-from ragcache.engine.vllm.budget import Budget, Forward, Work
+from ragcache.engine.vllm.asking import CaptureAsk, read_ask
+from ragcache.engine.vllm.budget import Budget, Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.disk_threads import DiskThreads
 from ragcache.engine.vllm.faults import FAULTS, reason_of
+from ragcache.engine.vllm.hashing import private_name
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
+from ragcache.engine.vllm.leaders import Leaders
+from ragcache.engine.vllm.ordering import order
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
-from ragcache.engine.vllm.plans import WAIT_S, Exact, Plans, plan_linkage
+from ragcache.engine.vllm.outcomes import Outcomes
+from ragcache.engine.vllm.pace import Pace, plain_report
+from ragcache.engine.vllm.plans import WAIT_S, Named, Plans, plan_linkage
 from ragcache.engine.vllm.rooms import Rooms
-from ragcache.engine.vllm.totals import FAILED, REFUSED, Totals, carried
+from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
+from ragcache.engine.vllm.totals import FAILED, REFUSED
 from ragcache.errors import ConfigError, PromptError
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LinkSettings:
-    linker: str = "auto"  # of requests that name none
-    step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
-    least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
-    load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
-    room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
-    share_exact: bool = True  # KV that is a plain prefill's may enter vLLM's prefix cache for all; false: none does
-    captures: bool = False  # whether requests of clients may store KV
-
-    def __post_init__(self) -> None:
-        for name in ("share_exact", "captures"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request that asked for it is not linked."""
-
-    kind: str  # REFUSED or FAILED
-    incidents: tuple[str, ...]
 
 
 class LinkScheduler:
@@ -66,26 +47,30 @@ class LinkScheduler:
         ranks: int,
         layers: int,
         token_bytes: int,
+        pass_tokens: int = 2048,
+        shares: bool = True,
         clock: Callable[[], float] = perf_counter,
     ):
-        """`token_bytes`: K and V of one token on one rank."""
+        """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes. `shares`: vLLM's
+        prefix cache is on.
+        """
         self.store = store
         self.desks: Container[str] = ()  # of an engine in this process: what it captures goes there
-        self.totals = Totals()
+        self.outcomes = Outcomes()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
+        self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always")
+        self._leaders = Leaders(shares)
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
         self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
-        self._refusals: dict[str, Refusal] = {}  # of requests that are served plainly though they asked
         self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
         self._failing: set[str] = set()  # parked, and not linked after all
         self._positions: dict[str, int] = {}  # of requests whose job is done: where vLLM goes on
         self._tails: dict[str, Compute] = {}  # of these, what waits for the step in which vLLM does
-        self._reports: dict[str, Report] = {}
 
     # -- a request's way --------------------------------------------------------------------------------------------
 
@@ -94,12 +79,11 @@ class LinkScheduler:
         request: str,
         ids: Sequence[int],
         params: dict[str, Any] | None,
-        exact: Exact,
+        named: Named,
         foreign: str | None = None,
     ) -> None:
-        """`exact` is called where there is something to link, at once or in a later step, with the position up to which
-        the request's KV will be that of a plain prefill. Until then `matched` knows nothing. `foreign`: what else than
-        the ids its KV depends on.
+        """`named` is called where there is something to link, at once or in a later step, with what the request's KV is
+        to be named by. Until then `matched` knows nothing. `foreign`: what else than the ids its KV depends on.
         """
         with self._linking(request):
             asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
@@ -107,13 +91,15 @@ class LinkScheduler:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureAsk):
                 self._allow(asked)
-                self._adopt(request, asked, exact)
+                self._adopt(request, asked, named)
             elif asked is not None:
-                plan = partial(plan_linkage, asked, self._fingerprint, self.store, self._settings.share_exact)
+                plan = partial(
+                    plan_linkage, asked, self._fingerprint, self.store, self._settings.share_exact, self._pace
+                )
                 if asked.linker.recompute_all:  # looks nothing up
-                    self._adopt(request, plan(), exact)
+                    self._adopt(request, plan(), named)
                 else:
-                    self._plans.begin(request, plan, exact)
+                    self._plans.begin(request, plan, named)
         self._adopt_plans()
 
     def _allow(self, asked: CaptureAsk) -> None:
@@ -125,15 +111,15 @@ class LinkScheduler:
             raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
 
     def _adopt_plans(self) -> None:
-        for request, plan, exact in self._plans.ready():
+        for request, plan, named in self._plans.ready():
             with self._linking(request):
-                self._adopt(request, plan(), exact)
+                self._adopt(request, plan(), named)
 
-    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, exact: Exact) -> None:
+    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, named: Named) -> None:
         if isinstance(wish, Report):
-            self._reports[request] = wish
+            self.outcomes.reports[request] = wish
             return
-        exact(wish.exact if isinstance(wish, Linkage) else 0)
+        named(wish.name if isinstance(wish, Linkage) else private_name())
         self._wishes[request] = wish
 
     @contextmanager
@@ -151,28 +137,41 @@ class LinkScheduler:
             self._unlink(request, FAILED, reason_of(error))
 
     def _unlink(self, request: str, kind: str, reason: str) -> None:
+        self._leaders.done(request)
         wish = self._wishes.pop(request, None)
         report = self._report_of(request)
         told = [] if report is None else report.incidents
         done = "captured" if isinstance(wish, CaptureAsk) else "linked"
-        self._refusals[request] = Refusal(kind, (*told, f"not {done}: {reason}"))
+        self.outcomes.refuse(request, kind, [*told, f"not {done}: {reason}"])
         self._tails.pop(request, None)
         self._positions.pop(request, None)
-        self._reports.pop(request, None)
         self._jobs.pop(request, None)
         if self._started.pop(request, None) is not None:
             self._failing.add(request)  # it is parked
 
     def matched(self, request: str, computed: int) -> int | None:
         """Tokens beyond `computed` whose KV vLLM is to wait for. It is the whole prompt, so that there are blocks for
-        the question too: a probe passes through it. See `resumes`. None while it is being planned.
+        the question too: a probe passes through it. See `resumes`. None while it is being planned, or while another
+        request makes the same link, which vLLM's prefix cache then has.
         """
         if request in self._plans:
             return None
         wish = self._wishes.get(request)
-        if wish is None or (isinstance(wish, Linkage) and computed >= wish.plan.question):
-            return 0
-        return max(0, _tokens(wish) - computed)
+        if isinstance(wish, Linkage):
+            if not self._leaders.free(request, wish.name):
+                return None
+            wish = self._judged(request, wish, computed)
+        return 0 if wish is None else max(0, _tokens(wish) - computed)
+
+    def _judged(self, request: str, wish: Linkage, computed: int) -> Linkage | None:
+        """What is still worth linking where vLLM has so many positions already."""
+        judged = self._pace.judged(wish, computed) if computed < wish.plan.question else None
+        if judged is None:
+            del self._wishes[request]
+            self.outcomes.reports.setdefault(request, plain_report(wish.plan, wish.linker.name, computed))
+        else:
+            self._wishes[request] = judged
+        return judged
 
     def resumes(self, request: str) -> int | None:
         """Where vLLM goes on once we are finished: it computes the rest as any prompt's end. None for a request that is
@@ -189,6 +188,7 @@ class LinkScheduler:
             if isinstance(wish, CaptureAsk):
                 self._jobs[request] = CaptureJob(request, wish, blocks, skip)
             else:
+                self._leaders.lead(request, wish.name)
                 self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:
@@ -198,21 +198,10 @@ class LinkScheduler:
         self._started.pop(request, None)
         self._positions.pop(request, None)
         self._tails.pop(request, None)
+        self._leaders.done(request)
         self._wishes.pop(request, None)
         self._plans.drop(request)
-        report, refusal = self._reports.pop(request, None), self._refusals.pop(request, None)
-        if refusal is not None:
-            self.totals.unlinked(refusal.kind)
-            return {KEY: {"incidents": list(refusal.incidents)}}
-        if report is None:
-            return None
-        self.totals.add(report)
-        return carried(report)
-
-    def told(self, request: str) -> dict[str, Any]:
-        """What the response of a request that still runs will carry, once it is known."""
-        report = self._reports.get(request)
-        return {} if report is None else carried(report)
+        return self.outcomes.gone(request)
 
     @property
     def waiting(self) -> bool:
@@ -228,9 +217,11 @@ class LinkScheduler:
         if self._plans and not (budget.busy or self._jobs):
             self._plans.wait(WAIT_S)  # instead of spinning
         self._adopt_plans()
-        release, full, work = self._rooms.take_back(self._needs_room), False, Work()
-        work.compute += [self._tails.pop(request) for request in scheduled if request in self._tails]
-        most = Forward(self._tokens(budget), budget.spans)
+        release, full, work = self._rooms.take_back(self._needs_room), False, StepWork()
+        for request in [request for request in scheduled if request in self._tails]:
+            work.compute.append(self._tails.pop(request))
+            self._leaders.done(request)
+        most = Forward(self._tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
         left, later = most.without(work.compute), most.without(self._tails.values())
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
@@ -238,32 +229,16 @@ class LinkScheduler:
                     full = not self._rooms.lend(job.request, job.room)
                     work.load += [] if full else [job.load()]
                 if not left.none:
-                    self._order(job, work, left, later, busy=budget.busy)
+                    tail = order(job, work, left, later, busy=budget.busy)
+                    self._tails |= {} if tail is None else {job.request: tail}
         done, failed = self._finished(), tuple(self._failing)
         self._failing.clear()
-        return work.orders(release, (*done, *failed), failed, idle=not budget.busy)
+        orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
+        return self._pace.ordered(budget.work, orders)
 
     def _needs_room(self, request: str) -> bool:
         job = self._jobs.get(request)
         return job is not None and job.needs_room
-
-    def _order(self, job: LinkJob | CaptureJob, work: Work, left: Forward, later: Forward, *, busy: bool) -> None:
-        """What this job does next. `later`: what the step takes in which vLLM goes on with it."""
-        if isinstance(job, CaptureJob):
-            if job.phase is Phase.COMPUTE:
-                work.capture.append(job.capture(left.tokens))
-                left.tokens -= work.capture[-1].tokens
-        elif job.phase is Phase.PROBE:
-            left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
-            work.probe.append(job.probe())
-        elif job.phase is Phase.COMPUTE:
-            beside = job.question if busy else 0
-            if (tail := job.tail(later.tokens - beside, later.spans)) is not None:
-                self._tails[job.request] = tail
-                later.take(tail)
-            else:
-                work.compute.append(job.compute(left.tokens, left.spans))
-                left.take(work.compute[-1])
 
     def _tokens(self, budget: Budget) -> int:
         left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
@@ -274,9 +249,12 @@ class LinkScheduler:
         for request in done:
             job = self._jobs.pop(request)
             job.report.seconds["parked"] = self._clock() - self._started.pop(request)
-            self._reports[request] = job.report
+            self.outcomes.reports[request] = job.report
             if isinstance(job, LinkJob):
                 self._positions[request] = job.resumes
+                self._pace.linked(job.report)
+                if request not in self._tails:
+                    self._leaders.done(request)
         gone = tuple(self._finishing)
         self._finishing.clear()
         return (*done, *gone)
@@ -296,22 +274,24 @@ class LinkScheduler:
         for timed in answers.timed:
             if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
+        self._pace.measured(answers.measured)
         for failed in answers.failed:
             if failed.request in self._wishes:  # or it is gone, or another rank has said so
                 self._unlink(failed.request, FAILED, failed.reason)
 
     def _report_of(self, request: str) -> Report | None:
         job = self._jobs.get(request)
-        return self._reports.get(request) if job is None else job.report
+        return self.outcomes.reports.get(request) if job is None else job.report
 
     def check_integrity(self) -> None:
         """Assert that nothing outlives its request (for tests)."""
         assert set(self._jobs) <= set(self._wishes), (self._jobs, self._wishes)
         assert set(self._positions) <= set(self._wishes), (self._positions, self._wishes)
         assert set(self._tails) <= set(self._wishes), (self._tails, self._wishes)
+        assert self._leaders.names <= set(self._wishes), (self._leaders.names, self._wishes)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not (self._finishing | self._failing) & set(self._wishes)
-        assert not set(self._refusals) & {*self._wishes, *self._reports}
+        assert not set(self.outcomes.refusals) & {*self._wishes, *self.outcomes.reports}
 
 
 def _tokens(wish: Linkage | CaptureAsk) -> int:

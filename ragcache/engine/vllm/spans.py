@@ -92,6 +92,16 @@ class SpanRunner:
         layer.impl.do_kv_cache_update(layer, keys, values, layer.kv_cache, slots)
 
     @torch.inference_mode()
+    def blank(self, positions: Sequence[int], blocks: Sequence[int], layers: range) -> None:
+        """Zeros, in place of what somebody else left in these blocks."""
+        slots = self.slots(blocks, positions)
+        spec = self._group.kv_cache_spec
+        shape = (spec.num_kv_heads, len(positions), spec.head_size)
+        zeros = torch.zeros(shape, dtype=self.config.model_config.dtype, device=self.device)
+        for layer in self.layers[layers.start : layers.stop]:
+            self._write(layer, zeros, zeros, slots)
+
+    @torch.inference_mode()
     def compute(self, prompts: Sequence[PromptRows]) -> list[torch.Tensor]:
         """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]."""
         batch = Batch.of(prompts)

@@ -10,6 +10,7 @@ from typing import Any
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.platforms import current_platform
 
+from ragcache.engine.vllm.cores import Cores
 from ragcache.errors import ConfigError
 
 if current_platform.is_cpu():
@@ -19,7 +20,9 @@ else:
 
 
 class SpanWorker(PlatformWorker):
-    """The platform's own worker, unchanged but for the hand-over."""
+    """The platform's own worker, but for the hand-over and, on a CPU, for the cores that it leaves to others."""
+
+    _cores: Cores | None = None
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
@@ -28,7 +31,13 @@ class SpanWorker(PlatformWorker):
     def compile_or_warm_up_model(self) -> Any:
         told = super().compile_or_warm_up_model()
         self._tell("warm_up")
+        self._cores = Cores()
         return told
+
+    def execute_model(self, *arguments: Any, **named: Any) -> Any:
+        if self._cores is not None:
+            self._cores.share()  # before attention is planned, since that is for a number of threads
+        return super().execute_model(*arguments, **named)
 
     def _tell(self, name: str, *arguments: Any) -> None:
         """Our connector, where there is one. Raises ConfigError for another, which may hide ours from its worker."""

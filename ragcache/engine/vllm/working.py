@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ragcache.engine.vllm.cores import leave_cores
-from ragcache.engine.vllm.disk_threads import Clock, DiskThreads, Task
+from ragcache.engine.vllm.disk_threads import Clock, DiskThreads
 from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import (
     Answers,
@@ -22,6 +22,7 @@ from ragcache.engine.vllm.orders import (
     Failed,
     Load,
     Loaded,
+    Measured,
     Orders,
     Piece,
     Probe,
@@ -29,9 +30,10 @@ from ragcache.engine.vllm.orders import (
     Timed,
     Told,
 )
-from ragcache.engine.vllm.reading import Brought, Desk, Linking, Placed, bring, misnamed, unused
+from ragcache.engine.vllm.reading import Brought, Desk, Linking, Placed, bring, brought, misnamed, unused
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
+from ragcache.rates import Work
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
 
@@ -165,22 +167,13 @@ class LinkWorker:
                         return True
                     any_ready = True
                     del linking.reading[index]
-                    self._place_piece(request, linking, piece, self._brought(task))
+                    self._place_piece(request, linking, piece, brought(self._readers, task))
                 self._write(request, linking)
         return any_ready
 
-    def _brought(self, task: Task[Brought]) -> Brought:
-        if not task.future.done():
-            self._readers.give_up(task)
-            return Brought(None, None, ("a cached segment was not loaded in time, and is computed",))
-        try:
-            return task.future.result()
-        except FAULTS as error:
-            return Brought(None, None, (unused(error),))
-
-    def _place_piece(self, request: str, linking: Linking, piece: Piece, brought: Brought) -> None:
+    def _place_piece(self, request: str, linking: Linking, piece: Piece, found: Brought) -> None:
         started = perf_counter()
-        fetched, incidents = brought.fetched, brought.incidents
+        fetched, incidents = found.fetched, found.incidents
         variant = None if fetched is None else fetched.variant
         if variant is not None:
             try:
@@ -194,7 +187,7 @@ class LinkWorker:
         linking.fresh.append(span)
         linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
         told = (fetched.tier, fetched.nbytes, variant.lossless, incidents)
-        self._answers.loaded.append(Loaded(request, piece.index, brought.chosen, *told))
+        self._answers.loaded.append(Loaded(request, piece.index, found.chosen, *told))
         self._spent(request, "place", started)
 
     def _write(self, request: str, linking: Linking) -> None:
@@ -205,6 +198,11 @@ class LinkWorker:
         linking.fresh.clear()
         self._spent(request, "place", started)
 
+    def measured(self, work: Work, seconds: float) -> None:
+        """What a step took. While files are read it may have waited for them."""
+        if not self.busy:
+            self._answers.measured.append(Measured(work, seconds))
+
     # -- compute ----------------------------------------------------------------------------------------------------
 
     def _probe(self, probe: Probe) -> None:
@@ -212,6 +210,9 @@ class LinkWorker:
         keys = self._ready_keys(probe)
         if not self.spans.agreed(keys is not None) or keys is None:
             return  # the rank that is not ready has said why
+        linking = self._linkings[probe.request]
+        if missing := linking.missing(probe.question):
+            self.spans.blank(missing, linking.blocks, range(probe.layers.stop))
         attention = self.spans.question_attention(probe, keys)
         self._answers.probed.append(Probed(probe.request, attention))
         self._spent(probe.request, "probe", started)

@@ -51,7 +51,7 @@ def sound(pair: Pair) -> Iterator[Pair]:
     """No block is lost, and nothing of a request stays behind."""
     pair.engine.forget_prefixes()
     before = pair.engine.free_blocks()
-    pair.engine._connector.scheduler.totals = Kept()
+    pair.engine._connector.scheduler.outcomes.totals = Kept()
     yield pair
     pair.engine.drain()
     assert pair.engine.free_blocks() == before
@@ -61,7 +61,7 @@ def sound(pair: Pair) -> Iterator[Pair]:
 
 def counted(pair: Pair) -> Counter[str]:
     pair.engine.drain()
-    kept: Kept = pair.engine._connector.scheduler.totals
+    kept: Kept = pair.engine._connector.scheduler.outcomes.totals
     pair.engine._ask(kept.take)
     return kept.all
 

@@ -46,7 +46,9 @@ def prompt(name: str) -> list[Segment]:
 
 
 def both(pair: Pair, segments: list[Segment], linker: str, tokens: int = 12) -> tuple[Report, Report]:
-    """Reports of equal answers."""
+    """Reports of equal answers, of a link that nobody has made before."""
+    pair.engine.drain()
+    pair.engine.forget_prefixes()
     ours = pair.vllm.generate(segments, max_tokens=tokens, linker=linker)
     theirs = pair.torch.generate(segments, max_tokens=tokens, linker=linker)
     assert list(ours) == list(theirs)

@@ -11,6 +11,7 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
+from ragcache.engine.vllm.hashing import LinkName
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Piece, Probed, PromptRows
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.store import open_store
@@ -81,10 +82,18 @@ MakeScheduler = Callable[..., LinkScheduler]
 
 @pytest.fixture
 def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
-    def make(*, ranks: int = 1, clock: Callable[[], float] = perf_counter, **settings: Any) -> LinkScheduler:
-        name = tiny.engine.spec.fingerprint
+    def make(
+        *, ranks: int = 1, clock: Callable[[], float] = perf_counter, shares: bool = False, **settings: Any
+    ) -> LinkScheduler:
         return LinkScheduler(
-            name, stored, LinkSettings(**settings), ranks=ranks, layers=LAYERS, token_bytes=TOKEN_BYTES, clock=clock
+            tiny.engine.spec.fingerprint,
+            stored,
+            LinkSettings(**{"link_when": "always", **settings}),
+            ranks=ranks,
+            layers=LAYERS,
+            token_bytes=TOKEN_BYTES,
+            shares=shares,
+            clock=clock,
         )
 
     return make
@@ -94,11 +103,11 @@ def plan(
     scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any], foreign: str | None = None
 ) -> int | None:
     """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
-    exact: list[int] = []
-    scheduler.arrived(name, ids, params, exact.append, foreign)
+    names: list[LinkName] = []
+    scheduler.arrived(name, ids, params, names.append, foreign)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
-    return exact[0] if exact else None
+    return names[0].exact if names else None
 
 
 def arrive(scheduler: LinkScheduler, name: str, linker: str, *, skip: int = 0, segments: list[Segment] = PROMPT) -> int:

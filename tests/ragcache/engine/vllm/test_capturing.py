@@ -111,10 +111,10 @@ def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) ->
     ask(scheduler, tiny, [SYSTEM])
     scheduler.step(Budget(1000, True, 1))
     scheduler.gone("a")
-    totals = scheduler.totals.take()
+    totals = scheduler.outcomes.totals.take()
     assert totals.pop("seconds/parked") > 0
     assert totals == {"requests/captured": 1}
-    assert scheduler.totals.take() == {}
+    assert scheduler.outcomes.totals.take() == {}
 
 
 # -- who may capture ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ragcache.engine.vllm.hashing import SaltedHasher, rewrite_hashes
+from ragcache.engine.vllm.hashing import LinkName, SaltedHasher, private_name, rewrite_hashes
 
 BLOCK = 4
 
@@ -31,11 +31,11 @@ def chained(request: Request) -> list[bytes]:
     return fresh
 
 
-def arrived(tokens: int, exact: int | None) -> Request:
+def arrived(tokens: int, exact: int | None, *chain: tuple[int, bytes]) -> Request:
     request = Request(list(range(tokens)), chained)
     request.update_block_hashes()
     if exact is not None:
-        rewrite_hashes(request, exact, BLOCK)
+        rewrite_hashes(request, LinkName(exact, chain or ((0, b"a link"),)), BLOCK)
     return request
 
 
@@ -59,14 +59,31 @@ def test_what_the_answer_fills_has_names_of_its_own_too() -> None:
         assert not set(linked.block_hashes[exact // BLOCK :]) & set(plain.block_hashes)
 
 
-def test_no_two_requests_share_what_is_linked() -> None:
-    one, other = arrived(13, 4), arrived(13, 4)
-    assert one.block_hashes[0] == other.block_hashes[0]
-    assert not set(one.block_hashes[1:]) & set(other.block_hashes[1:])
+def test_requests_share_blocks_up_to_where_their_links_differ() -> None:
+    """A segment that begins inside of a block, or right behind it, is in the block's name or not."""
+    one = arrived(21, 4, (0, b"a"), (6, b"b"), (12, b"c"))
+    assert arrived(21, 4, (0, b"a"), (6, b"b"), (12, b"c")).block_hashes == one.block_hashes
+    for shared, chain in (
+        (1, ((0, b"x"), (6, b"y"), (12, b"z"))),
+        (1, ((0, b"a"), (6, b"y"), (12, b"z"))),
+        (3, ((0, b"a"), (6, b"b"), (12, b"z"))),
+        (3, ((0, b"a"), (6, b"b"), (13, b"z"))),
+    ):
+        other = arrived(21, 4, *chain)
+        assert [
+            place for place, (a, b) in enumerate(zip(one.block_hashes, other.block_hashes, strict=True)) if a == b
+        ] == list(range(shared))
+
+
+def test_a_private_name_is_nobody_elses() -> None:
+    one, other = Request(list(range(13)), chained), Request(list(range(13)), chained)
+    for request in (one, other):
+        rewrite_hashes(request, private_name(), BLOCK)
+    assert not set(one.block_hashes) & {*other.block_hashes, *arrived(13, None).block_hashes}
 
 
 def test_without_prefix_caching_there_is_nothing_to_do() -> None:
     request = Request(list(range(9)))
-    rewrite_hashes(request, 0, BLOCK)
+    rewrite_hashes(request, private_name(), BLOCK)
     assert request.block_hashes == []
     assert not isinstance(request._block_hasher, SaltedHasher)

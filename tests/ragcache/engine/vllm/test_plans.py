@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.hashing import LinkName
 from ragcache.engine.vllm.orders import Answers, Failed
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.store.base import Flaw, KVStore
@@ -17,6 +18,7 @@ from tests.ragcache.engine.vllm.conftest import (
     LAYERS,
     PROMPT,
     SYSTEM,
+    TOKEN_BYTES,
     MakeScheduler,
     Worker,
     arrive,
@@ -56,27 +58,35 @@ def clock() -> list[float]:
 @pytest.fixture
 def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[LinkScheduler]:
     name = tiny.engine.spec.fingerprint
-    made = LinkScheduler(name, folder, LinkSettings(), ranks=1, layers=LAYERS, token_bytes=1, clock=lambda: clock[0])
+    made = LinkScheduler(
+        name,
+        folder,
+        LinkSettings(link_when="always"),
+        ranks=1,
+        layers=LAYERS,
+        token_bytes=TOKEN_BYTES,
+        clock=lambda: clock[0],
+    )
     yield made
     made.close()
 
 
-def asked(scheduler: LinkScheduler, name: str) -> list[int]:
-    exact: list[int] = []
-    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), exact.append)
-    return exact
+def asked(scheduler: LinkScheduler, name: str) -> list[LinkName]:
+    names: list[LinkName] = []
+    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), names.append)
+    return names
 
 
 def test_steps_go_on_while_a_plan_waits_for_the_disk(scheduler: LinkScheduler, folder: SlowFolder) -> None:
-    exact = asked(scheduler, "a")
+    names = asked(scheduler, "a")
     scheduler.step(FREE)
     assert scheduler.matched("a", 0) is None
-    assert exact == []
+    assert names == []
     assert scheduler.waiting, "or the engine would sleep"
     folder.gate.set()
     while scheduler.matched("a", 0) is None:
         scheduler.step(FREE)
-    assert exact == [len(SYSTEM)], "told before vLLM looks up its own cache for it"
+    assert [name.exact for name in names] == [len(SYSTEM)], "told before vLLM looks up its own cache for it"
     assert scheduler.matched("a", 0) == len(IDS)
     scheduler.gone("a")
     scheduler.check_integrity()
@@ -97,16 +107,16 @@ def test_a_folder_that_does_not_answer_costs_the_link(
         told = scheduler.gone(name)
         assert told is not None
         assert ("not answered" if name == "c" else "not searched in time") in told[KEY]["incidents"][0]
-    assert scheduler.totals.take() == {"requests/failed": 3}
+    assert scheduler.outcomes.totals.take() == {"requests/failed": 3}
 
 
 def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkScheduler, folder: SlowFolder) -> None:
-    exact = asked(scheduler, "a")
+    names = asked(scheduler, "a")
     assert scheduler.gone("a") is None
     folder.gate.set()
     assert not scheduler.waiting
     scheduler.step(FREE)
-    assert exact == []
+    assert names == []
     scheduler.check_integrity()
 
 
@@ -137,5 +147,5 @@ def test_what_breaks_on_a_worker_is_told_to_vllm(make_scheduler: MakeScheduler, 
     told = scheduler.gone("a")
     assert told is not None
     assert told[KEY]["incidents"] == ["not linked: out of memory"]
-    assert scheduler.totals.take() == {"requests/failed": 1}
+    assert scheduler.outcomes.totals.take() == {"requests/failed": 1}
     scheduler.check_integrity()

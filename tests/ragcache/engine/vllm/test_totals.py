@@ -27,7 +27,7 @@ def test_every_request_is_counted_once(make_scheduler: MakeScheduler) -> None:
     scheduler.gone("d")
     plan(scheduler, "e", (1,), {"not": KEY})
     assert scheduler.gone("e") is None
-    totals = scheduler.totals.take()
+    totals = scheduler.outcomes.totals.take()
     assert totals.pop("seconds/parked") > 0
     assert totals == {
         "requests/linked": 2, "requests/plain": 1, "requests/refused": 1,

@@ -1,0 +1,30 @@
+"""What a parked request does next, within what the step leaves."""
+
+from __future__ import annotations
+
+from ragcache.engine.vllm.budget import Forward, StepWork
+from ragcache.engine.vllm.capturing import CaptureJob
+from ragcache.engine.vllm.job import LinkJob, Phase
+from ragcache.engine.vllm.orders import Compute
+
+
+def order(job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool) -> Compute | None:
+    """Puts it into the step's work -> the rest of its rows, if they wait for the step in which vLLM goes on with it.
+    `later`: what that step takes.
+    """
+    if isinstance(job, CaptureJob):
+        if job.phase is Phase.COMPUTE:
+            work.capture.append(job.capture(left.tokens))
+            left.tokens -= work.capture[-1].tokens
+    elif job.phase is Phase.PROBE:
+        left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
+        work.probe.append(job.probe())
+    elif job.phase is Phase.COMPUTE:
+        beside = job.question if busy else 0
+        now, then = (left.ample, later.ample) if job.ample else (left.tokens, later.tokens)
+        if (tail := job.tail(then - beside, later.spans)) is not None:
+            later.take(tail)
+            return tail
+        work.compute.append(job.compute(now, left.spans))
+        left.take(work.compute[-1])
+    return None
