@@ -130,8 +130,8 @@ class Campaign:
         name = self.engine.spec.fingerprint
         try:
             asked = read_ask(ask.params, ask.ids, "auto", name)
-            if isinstance(asked, CaptureAsk):
-                return "captured", None
+            if isinstance(asked, CaptureAsk):  # of desks there are none
+                return ("refused", self._plain_answer(ask.ids)) if asked.desk else ("captured", None)
             made = plan_linkage(asked, name, self.store, True, ALWAYS) if asked is not None else None
         except (PromptError, ConfigError):
             return "refused", self._plain_answer(ask.ids)
