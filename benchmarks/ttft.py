@@ -22,6 +22,7 @@ from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case, beside, check_tiers, first_token, interleaved, median_ttft
 from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.job import PREFIX
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
 from ragcache.linking.full import Full
@@ -34,6 +35,8 @@ QUESTION = "What do these passages have in common?"
 CONTEXT = "document"
 STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
 EXACT = "exact"  # the case of what vLLM's own prefix cache holds
+TURN = "turn"  # that of a chat's second question
+TIERS = {"disk": "disk", TURN: PREFIX}  # of others "ram"
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ Reports = Mapping[tuple[str, str], Sequence[Report]]
 
 def _rows(reports: Reports, others: int, idle: Reports, plain: set[tuple[str, str]]) -> list[Row]:
     for (place, spec), measured in reports.items():
-        check_tiers(spec, "disk" if place == "disk" else "ram", measured)
+        check_tiers(spec, TIERS.get(place, "ram"), measured)
     stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
     rows: list[Row] = []
     for case, measured in reports.items():

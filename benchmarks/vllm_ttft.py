@@ -1,7 +1,9 @@
 """`ragcache bench ttft --engine vllm`: time to the first token through vLLM's own streaming path.
 
 Stock is a request that asks nothing of us, `exact` the same one again, when vLLM's prefix cache holds it: nothing can
-be sooner. From disk means that the system's page cache has been told to forget the files.
+be sooner. `turn` is the second question of a chat over the same chunks, behind the first one's answer: of a request
+that asks nothing of us (full), whose whole history vLLM's prefix cache holds, and of linked ones. From disk means that
+the system's page cache has been told to forget the files.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case
-from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, Options, measured_rows
+from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, Options, measured_rows
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment
+from ragcache.types import Chunk, Segment, Text
 
 if TYPE_CHECKING:  # vLLM is not everywhere
     from ragcache.engine.vllm.cache import VllmCache
 
-ROOM = 64  # tokens of the longest prompt's answer, and what a template adds
+ROOM = 320  # tokens of a first answer and another question behind the longest prompt, and what a template adds
+ANSWER = 128  # tokens of the first turn: more than a block, so that the chunks lie in full ones
+AGAIN = "And in what do they differ?"
 
 
 def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
@@ -56,7 +60,8 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: Options) -> list[R
             for document in _documents(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
-            rows += _measure(Places(cache, disk, Path(kept)), (system, *chunks, question), options)
+            places = Places(cache, disk, Path(kept), parts.template.question(AGAIN).ids)
+            rows += _measure(places, (system, *chunks, question), options)
     return rows
 
 
@@ -69,8 +74,9 @@ def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) ->
 class Places:
     """One prompt's chunks in RAM and on a disk that nobody has read from."""
 
-    def __init__(self, cache: VllmCache, disk: KVStore, folder: Path):
-        self._cache, self._folder = cache, folder
+    def __init__(self, cache: VllmCache, disk: KVStore, folder: Path, again: Sequence[int]):
+        """`again`: the ids of a second question."""
+        self._cache, self._folder, self._again = cache, folder, again
         self._disk = disk
 
     def first_token(self, place: str, segments: Sequence[Segment], linker: str) -> Report:
@@ -81,6 +87,16 @@ class Places:
         if place != EXACT:  # it comes right after stock, whose blocks it finds
             engine.forget_prefixes()
         generation = self._cache.generate(segments, max_tokens=1, linker=linker)
+        list(generation)
+        return generation.report
+
+    def second_turn(self, segments: Sequence[Segment], linker: str) -> Report:
+        self._cache.engine.use_store(self._cache.store)
+        self._cache.engine.forget_prefixes()
+        answer = list(self._cache.generate(segments, max_tokens=ANSWER, linker=linker))
+        *before, question = segments
+        behind = Text((*question.ids, *answer, *self._again))
+        generation = self._cache.generate([*before, behind], max_tokens=1, linker=linker)
         list(generation)
         return generation.report
 
@@ -97,4 +113,6 @@ def _measure(places: Places, segments: Sequence[Segment], options: Options) -> l
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
     }
-    return measured_rows(cases, {STOCK, (EXACT, "full")}, options)
+    turns = [(TURN, spec) for spec in ("full", *options.linkers)]
+    cases |= {(place, spec): partial(places.second_turn, segments, spec) for place, spec in turns}
+    return measured_rows(cases, {STOCK, (EXACT, "full"), *turns}, options)
