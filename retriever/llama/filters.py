@@ -40,6 +40,14 @@ def allows(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
     return any(results) if filters.condition == FilterCondition.OR else all(results)
 
 
+def hollow(filters: MetadataFilters) -> bool:
+    """Whether some part of it names nothing: an empty list allows every node in one place and none in another."""
+    return not filters.filters or any(
+        hollow(one) if isinstance(one, MetadataFilters) else isinstance(one.value, list) and not one.value
+        for one in filters.filters
+    )
+
+
 def _passes(one: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
     own = metadata.get(one.key)
     if one.operator == FilterOperator.IS_EMPTY:

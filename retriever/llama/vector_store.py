@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import fsspec  # type: ignore[import-untyped]  # it comes without type hints
 import numpy as np
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import (
@@ -22,7 +24,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from retriever.errors import RetrieverError
 from retriever.keyword_index import KeywordIndex
-from retriever.llama.filters import allows
+from retriever.llama.filters import allows, hollow
+from retriever.llama.node_file import read_lines, write_beside
 from retriever.memory_source import MemorySource
 from retriever.searcher import HYBRID, KEYWORD, VECTOR, Searcher, SearchOptions
 from retriever.types import IntArray, Vectors
@@ -42,7 +45,8 @@ MMR_SHARE = 0.5  # of relevance, where a query does not say
 class FaissBm25VectorStore(BasePydanticVectorStore):
     """Vectors are brought to length 1, so similarities are cosines whatever the embedding model gives.
 
-    A node whose id is there already replaces it. `delete` takes all nodes of a document.
+    A node whose id is there already replaces it. `delete` takes all nodes of a document. Deleting never takes more than
+    was named: an empty id, list or filter names nothing. Only `clear` empties the store.
     """
 
     stores_text: bool = True
@@ -100,16 +104,26 @@ class FaissBm25VectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        if not ref_doc_id:
+            return  # nodes without a document belong to nobody, not to a document without a name
         with self._lock:
             self._forget([node.node_id for node in self._nodes.values() if node.ref_doc_id == ref_doc_id])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
+        """The nodes of these ids that pass the filters; where neither is given, or is empty, none."""
+        if not node_ids and (node_ids is not None or filters is None or hollow(filters)):
+            return
         with self._lock:
             self._forget([node.node_id for node in self.get_nodes(node_ids, filters)])
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """All of them without arguments; an empty list of ids gives none."""
+        if node_ids is not None and not node_ids:
+            return []
+        if isinstance(node_ids, str):
+            raise RetrieverError(f"node_ids is the text {node_ids!r}: give a list of ids")
         with self._lock:
             numbers = self._matching(VectorStoreQuery(node_ids=node_ids, filters=filters))
             return list(self._nodes.values()) if numbers is None else [self._nodes[number] for number in numbers]
@@ -136,20 +150,29 @@ class FaissBm25VectorStore(BasePydanticVectorStore):
         return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [node.node_id for node in nodes])
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """The nodes with their vectors, a JSON object per line. Indexes are made again from them."""
+        """The nodes with their vectors, a JSON object per line. Indexes are made again from them.
+
+        On a local disk the older file stays until the new one is whole. Raises OSError.
+        """
         with self._lock:
             lines = [
                 json.dumps({"embedding": node.embedding, "node": node_to_metadata_dict(node)}, ensure_ascii=False)
                 for node in self._nodes.values()
             ]
-        with (fs or fsspec.filesystem("file")).open(persist_path, "w", encoding="utf-8") as file:
-            file.write("\n".join([json.dumps({"dimension": self._dimension}), *lines]) + "\n")
+        text = "\n".join([json.dumps({"dimension": self._dimension, "nodes": len(lines)}), *lines]) + "\n"
+        system = fs or fsspec.filesystem("file")
+        if isinstance(system, LocalFileSystem):
+            write_beside(Path(system._strip_protocol(persist_path)), text)
+            return
+        with system.open(persist_path, "w", encoding="utf-8") as file:
+            file.write(text)
 
     @classmethod
     def from_persist_path(cls, persist_path: str, fs: Any = None, structure: str = "auto") -> Self:
-        with (fs or fsspec.filesystem("file")).open(persist_path, "r", encoding="utf-8") as file:
-            first, *rest = [json.loads(line) for line in file if line.strip()]
-        store = cls(first["dimension"], structure)
+        """Raises RetrieverError for a file that is not whole, OSError for one that cannot be read."""
+        with (fs or fsspec.filesystem("file")).open(persist_path, "rb") as file:
+            dimension, rest = read_lines(file, persist_path)
+        store = cls(dimension, structure)
         nodes = [metadata_dict_to_node(one["node"]) for one in rest]
         for node, one in zip(nodes, rest, strict=True):
             node.embedding = one["embedding"]

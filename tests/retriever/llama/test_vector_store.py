@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,83 @@ def test_it_outlives_the_program(store: FaissBm25VectorStore, tmp_path: Path) ->
     assert again.get_nodes(["c"])[0].metadata == {"year": 2010, "author": "Ann"}
     again.delete("doc1")
     assert set(asked(again)) == {"c", "d"}
+
+
+def everything(store: FaissBm25VectorStore) -> set[str]:
+    return {node.node_id for node in store.get_nodes()}
+
+
+def test_deleting_takes_no_more_than_was_named(store: FaissBm25VectorStore) -> None:
+    """An empty list is what a program has that found nothing to delete."""
+    store.add([TextNode(id_="e", text="of no document", embedding=[1.0, 1.0])])
+    empty = MetadataFilters(filters=[])
+    nested = MetadataFilters(filters=[empty, where("author", "Ann")], condition=FilterCondition.OR)
+    inverse = MetadataFilters(filters=[where("year", [], "in")], condition=FilterCondition.NOT)
+    store.delete_nodes()
+    store.delete_nodes([])
+    store.delete_nodes([], where("author", "Ann"))
+    store.delete_nodes(["zzz", ""])
+    for hollow in (empty, nested, inverse, where("tags", [], "all"), where("year", [], "nin")):
+        store.delete_nodes(filters=hollow)
+        store.delete_nodes(None, hollow)
+        store.delete_nodes([], hollow)
+    store.delete("")
+    store.delete(None)  # type: ignore[arg-type]  # the ref_doc_id of a node without a document
+    assert everything(store) == set("abcde")
+    with pytest.raises(RetrieverError, match="give a list of ids"):
+        store.delete_nodes("abc")  # type: ignore[arg-type]
+    store.delete_nodes(["a", "zzz"], empty)
+    assert everything(store) == set("bcde"), "the ids say what is meant"
+    store.delete_nodes(["b", "c"], where("author", "Ann"))
+    assert everything(store) == set("bde")
+
+
+def test_an_empty_list_of_ids_gives_no_nodes(store: FaissBm25VectorStore) -> None:
+    assert store.get_nodes([]) == []
+    assert store.get_nodes([], where("author", "Ann")) == []
+    assert len(store.get_nodes()) == 4
+
+
+def test_a_write_that_fails_leaves_the_older_file(store: FaissBm25VectorStore, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "nodes.jsonl"
+    store.persist(str(path))
+    before = path.read_bytes()
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    store.add([TextNode(id_="z", text="x" * 1_000_000, embedding=[1.0, 1.0])])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # as a full disk stops it
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            store.persist(str(link))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+    store.persist(f"file://{link}")
+    assert link.is_symlink() and len(everything(FaissBm25VectorStore.from_persist_path(str(path)))) == 5
+
+
+def test_a_torn_file_is_told(store: FaissBm25VectorStore, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.jsonl"
+    store.persist(str(path))
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for torn in (
+        b"",
+        whole[:-30],
+        b"".join(lines[:3]),
+        b"".join(lines[1:]),
+        b"\0" * 100,
+        b'{"dimension": 2, "nodes": 1}\n1',
+    ):
+        path.write_bytes(torn)
+        with pytest.raises(RetrieverError, match="is torn or no file of a vector store: take an older copy"):
+            FaissBm25VectorStore.from_persist_path(str(path))
+    path.write_bytes(b"".join([b'{"dimension": 2}\n', *lines[1:]]))
+    assert everything(FaissBm25VectorStore.from_persist_path(str(path))) == set("abcd"), "of an older version"
 
 
 DOCUMENTS = {
