@@ -18,7 +18,7 @@ def migrate(connection: Connection) -> None:
         version_table=VERSION_TABLE,
         # SQLite's own default is off; ours opens its transactions itself, and takes back a half-made schema.
         transactional_ddl=True,
-        # SQLite can change little of a table in place.
+        # SQLite can change little of a table in place; `Database.migrating` keeps what hangs on one that is made anew.
         render_as_batch=True,
     )
     with context.begin_transaction():
@@ -30,6 +30,6 @@ if given is not None:
     migrate(given)
 else:
     database = Database(database_url(load_settings()))
-    with database.writing() as connection:
+    with database.migrating() as connection:
         migrate(connection)
     database.close()

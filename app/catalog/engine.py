@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError
 
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
+from app.catalog.migrating import kept_rows
 from app.settings import Settings
 
 FILE = "catalog.sqlite"
@@ -83,6 +84,25 @@ class Database:
         """A transaction: all of it is there after the block, or nothing."""
         with told(self.where), self._turn, self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A writing transaction in which tables can be dropped and made anew; it keeps their rows or nothing happens.
+
+        SQLite deletes all rows of a table that is dropped, and with foreign keys on what hangs on them too. It can turn
+        them off only between transactions.
+        """
+        if self.path is None:
+            with self.writing() as connection:
+                yield connection
+            return
+        with told(self.where), self._turn, self._writer.connect() as connection:
+            connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
+            try:
+                with connection.begin(), kept_rows(connection, self.where):
+                    yield connection
+            finally:
+                connection.connection.cursor().execute("PRAGMA foreign_keys = ON")
 
     @property
     def dialect(self) -> Dialect:

@@ -74,7 +74,7 @@ def upgrade(database: Database, backups: int, folder: Path = SCRIPTS) -> Path | 
             return None
         wanted = backups > 0 and schema.revision is not None and database.path is not None
         backup = _back_up(database, schema.revision or "", backups) if wanted else None
-        with _ALEMBIC, database.writing() as connection:
+        with _ALEMBIC, database.migrating() as connection:
             if database.path is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY})
             if _revision(connection, database) != schema.newest:

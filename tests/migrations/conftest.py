@@ -23,6 +23,13 @@ def upgrade():
     {more}
 """
 
+REMADE = """
+    how = "always" if op.get_context().dialect.name == "sqlite" else "never"
+    for name in ("collections", "documents", "chunks", "conversations"):
+        with op.batch_alter_table(name, recreate=how, table_kwargs={"sqlite_autoincrement": True}) as table:
+            table.add_column(sa.Column("taste", sa.Text()))
+"""
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
@@ -50,6 +57,18 @@ def newer(tmp_path: Path) -> Path:
 def broken(tmp_path: Path) -> Path:
     """The same, but it fails when it has done half of its work."""
     return with_next(tmp_path / "broken", "raise ZeroDivisionError")
+
+
+@pytest.fixture
+def remade(tmp_path: Path) -> Path:
+    """A script that makes tables anew, as a batch migration does in SQLite."""
+    return with_next(tmp_path / "remade", REMADE)
+
+
+@pytest.fixture
+def careless(tmp_path: Path) -> Path:
+    """A script that deletes what it should not."""
+    return with_next(tmp_path / "careless", "op.execute('DELETE FROM documents')")
 
 
 def with_next(folder: Path, more: str) -> Path:

@@ -14,11 +14,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, make_url
 
-from app.catalog import Catalog, CatalogError
+from app.catalog import Catalog, CatalogError, KvRecord, NewMessage
 from app.catalog.engine import Database
 from app.catalog.models import Base
 from app.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
-from tests.app.catalog.samples import make_collection
+from tests.app.catalog.samples import document, make_collection
 
 ROOT = Path(__file__).parents[2]
 OPENER = """
@@ -150,6 +150,58 @@ def test_a_migration_that_fails_leaves_the_old_schema(database: Database, newer:
     assert inspect_schema(database).current
     upgrade(database, 0, newer)
     assert Catalog(database).collections.all() == [collection]
+
+
+def filled(database: Database) -> Catalog:
+    """With rows in all tables, and the newest chunks and documents deleted."""
+    catalog = Catalog(database)
+    collection = make_collection(catalog)
+    for number in range(4):
+        record, chunks = document([f"{number}a", f"{number}b"], source=f"/docs/{number}.txt")
+        kv = [KvRecord(chunks[0].token_hash, f"address{number}", "engine", 1)]
+        catalog.documents.replace(collection, record, chunks, kv)
+    catalog.documents.delete(collection, [4])
+    talk = catalog.conversations.create(collection, "a talk")
+    catalog.conversations.add(talk.id, [NewMessage("user", "Who?")])
+    catalog.runs.start(collection)
+    return catalog
+
+
+def rows(database: Database) -> dict[str, list[dict[str, object]]]:
+    """What is in all tables of ours; of each row what was there before the migrations of these tests."""
+    with database.reading() as connection:
+        return {
+            name: [dict(row._mapping) for row in connection.execute(table.select().order_by(*table.primary_key))]
+            for name, table in Base.metadata.tables.items()
+        }
+
+
+def test_a_table_that_is_made_anew_loses_nothing(database: Database, remade: Path) -> None:
+    """SQLite would empty what hangs on it, and give out the keys of deleted rows again."""
+    upgrade(database, 0)
+    catalog = filled(database)
+    before = rows(database)
+    assert all(before.values()), "a table without rows proves nothing"
+    upgrade(database, 0, remade)
+    assert rows(database) == before
+    collection = catalog.collections.get("default")
+    replaced = catalog.documents.replace(collection, *document(["new"]))
+    assert (replaced.document_id, replaced.chunk_ids) == (5, (9,))
+    catalog.check_integrity()
+    catalog.collections.delete(collection)
+    assert not any(rows(database).values()), "foreign keys are on again, for each connection"
+
+
+def test_a_script_that_loses_rows_is_taken_back(tmp_path: Path, careless: Path) -> None:
+    database = Database(make_url(f"sqlite:///{tmp_path}/catalog.sqlite"))
+    upgrade(database, 0)
+    filled(database)
+    before = rows(database)
+    with pytest.raises(CatalogError, match="would lose data: documents has 0 of 3 rows"):
+        upgrade(database, 0, careless)
+    assert rows(database) == before
+    assert inspect_schema(database).current
+    database.close()
 
 
 def test_a_database_of_a_newer_version_is_refused(database: Database, newer: Path) -> None:
