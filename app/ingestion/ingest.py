@@ -169,7 +169,8 @@ class Ingest:
                     case Same():
                         self._tally.skipped += 1
                     case Unread():
-                        self._tally.failed.append(Failure(file.source, outcome.reason))
+                        stays = "; its older version stays" if file.is_ready and outcome.stamp is None else ""
+                        self._tally.failed.append(Failure(file.source, outcome.reason + stays))
                 yield file, outcome
                 files, nbytes = files + 1, nbytes + file.size
                 self._reached = Progress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))

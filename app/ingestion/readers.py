@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from app.ingestion.reading import Job, Outcome, Unread
+from app.ingestion.reading import SHORT_OF_MEMORY, Job, Outcome, Unread
 from app.ingestion.survey import Pending
 from app.ingestion.worker import Answer
 from app.loaders.base import MEGABYTE, Limits
@@ -119,6 +120,9 @@ class _Process:
             answer: Answer = pickle.load(self._child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):  # cut off in the middle of an answer, perhaps
             return self._buried(expired=not late.is_alive())
+        except MemoryError:  # here, where the answer does not fit
+            self.bury()
+            return Unread(SHORT_OF_MEMORY)
         finally:
             late.cancel()
         for record in answer.log:
@@ -143,4 +147,6 @@ class _Process:
         status = self.bury()
         if expired:
             return Unread(f"takes more than {self.patience:,.0f} seconds to be read: split or convert it")
+        if status == -signal.SIGKILL:
+            return Unread(f"{SHORT_OF_MEMORY} (the system has stopped the program that reads it)")
         return Unread(f"crashes the program that reads it (exit status {status}): convert it to another format")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -14,6 +15,12 @@ from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read
+SHORT_OF_MEMORY = "needs more memory to be read than there is: try again when more is free, or split it"
+# What the machine lacks, or the disk could not do just now: the same content may be read in a minute.
+PASSING = {
+    errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+    errno.ENOSPC, errno.ESTALE, errno.ETIMEDOUT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,10 @@ class Read:
 
 @dataclass(frozen=True)
 class Unread:
-    """No document. With a stamp the content is to blame, and until it changes there is no use in trying again."""
+    """No document. With a stamp the content is to blame, and until it changes there is no use in trying again.
+
+    Without one the reason may pass: what the file said before is still the best that is known of it, and stays.
+    """
 
     reason: str
     stamp: Stamp | None = None
@@ -67,6 +77,8 @@ def read(job: Job) -> Outcome:
                 return outcome
     except LoadError as error:
         return Unread(error.reason)
+    except MemoryError:
+        return Unread(SHORT_OF_MEMORY)
     return Unread("changes again and again while it is read: ingest it again when it is complete")
 
 
@@ -82,9 +94,16 @@ def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
     try:
         return Read(stamp, parse(path, data, job.limits))
     except LoadError as error:
-        return Unread(error.reason, stamp)
-    except MemoryError:
-        return Unread("needs more memory to be read than there is: split it", stamp)
+        return Unread(error.reason, None if may_pass(error) else stamp)
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether something else than the content is behind an error of a loader."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in PASSING):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _blamed(told: os.stat_result | None, limits: Limits) -> Stamp | None:

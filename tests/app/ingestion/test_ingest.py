@@ -136,6 +136,7 @@ def test_a_file_out_of_reach_leaves_its_document_as_it_is(ingest: Run, workspace
     (docs / "a.txt").unlink()
     result = ingest(docs / "a.txt", docs / "never.txt")
     assert [failure.reason.partition(":")[0] for failure in result.failed] == ["does not exist"] * 2
+    assert [failure.reason.endswith("; its older version stays") for failure in result.failed] == [True, False]
     assert texts(workspace, "a.txt") == ["Words."]
     assert set(documents(workspace)) == {"a.txt"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -14,9 +15,11 @@ import pytest
 
 from app.catalog import FileState
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, read
+from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, may_pass, read
 from app.ingestion.survey import Pending
-from app.loaders.base import Limits
+from app.loaders.base import Limits, Source
+from app.loaders.damage import reading
+from app.loaders.errors import LoadError
 from tests.app.loaders.files import write_mixed_folder
 
 
@@ -62,11 +65,57 @@ def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     assert all(isinstance(one, Read) for one in rest)
 
 
+# So many bytes more than the reading process has when the job arrives.
+WITH_LITTLE_MEMORY = """(
+    __import__("resource").setrlimit(
+        __import__("resource").RLIMIT_AS,
+        (int(open("/proc/self/statm").read().split()[0]) * __import__("os").sysconf("SC_PAGE_SIZE") + 40_000_000,) * 2,
+    ),
+    __import__("app.loaders.base", fromlist=["Limits"]).Limits(),
+)[1]"""
+
+
+@pytest.mark.parametrize("nbytes", [20_000_000, 80_000_000], ids=["to parse it", "to read it"])
+def test_want_of_memory_is_not_the_contents_fault(tmp_path: Path, nbytes: int) -> None:
+    (tmp_path / "a.txt").write_text("Words are. " * (nbytes // 11))
+    (short,) = outcomes(pending(tmp_path / "a.txt"), limits=Bomb(eval, WITH_LITTLE_MEMORY))
+    assert isinstance(short, Unread)
+    assert short.reason.startswith("needs more memory to be read than there is")
+    assert short.stamp is None
+
+
+def test_a_reader_that_the_system_kills_is_not_the_contents_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    bomb = Bomb(eval, "__import__('os').kill(__import__('os').getpid(), 9)")
+    (killed,) = outcomes(pending(tmp_path / "a.txt"), limits=bomb)
+    assert isinstance(killed, Unread) and killed.stamp is None
+    assert killed.reason.startswith("needs more memory to be read than there is")
+
+
+@pytest.mark.parametrize(
+    ("cause", "passing"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.EIO, "Input/output error"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError("cannot identify image file"), False),
+        (OSError(errno.EINVAL, "Invalid argument"), False),
+        (ValueError("no such page"), False),
+    ],
+)
+def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause: Exception, passing: bool) -> None:
+    with pytest.raises(LoadError) as failed, reading(Source(tmp_path, b"", Limits()), "a PDF", MemoryError):
+        raise cause
+    assert may_pass(failed.value) is passing
+
+
 def test_a_file_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     (slow,) = outcomes(pending(tmp_path / "a.txt"), limits=Bomb(time.sleep, 1000), patience=0.2)
     assert isinstance(slow, Unread)
     assert "takes more than 0 seconds" in slow.reason
+    assert slow.stamp is None
 
 
 def test_leaving_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
