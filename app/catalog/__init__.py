@@ -8,7 +8,7 @@
 | part | methods |
 |---|---|
 | `collections` | `create`, `get`, `find`, `all`, `rename`, `delete`, `totals`, `check_embedder`, `reembed`, `set_…` |
-| `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `prune`, `get`, `find`, `all`, `layout` |
+| `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `previous` |
 | `kv` | `record`, `forget`, `all`, `live_hashes` |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection as Many
 from collections.abc import Iterable, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
@@ -94,16 +92,6 @@ class Documents:
         with self._database.writing() as connection:
             lock(connection, collection.id)
             return remove_documents(connection, collection.id, document_ids)
-
-    def prune(self, collection: Collection, roots: Iterable[str], present: Many[str]) -> Removed:
-        """Delete the documents at or below the folders `roots` whose source is not among `present`."""
-        folders = {PurePath(root) for root in roots}
-        gone = [
-            state.id
-            for source, state in self.states(collection).items()
-            if source not in present and not folders.isdisjoint((PurePath(source), *PurePath(source).parents))
-        ]
-        return self.delete(collection, gone) if gone else Removed()
 
     def all(self, collection: Collection, state: State | None = None) -> list[Document]:
         """All, by source."""

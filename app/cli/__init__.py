@@ -15,7 +15,7 @@ from app.cli.chat import chat
 from app.cli.db import db
 from app.cli.demo import demo
 from app.cli.doctor import doctor
-from app.cli.ingest import ingest
+from app.cli.ingest import IngestCommand, ingest
 from app.cli.ls import ls
 from app.cli.printing import FAILURES, told
 from app.cli.reindex import reindex
@@ -27,7 +27,7 @@ cli = typer.Typer(
 )
 cli.command()(doctor)
 cli.command()(demo)
-cli.command()(ingest)
+cli.command(cls=IngestCommand)(ingest)
 cli.command()(ask)
 cli.command()(chat)
 cli.command()(ls)

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from app.cli.catalog_flags import DataDir, Json, Name
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from app.workspace import Workspace
 
 
+PRUNE_ALL = "--prune-all"
+
+
+class IngestCommand(TyperCommand):
+    """An option takes a value always or never. `--prune` may have one: with it, it is another option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: typer has a copy of click of its own
+        end = args.index("--") if "--" in args else len(args)
+        given = [PRUNE_ALL if one == "--prune=all" else one for one in args[:end]]
+        return super().parse_args(ctx, given + args[end:])
+
+
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
     collection: Name = None,
@@ -34,6 +47,9 @@ def ingest(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and cut files, tell how much it is.")] = False,
     no_kv: Annotated[bool, typer.Option("--no-kv", help="Leave the KV to `ragcache cache warm`.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Delete documents below PATHS whose files are gone.")] = False,
+    prune_all: Annotated[
+        bool, typer.Option(PRUNE_ALL, help="The same as --prune=all: also where nothing is left below a path.")
+    ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Read files again that failed before.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="For another ingest into the same collection.")] = False,
     as_json: Json = False,
@@ -55,7 +71,8 @@ def ingest(
     from app.ingestion import IngestOptions
     from app.workspace import Workspace
 
-    options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, prune, retry_failed, dry_run, wait)
+    pruning: bool | Literal["all"] = "all" if prune_all else prune
+    options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
     with Workspace(_without_ram(settings)) as workspace:
         _run(workspace, paths, options, as_json)
 
@@ -118,6 +135,8 @@ def _tell(result: IngestResult, as_json: bool, state: str = "") -> None:
         print_json(result.as_json())
         return
     parts = {name: getattr(result, name) for name in ("added", "replaced", "unchanged", "skipped", "pruned")}
+    for source in result.gone if result.dry_run else ():
+        print(f"would prune {plain(source)}")
     told = ", ".join(f"{name} {number:,}" for name, number in parts.items() if number or name != "skipped")
     kv = f", KV {size(result.kv_bytes)}" if result.kv_variants else ""
     seconds = f"{result.seconds:.1f} s"

@@ -13,7 +13,7 @@ from app.cli.flags import CacheDir, configure
 from app.cli.printing import count, plain, print_json
 
 if TYPE_CHECKING:
-    from app.catalog import Document
+    from app.catalog import Catalog, Collection, Document
 
 _SHOWN = 20  # documents that are named in the question
 
@@ -23,6 +23,7 @@ def rm(
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="The collection they are in.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="The whole collection.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
@@ -39,6 +40,10 @@ def rm(
 
     with Workspace(settings) as workspace:
         chosen = workspace.catalog.collections.get(collection)
+        if dry_run:
+            named = [find_document(workspace.catalog, one, chosen)[1] for one in documents or ()]
+            _rehearse(workspace.catalog, chosen, named, as_json)
+            return
         if everything:
             totals = workspace.catalog.collections.totals(chosen)
             _confirm(f"collection {plain(chosen.name)} with {count(totals.documents, 'document')}", yes)
@@ -56,6 +61,23 @@ def rm(
         f"deleted {what}{count(removal.documents, 'document')}, {count(removal.chunks, 'chunk')}, "
         f"{count(removal.kv_variants, 'KV variant')}"
     )
+
+
+def _rehearse(catalog: Catalog, collection: Collection, named: Sequence[Document], as_json: bool) -> None:
+    """Of a whole collection where no documents are named."""
+    from app.catalog.listings import list_documents
+
+    chosen = {document.id: document for document in named or catalog.documents.all(collection)}
+    chunks = sum(one.chunks for one in list_documents(catalog.database, collection) if one.document.id in chosen)
+    if as_json:
+        sources = [document.source for document in chosen.values()]
+        told = {"collection": collection.name, "dry_run": True, "documents": len(chosen), "chunks": chunks}
+        print_json(told | {"collection_deleted": not named, "sources": sources})
+        return
+    for document in chosen.values():
+        print(f"would delete {document.id}  {plain(document.source)}")
+    what = f"collection {plain(collection.name)}: " if not named else ""
+    print(f"would delete {what}{count(len(chosen), 'document')}, {count(chunks, 'chunk')}, and their KV")
 
 
 def _listed(documents: Sequence[Document], collection: str) -> str:

@@ -13,11 +13,12 @@ from app.catalog.records import RunState
 from app.ingestion.errors import IngestError
 from app.ingestion.kv import lacking
 from app.ingestion.locking import held
+from app.ingestion.lost import lost_documents
 from app.ingestion.readers import Readers
 from app.ingestion.reading import Outcome, Read, Same, Unread
 from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress, Tally
 from app.ingestion.room import Room
-from app.ingestion.survey import Pending, Survey, gone, take_survey
+from app.ingestion.survey import Pending, Survey, take_survey
 from app.ingestion.writing import Writer
 from app.loaders.errors import printable
 from app.workspace import Workspace
@@ -100,6 +101,7 @@ class Ingest:
         collection = self._cut_as_asked(collection)
         states = self._workspace.catalog.documents.states(collection)
         survey, room = self._survey(paths, states), Room(self._workspace.settings, self._options.kv)
+        self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := room.warning(survey.pending)):
             self._tell(f"warning: {warning}")
         writer = Writer(self._workspace, collection, self._tally, self._options.kv, self._within)
@@ -113,8 +115,8 @@ class Ingest:
                 case Unread(stamp=stamp) if stamp is not None:
                     writer.fail(file, stamp, outcome.reason)
         writer.flush()
-        if self._options.prune:
-            self._tally.pruned = writer.prune(self._gone(paths, states))
+        self._tally.gone = self._gone(paths, states, survey)
+        self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
         if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
             self._tally.note(lacking(collection))
@@ -123,21 +125,22 @@ class Ingest:
         """What an ingest would do, and how much that is; nothing is written."""
         from app.ingestion.estimate import Estimate, tokens_per_second
 
-        catalog, options = self._workspace.catalog, self._options
+        catalog, options, tally = self._workspace.catalog, self._options, self._tally
         states = catalog.documents.states(self._collection) if self._collection else {}
+        survey = self._survey(paths, states)
+        tally.gone = self._gone(paths, states, survey)
+        tally.pruned = len(tally.gone)
         estimate: Estimate | None = None
-        for file, outcome in self._read(self._survey(paths, states)):
+        for file, outcome in self._read(survey):
             if isinstance(outcome, Read):
                 if estimate is None:
                     estimate = Estimate(self._workspace, self._collection, options.splitter, options.kv)
                 estimate.add(outcome.parsed)
-                self._tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
-        if options.prune:
-            self._tally.pruned = len(self._gone(paths, states))
+                tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
         if estimate is not None:
-            self._tally.estimated(estimate.size, tokens_per_second(catalog, options.kv and estimate.size.kv_bytes > 0))
+            tally.estimated(estimate.size, tokens_per_second(catalog, options.kv and estimate.size.kv_bytes > 0))
             if not estimate.exact:
-                self._tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
+                tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
 
     def _cut_as_asked(self, collection: Collection) -> Collection:
         wanted = self._options.splitter
@@ -180,10 +183,14 @@ class Ingest:
         """So many bytes of the file that is being written are done."""
         self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
 
-    def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> list[int]:
-        found, absent = gone(paths, states)
-        for folder in absent:
+    def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState], survey: Survey) -> Mapping[str, int]:
+        """What is to be pruned, as it is at this moment: source and id. Raises IngestError where it may be too much."""
+        if not self._options.prune:
+            return {}
+        lost = lost_documents(paths, states, survey.unlisted, self._options.prune == "all")
+        lost.refuse_emptied()
+        for folder in lost.absent:
             self._tally.note(
                 f"{printable(Path(folder))} is not there, so the documents below it stay: `ragcache rm` deletes them"
             )
-        return found
+        return lost.documents

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from app.ingestion.errors import IngestError
 
@@ -18,7 +18,8 @@ class IngestOptions:
     splitter: str | None = None  # from now on, for the collection
     workers: int | None = None  # processes that read files; by the cores of the machine when None
     kv: bool = True  # compute the chunks' KV too
-    prune: bool = False  # delete documents below the paths whose files are gone
+    # Delete documents below the paths whose files are gone. Where all that was below a path is gone, True refuses.
+    prune: bool | Literal["all"] = False
     retry_failed: bool = False  # read files again that failed before and have not changed since
     dry_run: bool = False  # read files and tell what would be done, but write nothing
     wait: bool = False  # for another ingest into the same collection, rather than raise
@@ -26,6 +27,8 @@ class IngestOptions:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise IngestError(f"workers={self.workers}: somebody has to read the files, so give at least 1")
+        if self.prune not in (True, False, "all"):
+            raise IngestError(f"prune={self.prune!r}: choose True, False or 'all'")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class IngestResult:
     unchanged: int
     skipped: int  # files that failed before and have not changed since
     pruned: int  # documents
+    gone: tuple[str, ...]  # their sources
     failed: tuple[Failure, ...]
     chunks: int  # new ones
     tokens: int  # of them
@@ -89,6 +93,7 @@ class Tally:
     kv_bytes: int = 0
     kv_disk_bytes: int = 0
     expected_seconds: float | None = None
+    gone: Mapping[str, int] = field(default_factory=dict)  # sources and ids of what is pruned
     failed: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -117,5 +122,5 @@ class Tally:
             self.notes.append(text)
 
     def result(self, collection: str, dry_run: bool, seconds: float) -> IngestResult:
-        lists = {"failed": tuple(self.failed), "notes": tuple(self.notes)}
+        lists = {"gone": tuple(sorted(self.gone)), "failed": tuple(self.failed), "notes": tuple(self.notes)}
         return IngestResult(**(vars(self) | lists), collection=collection, dry_run=dry_run, seconds=seconds)

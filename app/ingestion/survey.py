@@ -1,9 +1,9 @@
-"""What there is to do: the files that are there now against the documents that are in, without reading any."""
+"""What there is to read: the files that are there now against the documents that are in, without reading any."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Survey:
     unchanged: int = 0
     skipped: int = 0
     failures: list[Failure] = field(default_factory=list)
+    unlisted: tuple[Path, ...] = ()  # folders that may hold anything
 
 
 def take_survey(paths: Iterable[Path], options: IngestOptions, states: Mapping[str, FileState]) -> Survey:
@@ -54,27 +55,8 @@ def take_survey(paths: Iterable[Path], options: IngestOptions, states: Mapping[s
         else:
             survey.skipped += 1
     survey.failures += [Failure(str(problem.path), problem.reason) for problem in tally.problems]
+    survey.unlisted = tuple(tally.unlisted)
     return survey
-
-
-def gone(paths: Sequence[Path], states: Mapping[str, FileState]) -> tuple[list[int], list[str]]:
-    """Ids of the documents at or below the paths whose files are not there; and the named folders that are not.
-
-    A folder that is not there may be a disk that is not mounted: what was below it stays.
-    """
-    real = RealNames()
-    roots = {real.of(path) for path in paths}
-    lost = {root for root in roots if _is_gone(root) and root not in states}
-    found, absent = [], set()
-    for source, state in states.items():
-        above = {source, *map(str, Path(source).parents)} & roots
-        if not above or not _is_gone(source):
-            continue
-        if above <= lost:
-            absent |= above
-        else:
-            found.append(state.id)
-    return found, sorted(absent)
 
 
 class RealNames:
@@ -99,14 +81,3 @@ def _stamp(source: str) -> tuple[int, int]:
     except OSError:
         return 0, -1
     return told.st_size, told.st_mtime_ns
-
-
-def _is_gone(source: str) -> bool:
-    """Not merely out of reach."""
-    try:
-        Path(source).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False

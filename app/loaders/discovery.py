@@ -22,6 +22,7 @@ class Tally:
     unmatched: int = 0  # files that match none of the patterns
     repeated: int = 0  # links to, and second mentions of, what was found already
     problems: list[LoadError] = field(default_factory=list)  # unreadable folders, dead links
+    unlisted: list[Path] = field(default_factory=list)  # the folders among them
 
 
 def discover(paths: Iterable[Path], globs: Sequence[str] = (), tally: Tally | None = None) -> Iterator[Path]:
@@ -78,6 +79,7 @@ class _Walk:
         except OSError as error:
             reason = f"cannot be listed ({error.strerror or error}): check that it is there and its permissions"
             self._tally.problems.append(LoadError(folder.path, reason))
+            self._tally.unlisted.append(folder.path)
             return []
         shown = [entry for entry in entries if not entry.name.startswith(".")]
         self._tally.hidden += len(entries) - len(shown)

@@ -124,15 +124,6 @@ def test_documents_of_another_collection_are_not_deleted(catalog: Catalog, colle
     assert catalog.documents.get(theirs.document_id).state == "ready"
 
 
-def test_prune_removes_what_is_gone_from_the_folders(catalog: Catalog, collection: Collection) -> None:
-    for source in ("/docs/kept", "/docs/gone", "/docs/sub/gone", "/docs2/elsewhere", "/file", "https://host/docs/x"):
-        catalog.documents.replace(collection, *document([source], source))
-    removed = catalog.documents.prune(collection, ["/docs", "/file"], {"/docs/kept"})
-    assert (removed.documents, removed.chunks, len(removed.orphans)) == (3, 3, 3)
-    assert set(catalog.documents.states(collection)) == {"/docs/kept", "/docs2/elsewhere", "https://host/docs/x"}
-    assert catalog.documents.prune(collection, ["/docs"], {"/docs/kept"}) == Removed()
-
-
 def test_kv_is_written_with_its_document(catalog: Catalog, collection: Collection) -> None:
     variant = KvRecord(digest("a"), "address", "engine", 10)
     catalog.documents.replace(collection, *document(["a"]), kv=[variant, variant])

@@ -182,6 +182,27 @@ def test_a_large_text_takes_memory_by_its_size(ingest: Run, tmp_path: Path) -> N
     assert parent < 900_000, kilobytes  # with the embedder, which finds boundaries
 
 
+def test_pruning_has_two_strengths(ingest: Run, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in "abc":
+        (docs / f"{name}.txt").write_text(f"Words {name}.")
+    assert ingest("docs", "--no-kv").returncode == 0
+    (docs / "a.txt").unlink()
+    rehearsed = ingest("--dry-run", "--prune", "docs")
+    assert rehearsed.stdout.startswith(
+        f"would prune {docs / 'a.txt'}\nwould have added 0, replaced 0, unchanged 2, pruned 1"
+    )
+    assert "pruned 1," in ingest("--prune", "docs", "--no-kv").stdout
+    for name in "bc":
+        (docs / f"{name}.txt").unlink()
+    refused = ingest("--no-kv", "--prune", "docs")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: none of the 2 files that were below ")
+    assert "pruned 2," in ingest("--no-kv", "--prune=all", "docs").stdout
+    assert ingest("--prune=some", "docs").returncode == 2
+
+
 def test_bad_options_are_2(ingest: Run) -> None:
     assert ingest().returncode == 2
     assert ingest("x", "--workers", "0").returncode == 2

@@ -67,6 +67,18 @@ def test_nothing_goes_unless_all_is_well(run: Run, workspace: Workspace) -> None
     assert workspace.catalog.collections.totals(collection).documents == 2
 
 
+def test_a_dry_run_names_what_would_go(run: Run, workspace: Workspace) -> None:
+    collection = fill(workspace, kv=True)
+    before = files(workspace), workspace.catalog.documents.all(collection)
+    ran = run("rm", "1", "/books/rye.txt", "-c", "default", "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "would delete 1  /books/rye.txt\nwould delete 1 document, 2 chunks, and their KV\n"
+    told = run("rm", "--all", "-c", "default", "--dry-run", "--json").json
+    assert (told["documents"], told["chunks"], told["collection_deleted"], told["dry_run"]) == (2, 5, True, True)
+    assert len(told["sources"]) == 2
+    assert (files(workspace), workspace.catalog.documents.all(collection)) == before
+
+
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_it_asks_on_a_terminal_and_needs_no_torch(
     workspace: Workspace, tmp_path: Path, flags: list[str], answer: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.catalog import FileState
 from app.ingestion.records import IngestOptions
-from app.ingestion.survey import RealNames, gone, take_survey
+from app.ingestion.survey import RealNames, take_survey
 
 
 def known(path: Path, **changes: object) -> FileState:
@@ -52,17 +52,3 @@ def test_names_without_links(tmp_path: Path) -> None:
         tmp_path / "link" / odd.name, tmp_path / "link", tmp_path / "real" / "..", Path("/"), Path("gone.txt"),
     ):  # fmt: skip
         assert real.of(path) == os.path.realpath(path)
-
-
-def test_only_what_is_surely_gone_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "a.txt").write_text("words")
-    template = known(tmp_path / "here" / "a.txt")
-    sources = ["here/a.txt", "here/b.txt", "here/a.txt/inside.txt", "lost/c.txt", "lost.txt", "other/d.txt"]
-    states = {
-        str(tmp_path / source): FileState(**(vars(template) | {"id": number})) for number, source in enumerate(sources)
-    }
-    assert gone([tmp_path / "here"], states) == ([1, 2], [])
-    assert gone([tmp_path / "lost", tmp_path / "lost.txt"], states) == ([4], [str(tmp_path / "lost")])
-    assert gone([tmp_path], states) == ([1, 2, 3, 4, 5], [])
-    assert gone([tmp_path / "hers"], states) == ([], [])

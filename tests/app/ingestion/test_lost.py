@@ -1,0 +1,151 @@
+"""Which documents an ingest with --prune may delete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.catalog import FileState
+from app.ingestion import Ingest, IngestError, IngestOptions, IngestResult
+from app.ingestion.lost import lost_documents
+from app.ingestion.survey import take_survey
+from app.workspace import Workspace
+
+Run = Callable[..., IngestResult]
+NOBODY = 65534
+IN = ("disk/a.txt", "disk/deep/b.txt", "home/c.txt", "home/d.txt")
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may look anywhere, so it steps down meanwhile."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def states(folder: Path, *sources: str) -> dict[str, FileState]:
+    return {
+        str(folder / source): FileState(number, "h", 5, 1, "ready", 0, None) for number, source in enumerate(sources)
+    }
+
+
+def names(folder: Path, sources: object) -> list[str]:
+    assert hasattr(sources, "__iter__")
+    return [str(Path(source).relative_to(folder)) for source in sources]
+
+
+@pytest.fixture
+def library(ingest: Run, docs: Path) -> Path:
+    """Two folders with two documents each."""
+    for source in IN:
+        (docs / source).parent.mkdir(parents=True, exist_ok=True)
+        (docs / source).write_text(f"Words of {source}.")
+    assert ingest(docs).added == 4
+    return docs
+
+
+def unmounted(folder: Path) -> None:
+    """What a mount point looks like then."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def left(workspace: Workspace) -> int:
+    return len(workspace.catalog.documents.all(workspace.collection()))
+
+
+def test_only_what_is_surely_gone_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("words")
+    known = states(tmp_path, "here/a.txt", "here/b.txt", "here/a.txt/inside.txt", "lost/c.txt", "lost.txt", "o/d.txt")
+
+    def lost(*paths: str, **options: bool) -> tuple[list[int], list[str], list[str]]:
+        found = lost_documents([tmp_path / path for path in paths], known, **options)
+        return list(found.documents.values()), names(tmp_path, found.absent), names(tmp_path, found.emptied)
+
+    assert lost("here") == ([1, 2], [], [])
+    assert lost("lost", "lost.txt") == ([4], ["lost"], [])
+    assert lost("lost", everything=True) == ([3], [], [])
+    assert lost(".") == ([1, 2, 3, 4, 5], [], [])
+    assert lost(".", "lost") == ([1, 2, 4, 5], ["lost"], []), "a folder that was named is a disk of its own"
+    assert lost("hers") == ([], [], [])
+
+
+def test_a_named_file_whose_folder_is_bare_may_be_on_a_missing_disk(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    known = states(tmp_path, "disk/a.txt", "gone/b.txt")
+    found = lost_documents([tmp_path / "disk" / "a.txt", tmp_path / "gone" / "b.txt"], known)
+    assert (found.documents, found.absent) == ({}, {})
+    assert names(tmp_path, found.emptied) == ["disk/a.txt", "gone/b.txt"]
+    (tmp_path / "disk" / "other.txt").write_text("still mounted")
+    assert names(tmp_path, lost_documents([tmp_path / "disk" / "a.txt"], known).documents) == ["disk/a.txt"]
+
+
+def test_what_is_below_a_folder_that_cannot_be_listed_stays(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "a.txt").write_text("words")
+    known = states(tmp_path, "open/a.txt", "open/sub/b.txt", "open/c.txt")
+    for everything in (False, True):
+        found = lost_documents([tmp_path], known, [tmp_path / "open" / "sub"], everything)
+        assert names(tmp_path, found.documents) == ["open/c.txt"]
+
+
+def test_a_folder_without_rights_is_not_empty(tmp_path: Path) -> None:
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    tmp_path.chmod(0o755)
+    (tmp_path / "closed").mkdir(mode=0)
+    known = states(tmp_path, "closed/a.txt", "closed/deep/b.txt", "c.txt")
+    with without_rights():
+        survey = take_survey([tmp_path], IngestOptions(), {})
+        assert survey.unlisted == (tmp_path / "closed",)
+        found = lost_documents([tmp_path], known, survey.unlisted, everything=True)
+    assert names(tmp_path, found.documents) == ["c.txt"]
+
+
+def test_an_empty_mount_point_deletes_nothing(ingest: Run, workspace: Workspace, library: Path) -> None:
+    unmounted(library / "disk")
+    (library / "home" / "new.txt").write_text("New.")
+    for dry in (True, False):
+        with pytest.raises(IngestError, match=r"none of the 2 files that were below .*disk is there now.*--prune=all"):
+            ingest(library / "disk", library / "home", prune=True, dry_run=dry)
+        with pytest.raises(IngestError, match="is its disk mounted"):
+            ingest(library, library / "disk", prune=True, dry_run=dry)
+    assert left(workspace) == 4, "nothing is added either: it is refused at once"
+    (library / "disk" / "foreign.txt").write_text("Another disk.")
+    with pytest.raises(IngestError, match="none of the 2 files"):
+        ingest(library / "disk", prune=True)
+    assert ingest(library / "disk", prune="all").pruned == 2
+    assert left(workspace) == 3
+    with pytest.raises(IngestError, match="prune='everything': choose True, False or 'all'"):
+        IngestOptions(prune="everything")  # type: ignore[arg-type]
+
+
+def test_a_disk_that_goes_while_files_are_read_deletes_nothing(workspace: Workspace, library: Path) -> None:
+    (library / "disk" / "new.txt").write_text("New.")
+    collection = workspace.collection()
+    options = IngestOptions(kv=False, workers=1, prune=True)
+    run = Ingest(workspace, collection, options, lambda _: unmounted(library / "disk"))
+    with pytest.raises(IngestError, match="is its disk mounted"):
+        run.run([library / "disk"])
+    assert left(workspace) == 5
+
+
+def test_a_dry_run_names_what_would_go(ingest: Run, workspace: Workspace, library: Path) -> None:
+    (library / IN[1]).unlink()
+    told = ingest(library, prune=True, dry_run=True)
+    assert (told.pruned, told.gone) == (1, (str(library / IN[1]),))
+    assert left(workspace) == 4
+    done = ingest(library, prune=True)
+    assert (done.pruned, done.gone) == (1, told.gone)
+    assert ingest(library).gone == ()
