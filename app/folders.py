@@ -7,6 +7,8 @@ from pathlib import Path
 from app.settings import Settings
 from ragcache.records import FOLDER, Records
 
+INDEXES = "index"
+
 
 def kv_folder(settings: Settings) -> Path:
     return settings.cache_dir / "kv"
@@ -20,3 +22,8 @@ def digests_file(settings: Settings) -> Path:
 def records_of(settings: Settings) -> Records:
     """What earlier starts have found out about models."""
     return Records(settings.cache_dir / FOLDER)
+
+
+def index_folder(settings: Settings, uid: str) -> Path:
+    """Of a collection by its uid."""
+    return settings.data_dir / INDEXES / uid

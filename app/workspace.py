@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
+from app.folders import index_folder
 from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
 from retriever.shared_property import shared_property
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from retriever.types import IntArray
     from splitter.base import Splitter
 
-INDEXES, LOCKS = "index", "locks"
+LOCKS = "locks"
 
 
 class Workspace:
@@ -131,7 +132,7 @@ class Workspace:
         return SearchOptions(mode=self.settings.retrieval)
 
     def index_folder(self, collection: Collection) -> Path:
-        return self.settings.data_dir / INDEXES / collection.uid
+        return index_folder(self.settings, collection.uid)
 
     def lock_file(self, collection: Collection) -> Path:
         """One ingest at a time holds it; the number outlives a renaming and an embedding anew."""

@@ -16,7 +16,7 @@ from app.catalog.errors import CatalogError
 FULL = "its disk is full. Free some space and try again: nothing is lost"
 READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"
 LOCKED = "another process keeps it locked. Try again when that one is done"
-DAMAGED = "its file is damaged. Put the newest copy of the folder `backups` beside it in its place"
+DAMAGED = "its file is damaged. `ragcache db restore FILE` puts a copy in its place: see the folder `backups` beside it"
 GONE = "what this belongs to is not there. Somebody has deleted it meanwhile"
 # By the primary name of the result code; the extended ones start with it.
 SQLITE: Mapping[str, str] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
+from app.catalog.copies import write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
@@ -66,7 +66,7 @@ def upgrade(database: Database, backups: int, folder: Path = SCRIPTS) -> Path | 
 
     Any number of processes may call this at once: one works, the others wait and find it done.
     """
-    with _alone(database):
+    with alone(database):
         if database.path is not None:
             _write_ahead(database)
         schema = inspect_schema(database, folder)
@@ -129,7 +129,7 @@ def _revision(connection: Connection, database: Database) -> str | None:
 
 
 @contextmanager
-def _alone(database: Database) -> Iterator[None]:
+def alone(database: Database) -> Iterator[None]:
     """No other process of this machine changes an SQLite file; PostgreSQL has its own lock."""
     if database.path is None:
         yield
@@ -162,20 +162,10 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
     with told(str(target), OSError):
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            _copy(database.path, temporary)
+            write_copy(database.path, temporary)
             temporary.rename(target)
         finally:
             temporary.unlink(missing_ok=True)
         for old in sorted(folder.glob(f"{database.path.stem}-*.sqlite"))[:-keep]:
             old.unlink(missing_ok=True)
     return target
-
-
-def _copy(source: Path, target: Path) -> None:
-    with closing(sqlite3.connect(source)) as whole, closing(sqlite3.connect(target)) as copy:
-        whole.backup(copy)
-    fd = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

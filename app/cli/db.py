@@ -1,7 +1,8 @@
-"""`ragcache db …`: the schema of the catalog."""
+"""`ragcache db …`: the schema of the catalog, and copies of it."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from app.cli.catalog_flags import Json
 from app.cli.flags import configure
-from app.cli.printing import print_json
+from app.cli.printing import plain, print_json, size
 
 if TYPE_CHECKING:
     from app.catalog.schema import Schema
@@ -21,7 +22,7 @@ db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @db.callback()
 def schema() -> None:
-    """See and upgrade the schema of the catalog. Every command that needs it upgrades it too."""
+    """Copy and restore the catalog; see and upgrade its schema, which every command that needs it does too."""
 
 
 @db.command()
@@ -51,6 +52,51 @@ def upgrade_(as_json: Json = False, data_dir: DataDir = None) -> None:
     found = inspect_schema(database)
     database.close()
     _tell(found, as_json, backup)
+
+
+@db.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The copy to be made.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Copy an SQLite catalog into one file, also while others write to it."""
+    settings = configure(data_dir=data_dir)
+    from app.catalog.copies import back_up
+    from app.catalog.engine import Database, database_url
+
+    database = Database(database_url(settings))
+    back_up(database, file, force)
+    if as_json:
+        print_json({"database": database.where, "backup": str(file.absolute()), "bytes": file.stat().st_size})
+    else:
+        print(f"{database.where} is copied to {plain(str(file))} ({size(file.stat().st_size)})")
+
+
+@db.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `ragcache db backup` or an upgrade has made.")],
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Put a copy in the place of an SQLite catalog that nobody uses; what was there is kept in the folder `backups`."""
+    settings = configure(data_dir=data_dir)
+    from app.catalog.engine import Database, database_url
+    from app.catalog.restoring import restore as put_back
+    from app.folders import index_folder
+
+    database = Database(database_url(settings))
+    restored = put_back(database, file, settings.backups)
+    for uid in restored.uids:
+        shutil.rmtree(index_folder(settings, uid), ignore_errors=True)  # of collections that have other uids now
+    if as_json:
+        kept = None if restored.kept is None else str(restored.kept)
+        print_json({"database": database.where, "revision": restored.revision, "kept": kept})
+        return
+    print(f"{database.where} is restored from {plain(str(file))}; its indexes are made anew when they are asked for")
+    if restored.kept is not None:
+        print(f"what was there is kept as {restored.kept}")
 
 
 def _tell(found: Schema, as_json: bool, backup: Path | None = None) -> None:

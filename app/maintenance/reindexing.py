@@ -15,11 +15,12 @@ import numpy as np
 
 from app.catalog import Collection
 from app.embedding import embed_chunks
+from app.folders import INDEXES
 from app.maintenance import indexes
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.locks import ingest_locks
 from app.maintenance.vector_log import VectorLog
-from app.workspace import INDEXES, Workspace
+from app.workspace import Workspace
 from retriever.types import IntArray, Vectors
 
 LOG = "reembedding-"  # the beginning of the file's name

@@ -84,7 +84,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "catalog.sqlite"
     page = 4096
     path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
-    assert "its file is damaged. Put the newest copy of the folder `backups`" in refusal(Settings(data_dir=tmp_path))
+    assert "its file is damaged. `ragcache db restore FILE` puts" in refusal(Settings(data_dir=tmp_path))
 
 
 def test_a_file_of_another_program(tmp_path: Path) -> None:

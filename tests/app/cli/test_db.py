@@ -40,3 +40,33 @@ def test_an_error_shows_no_password(tmp_path: Path) -> None:
     assert ran.stderr.startswith("error: cannot use the catalog postgresql://127.0.0.1:1/books: the server does not")
     assert ran.stderr.count("\n") == 1
     assert "s3cret" not in ran.stderr
+
+
+def test_a_copy_is_made_and_put_back(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy.sqlite"
+    flags = ["--data-dir", str(data)]
+    assert "there is no catalog at" in db("backup", str(copy), *flags, folder=tmp_path).stderr
+    db("upgrade", *flags, folder=tmp_path)
+    made = db("backup", str(copy), *flags, folder=tmp_path)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith(f"{data / 'catalog.sqlite'} is copied to {copy} (")
+    again = db("backup", str(copy), *flags, folder=tmp_path)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1) and "--force" in again.stderr
+    told = json.loads(db("backup", str(copy), "--force", "--json", *flags, folder=tmp_path).stdout)
+    assert told["bytes"] == copy.stat().st_size
+    (data / "catalog.sqlite").write_bytes(b"\xff" * 9000)
+    advice = db("upgrade", *flags, folder=tmp_path)
+    assert advice.returncode == 1
+    back = db("restore", str(copy), *flags, folder=tmp_path)
+    assert (back.returncode, back.stderr) == (0, "")
+    assert f"is restored from {copy}; its indexes are made anew" in back.stdout
+    assert "what was there is kept as" in back.stdout
+    assert db("current", *flags, folder=tmp_path).returncode == 0
+
+
+def test_postgresql_is_copied_by_its_own_tools(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("RAGCACHE_DATABASE_URL=postgresql://user:s3cret@127.0.0.1:1/books\n")
+    for command, tool in (("backup", "pg_dump --format=custom"), ("restore", "pg_restore --clean")):
+        ran = db(command, "copy", folder=tmp_path)
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+        assert tool in ran.stderr and "s3cret" not in ran.stderr

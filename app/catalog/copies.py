@@ -1,0 +1,116 @@
+"""Copies of an SQLite catalog, made while others use it: one file each, whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.failures import told
+
+PART = ".part"  # ends the name of a copy that is not whole yet
+# What SQLite keeps beside a file, and takes for a part of it whatever file that is.
+COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+def back_up(database: Database, target: Path, force: bool = False) -> None:
+    """The catalog of one moment as a file of its own. Raises CatalogError; `force` replaces a file that is there."""
+    source, target = sqlite_file(database, "backup"), Path(os.path.realpath(target))
+    if not source.exists():
+        raise CatalogError(f"there is no catalog at {source}: nothing was copied")
+    if target.exists() and target.samefile(source):
+        raise CatalogError(f"{target} is the catalog itself: name another file")
+    there = [path for path in (target, *companions(target)) if path.exists()]
+    if there and not force:
+        raise CatalogError(f"{there[0]} is there already: name another file, or replace it with --force")
+    with told(str(target), OSError), beside(target) as fresh:
+        write_copy(source, fresh)
+        check_sound(fresh, source)
+        for path in companions(target):
+            path.unlink(missing_ok=True)
+        put(fresh, target)
+
+
+def sqlite_file(database: Database, command: str) -> Path:
+    """Raises CatalogError for PostgreSQL, which has tools of its own."""
+    if database.path is not None:
+        return database.path
+    name = database.url.database
+    tool = {
+        "backup": f"`pg_dump --format=custom --file=FILE {name}`",
+        "restore": f"`pg_restore --clean --if-exists --dbname={name} FILE`, then `ragcache reindex` each collection",
+    }[command]
+    raise CatalogError(
+        f"the catalog {database.where} is in PostgreSQL, which has tools of its own: give its host, port and user to "
+        f"{tool}"
+    )
+
+
+def companions(path: Path) -> list[Path]:
+    return [path.with_name(path.name + ending) for ending in COMPANIONS]
+
+
+def write_copy(source: Path, target: Path) -> None:
+    """All of a database that others may be writing to, on the disk when this returns. Raises sqlite3.Error and OSError.
+
+    The copy needs no log beside it, so it can be carried away alone.
+    """
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    # A file without a log is read as it is: nothing is made beside it, also where nothing can be.
+    alone = "" if companions(source)[0].exists() else "&immutable=1"
+    try:
+        _copy(source.as_uri(), target)
+    except sqlite3.OperationalError as error:
+        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            raise
+        _copy(f"{source.as_uri()}?mode=ro{alone}", target)
+    sync(target)
+
+
+def _copy(uri: str, target: Path) -> None:
+    with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(target)) as copy:
+        whole.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+
+
+def check_sound(path: Path, of: Path) -> None:
+    """Raises CatalogError when SQLite finds something wrong with a file, which is a copy of another."""
+    with told(str(of)), closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        dangling = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if found != "ok" or dangling:
+        reason = found if found != "ok" else f"a row of {dangling[0]} points at nothing"
+        raise CatalogError(f"{of} is damaged ({reason.splitlines()[-1]}): take an older copy")
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A free name in the folder of `target`, for a file that is renamed in the block or removed after it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        yield temporary
+    finally:
+        for path in (temporary, *companions(temporary)):
+            path.unlink(missing_ok=True)
+
+
+def put(fresh: Path, target: Path) -> None:
+    """Give a file its name, for good. Raises OSError."""
+    sync(fresh)
+    fresh.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Of a file what is in it, of a folder its names."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

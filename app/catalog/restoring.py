@@ -1,0 +1,164 @@
+"""A copy put in the place of an SQLite catalog, so that a kill at any point leaves the old one or the new one whole.
+
+1. The copy is copied once more, beside the catalog, and that is checked and made ready.
+2. The log of the old catalog goes into its file, which SQLite does only when nobody else has it open. A log that stays
+   would be replayed into whatever file takes the name.
+3. The old file gets a second name among the backups.
+4. The new file takes the first name, in one step.
+
+Restored collections have new uids. Numbers that were given to chunks after the copy was made are given again, and an
+index of that time would take the new chunks for those; by their uid, all indexes are made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from app.catalog.copies import PART, beside, check_sound, companions, put, sqlite_file, sync, write_copy
+from app.catalog.engine import Database
+from app.catalog.errors import CatalogError
+from app.catalog.failures import told
+from app.catalog.schema import BACKUPS, alone, inspect_schema
+
+REPLACED = "replaced.sqlite"  # ends the name of a catalog that was replaced
+# The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
+_LOCKED, _LENGTH = 0x40000000, 512
+
+
+@dataclass(frozen=True)
+class Restored:
+    revision: str  # older than the newest where the copy is: it is upgraded when it is used
+    kept: Path | None  # what was replaced
+    uids: tuple[str, ...]  # of collections in the copy: names of index folders that nobody uses now
+
+
+def restore(database: Database, source: Path, keep: int) -> Restored:
+    """Raises CatalogError when the copy is not sound or no catalog, or while others use the catalog.
+
+    Of replaced catalogs the newest `keep` stay, at least this one. `database` must not have been used.
+    """
+    path, source = sqlite_file(database, "restore"), Path(os.path.realpath(source))
+    if not source.is_file():
+        raise CatalogError(f"there is no file {source}: nothing was changed")
+    if path.exists() and source.samefile(path):
+        raise CatalogError(f"{source} is the catalog itself: name a copy of it")
+    with alone(database), told(str(path), OSError), beside(path) as fresh:
+        for left in path.parent.glob(f"{glob.escape(path.name)}.*{PART}*"):
+            left.unlink(missing_ok=True)  # of a restore that was killed
+        with told(str(source), OSError):
+            write_copy(source, fresh)
+        check_sound(fresh, source)
+        revision, uids = _revision(fresh, source), _renewed(fresh)
+        uids |= _settle(path)
+        kept = _swap(path, fresh)
+        for old in sorted((path.parent / BACKUPS).glob(f"*-{REPLACED}"))[: -max(1, keep)]:
+            for file in (old, *companions(old)):
+                file.unlink(missing_ok=True)
+    return Restored(revision, kept, tuple(sorted(uids)))
+
+
+def _revision(fresh: Path, source: Path) -> str:
+    database = Database(URL.create("sqlite", database=str(fresh)))
+    try:
+        revision = inspect_schema(database).revision
+    except CatalogError as error:
+        raise CatalogError(str(error).replace(str(fresh), str(source))) from error
+    finally:
+        database.close()
+    if revision is None:
+        raise CatalogError(f"{source} is no catalog of ragcache: name a file that `ragcache db backup` has made")
+    return revision
+
+
+def _renewed(fresh: Path) -> set[str]:
+    """Give all collections new uids -> the old ones. Whatever ran when the copy was made runs no more."""
+    with closing(sqlite3.connect(fresh)) as connection, connection:
+        uids = [row[0] for row in connection.execute("SELECT uid FROM collections")]
+        for old in uids:
+            connection.execute("UPDATE collections SET uid = ? WHERE uid = ?", (uuid.uuid4().hex, old))
+        connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
+    return set(uids)
+
+
+def _settle(path: Path) -> set[str]:
+    """Bring the log of the old catalog into its file -> its uids. One that is damaged is left as it is."""
+    if not path.exists():
+        return set()
+    try:
+        with closing(sqlite3.connect(path, timeout=0)) as connection:
+            if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
+                raise _in_use(path)
+            return {row[0] for row in connection.execute("SELECT uid FROM collections")}
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise _in_use(path) from error
+        if error.sqlite_errorname.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+            return set()
+        raise
+
+
+def _swap(path: Path, fresh: Path) -> Path | None:
+    """Put the new file in the place of the old one -> where that is kept."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    kept = path.parent / BACKUPS / f"{path.stem}-{stamp}-{REPLACED}"
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _unused(path) as fd:
+        if fd is not None:
+            _keep(fd, path, kept)
+            there = os.fstat(fd)
+            with suppress(PermissionError):
+                os.chown(fresh, there.st_uid, there.st_gid)
+        for companion in companions(path):  # of a damaged catalog, or of one that is not there
+            if companion.name.endswith("-shm"):
+                companion.unlink(missing_ok=True)  # SQLite makes it from the log
+            elif companion.exists():
+                companion.rename(kept.with_name(kept.name + companion.name.removeprefix(path.name)))
+        put(fresh, path)
+    return None if fd is None else kept
+
+
+def _keep(fd: int, path: Path, kept: Path) -> None:
+    """A second name for the file, or a copy of it where the file system has no such names."""
+    try:
+        os.link(path, kept)
+    except OSError:
+        # To close any other descriptor of the file would give up the lock on it.
+        with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copy:
+            done = 0
+            while block := os.pread(fd, 1 << 20, done):
+                done += copy.write(block)
+        sync(kept)
+    sync(kept.parent)
+
+
+@contextmanager
+def _unused(path: Path) -> Iterator[int | None]:
+    """Nobody has the file open, and nobody can read it meanwhile -> its descriptor. Raises CatalogError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _LOCKED)
+        except (BlockingIOError, PermissionError) as error:
+            raise _in_use(path) from error
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _in_use(path: Path) -> CatalogError:
+    return CatalogError(f"{path} is in use: stop the programs that have it open, and restore it then")

@@ -1,0 +1,288 @@
+"""Copies of an SQLite catalog: made under load, put back, and killed in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from app.catalog import Catalog, CatalogError, open_catalog
+from app.catalog.copies import back_up
+from app.catalog.engine import Database, database_url
+from app.catalog.restoring import Restored, restore
+from app.catalog.schema import SCRIPTS, upgrade
+from app.settings import Settings
+from retriever.vector_index import VectorIndex
+from tests.app.catalog.samples import DIMENSION, document, make_collection
+
+ROOT = Path(__file__).parents[3]
+
+
+def opened(folder: Path) -> Catalog:
+    return open_catalog(Settings(data_dir=folder))
+
+
+def database(folder: Path) -> Database:
+    return Database(database_url(Settings(data_dir=folder)))
+
+
+def copied(folder: Path, target: Path, force: bool = False) -> Path:
+    back_up(database(folder), target, force)
+    return target
+
+
+def put_back(folder: Path, source: Path, keep: int = 1) -> Restored:
+    return restore(database(folder), source, keep)
+
+
+def sources(folder: Path) -> set[str]:
+    with opened(folder) as catalog:
+        catalog.check_integrity()
+        return set(catalog.documents.states(catalog.collections.get("default")))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A catalog with the document `a`."""
+    with opened(tmp_path / "data") as catalog:
+        catalog.documents.replace(make_collection(catalog), *document(["one", "two"], "a"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def changed(data: Path, tmp_path: Path) -> Path:
+    """A copy of it, made before `a` was deleted and `b` and `c` came."""
+    backup = copied(data, tmp_path / "copies" / "backup.sqlite")
+    with opened(data) as catalog:
+        collection = catalog.collections.get("default")
+        catalog.documents.delete(collection, [1])
+        catalog.documents.replace(collection, *document(["three", "four"], "b"))
+        catalog.documents.replace(collection, *document(["five"], "c"))
+    return backup
+
+
+def test_a_copy_is_of_one_moment_while_others_write(data: Path, tmp_path: Path) -> None:
+    begun, end = threading.Barrier(4), threading.Event()
+
+    def write(name: str) -> None:
+        with opened(data) as catalog:
+            collection = catalog.collections.get("default")
+            begun.wait()
+            number = 0
+            while not end.is_set():
+                number += 1
+                catalog.documents.replace(collection, *document([f"{name}{number}", "x" * 5000], name))
+                catalog.documents.delete(collection, [1])
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "bcd"]
+    for writer in writers:
+        writer.start()
+    begun.wait()
+    try:
+        copies = [copied(data, tmp_path / f"copy{number}" / "catalog.sqlite") for number in range(5)]
+    finally:
+        end.set()
+        for writer in writers:
+            writer.join()
+    for copy in copies:
+        assert copy.stat().st_mode & 0o777 == 0o600
+        assert names(copy.parent) == {"catalog.sqlite"}, "one file that can be carried away"
+        assert sources(copy.parent) <= set("abcd")
+
+
+def test_a_copy_replaces_nothing_unless_it_is_told_to(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copy.sqlite"
+    target.write_text("of somebody else")
+    with pytest.raises(CatalogError, match="is there already: name another file, or replace it with --force"):
+        copied(data, target)
+    assert target.read_text() == "of somebody else"
+    log = tmp_path / "copy.sqlite-wal"
+    log.write_text("of somebody else")
+    copied(data, target, force=True)
+    assert not log.exists(), "SQLite would take it for a part of the copy"
+    log.write_text("")
+    target.unlink()
+    with pytest.raises(CatalogError, match=r"copy\.sqlite-wal is there already"):
+        copied(data, target)
+    for force in (False, True):
+        with pytest.raises(CatalogError, match="is the catalog itself"):
+            copied(data, data / "catalog.sqlite", force)
+    with pytest.raises(CatalogError, match="there is no catalog at"):
+        copied(tmp_path / "nowhere", tmp_path / "new.sqlite")
+    assert not (tmp_path / "nowhere").exists()
+    assert sources(data) == {"a"}
+
+
+def test_a_copy_of_a_damaged_catalog_is_none(data: Path, tmp_path: Path) -> None:
+    path = data / "catalog.sqlite"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 5 * 4096] + b"\xff" * 4096 * 3 + whole[8 * 4096 :])
+    with pytest.raises(CatalogError, match="damaged"):
+        copied(data, tmp_path / "copies" / "copy.sqlite")
+    assert names(tmp_path / "copies") == set()
+
+
+def test_what_was_there_is_kept(data: Path, changed: Path) -> None:
+    before = changed.read_bytes()
+    restored = put_back(data, changed)
+    assert sources(data) == {"a"}
+    assert restored.kept is not None and restored.kept.parent == data / "backups"
+    assert names(data) == {"catalog.sqlite", "backups", "locks"}
+    again = put_back(data, restored.kept)
+    assert sources(data) == {"b", "c"}
+    assert names(data / "backups") == {str(again.kept and again.kept.name)}, "a bound, which is one here"
+    assert changed.read_bytes() == before
+    assert names(changed.parent) == {changed.name}
+
+
+def test_a_catalog_that_is_gone_or_damaged_is_restored(data: Path, changed: Path) -> None:
+    path = data / "catalog.sqlite"
+    foreign = data / "catalog.sqlite-wal"
+    with opened(data) as catalog:
+        catalog.documents.replace(catalog.collections.get("default"), *document(["six"], "d"))
+        foreign_log = foreign.read_bytes()
+    assert foreign_log
+    for spoil in (
+        path.unlink, lambda: path.write_bytes(b"\xff" * 9000), lambda: path.write_bytes(path.read_bytes()[:4096]),
+    ):  # fmt: skip
+        spoil()
+        foreign.write_bytes(foreign_log)
+        (data / "catalog.sqlite-shm").write_bytes(b"\xff" * 32768)
+        put_back(data, changed, keep=9)
+        assert not foreign.exists()
+        assert sources(data) == {"a"}
+
+
+def test_a_catalog_that_is_in_use_stays(data: Path, changed: Path) -> None:
+    holder = (
+        "import sys; from pathlib import Path; from app.catalog import open_catalog; from app.settings import Settings;"
+        "catalog = open_catalog(Settings(data_dir=Path(sys.argv[1]))); catalog.collections.all();"
+        "print('open', flush=True); sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(data)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(CatalogError, match="is in use: stop the programs that have it open"):
+            put_back(data, changed)
+        (data / "catalog.sqlite").write_bytes(b"\xff" * 9000)  # damaged while somebody has it open
+        with pytest.raises(CatalogError, match="is in use"):
+            put_back(data, changed)
+        other.communicate("\n", timeout=60)
+    put_back(data, changed)
+    with opened(data), pytest.raises(CatalogError, match="is in use"):
+        put_back(data, changed)
+    assert sources(data) == {"a"}
+
+
+def test_only_a_sound_catalog_is_put_in_place(data: Path, changed: Path, tmp_path: Path) -> None:
+    text, foreign, torn, newer = (tmp_path / name for name in ("text", "foreign", "torn", "newer"))
+    text.write_text("once upon a time " * 1000)
+    with closing(sqlite3.connect(foreign)) as other:
+        other.execute("CREATE TABLE songs (id INTEGER)")
+    whole = changed.read_bytes()
+    torn.write_bytes(whole[: 5 * 4096] + b"\xff" * 4096 * 3 + whole[8 * 4096 :])
+    shutil.copyfile(changed, newer)
+    with closing(sqlite3.connect(newer)) as other, other:
+        other.execute("UPDATE ragcache_schema SET version_num = '9999'")
+    empty = tmp_path / "empty"
+    empty.touch()
+    for source, said in (
+        (text, "no SQLite database"), (foreign, "belongs to another program"), (torn, "damaged"),
+        (newer, "written by a newer version"), (empty, "is no catalog of ragcache"), (tmp_path / "gone", "no file"),
+        (tmp_path, "no file"), (data / "catalog.sqlite", "is the catalog itself"),
+    ):  # fmt: skip
+        with pytest.raises(CatalogError, match=said) as failed:
+            put_back(data, source)
+        assert str(source) in str(failed.value)
+        assert not any(".part" in name for name in names(data))
+        assert sources(data) == {"b", "c"}
+
+
+def test_indexes_follow_the_history_that_was_restored(data: Path, changed: Path, tmp_path: Path) -> None:
+    """Numbers of chunks are given again: an index of the other history would show what is not there."""
+
+    def index(catalog: Catalog) -> tuple[str, list[int]]:
+        collection = catalog.collections.get("default")
+        vectors = VectorIndex(DIMENSION, "f" * 64, tmp_path / "index" / collection.uid)
+        vectors.catch_up(catalog.source(collection))
+        vectors.save()
+        vectors.check_integrity()
+        found, _ = vectors.search(document(["five"])[1][0].embedding, 9)
+        return collection.uid, [one for one in found[0].tolist() if one >= 0]
+
+    with opened(data) as catalog:
+        old, ids = index(catalog)
+        assert set(ids) == {3, 4, 5}
+    restored = put_back(data, changed)
+    assert restored.uids == (old,)
+    with opened(data) as catalog:
+        new, ids = index(catalog)
+        assert new != old and set(ids) == {1, 2}
+        collection = catalog.collections.get("default")
+        assert catalog.documents.replace(collection, *document(["six", "seven"], "d")).chunk_ids == (3, 4)
+        assert index(catalog) == (new, index(catalog)[1])
+        nearest = catalog.chunks.found(index(catalog)[1])
+        assert {found.chunk.text for found in nearest} == {"one", "two", "six", "seven"}
+
+
+def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
+    with opened(data) as catalog:
+        catalog.runs.start(catalog.collections.get("default"))
+        backup = copied(data, tmp_path / "backup.sqlite")
+    put_back(data, backup)
+    with opened(data) as catalog:
+        assert [run.state for run in catalog.runs.newest(catalog.collections.get("default"))] == ["interrupted"]
+
+
+def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
+    scripts = tmp_path / "newer"
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "9999_next.py").write_text(
+        "from alembic import op\nrevision, down_revision, branch_labels, depends_on = '9999', '0001', None, None\n"
+        "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
+    )
+    path = database(data)
+    backup = upgrade(path, 1, scripts)
+    path.close()
+    assert backup is not None and backup.stat().st_mode & 0o777 == 0o600
+    put_back(data, backup)
+    assert sources(data) == {"a"}
+
+
+def test_postgresql_has_its_own_tools(tmp_path: Path) -> None:
+    server = Database(database_url(Settings(database_url=SecretStr("postgresql://me:s3cret@host:5433/books"))))
+    with pytest.raises(CatalogError, match=r"pg_dump --format=custom --file=FILE books") as failed:
+        back_up(server, tmp_path / "copy")
+    assert "s3cret" not in str(failed.value)
+    with pytest.raises(CatalogError, match="pg_restore --clean --if-exists --dbname=books FILE"):
+        restore(server, tmp_path / "copy", 1)
+
+
+def test_a_kill_at_any_step_leaves_one_of_them_whole(data: Path, changed: Path, tmp_path: Path) -> None:
+    with opened(data) as catalog:  # as a killed process leaves it: the newest document is in the log alone
+        catalog.documents.replace(catalog.collections.get("default"), *document(["six"], "d"))
+        shutil.copytree(data, tmp_path / "killed")
+    script = [sys.executable, str(Path(__file__).with_name("killed_restore.py"))]
+    ran = subprocess.run(
+        [*script, str(tmp_path / "killed"), str(changed), str(tmp_path / "work")],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert [one for one in found if one not in (["b", "c", "d"], ["a"])] == []
+    assert found == sorted(found, reverse=True), "from some step on it is the new one"
+    assert found[0] == ["b", "c", "d"] and found[-1] == ["a"] and len(found) > 20
