@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from retriever.types import IntArray
     from splitter.base import Splitter
 
-LOCKS = "locks"
-
 
 class Workspace:
     """What one process shares; threads may use it. Close it, or use it in a `with`."""
@@ -133,10 +131,6 @@ class Workspace:
 
     def index_folder(self, collection: Collection) -> Path:
         return index_folder(self.settings, collection.uid)
-
-    def lock_file(self, collection: Collection) -> Path:
-        """One ingest at a time holds it; the number outlives a renaming and an embedding anew."""
-        return self.settings.data_dir / LOCKS / f"ingest-{collection.id}.lock"
 
     def _create(self, name: str) -> Collection:
         settings, limits = self.settings, self._limits

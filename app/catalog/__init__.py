@@ -14,6 +14,7 @@
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
 | `source(collection)` | what the indexes of `retriever` follow |
+| `alone(*collections)` | a block in which no other process works on them, on no machine |
 
 Every method is one transaction, lasts when it returns, and raises CatalogError. `documents.replace(collection,
 DocumentRecord, [ChunkRecord], [KvRecord])` makes a document visible at once, or its new version instead of the old
@@ -27,7 +28,7 @@ Any string can be stored: NUL and lone surrogates too. Records (`records.py`) ar
 from __future__ import annotations
 
 from app.catalog.catalog import Catalog, open_catalog
-from app.catalog.errors import CatalogError
+from app.catalog.errors import CatalogError, CollectionBusy
 from app.catalog.records import (
     Box,
     Chunk,
@@ -56,6 +57,7 @@ __all__ = [
     "Chunk",
     "ChunkRecord",
     "Collection",
+    "CollectionBusy",
     "Conversation",
     "Document",
     "DocumentRecord",

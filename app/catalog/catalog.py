@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +16,7 @@ from app.catalog.conversations import Conversations
 from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
 from app.catalog.kv import KvVariants
+from app.catalog.locks import Waiting, held
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
 from app.catalog.records import Collection
 from app.catalog.runs import IngestRuns
@@ -26,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Catalog:
-    """Safe to share between threads, and with other processes over the same database; not to be carried over a fork.
+    """Safe to share between threads, and with other processes over the same database; a fork connects anew.
 
     Every method is one transaction: it is done and lasts when the method returns, or nothing has happened. Methods
     raise CatalogError when the database cannot be used or what they are asked for is not there.
@@ -44,6 +47,21 @@ class Catalog:
     def source(self, collection: Collection) -> Source:
         """The collection as the indexes of `retriever` follow it."""
         return CatalogSource(self.database, collection)
+
+    @contextmanager
+    def alone(self, *collections: Collection, waiting: Waiting | None = None) -> Iterator[None]:
+        """A block in which no other process works on the collections. Raises CollectionBusy at once where one does,
+        unless there is `waiting`, which is told so before the wait.
+        """
+        with held(self.database, collections, waiting, self._holder):
+            yield
+
+    def _holder(self, collection: Collection) -> str:
+        """An ingest writes down its process. Others that work on a collection do not."""
+        newest = self.runs.newest(collection, 1)
+        if newest and newest[0].state == "running":
+            return f"another ingest (process {newest[0].pid}, since {newest[0].started:%Y-%m-%d %H:%M} UTC)"
+        return "another process"
 
     def close(self) -> None:
         self.database.close()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from app.catalog.columns import escape
 from app.catalog.errors import CatalogError
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow, RetirementRow
-from app.catalog.records import ChunkRecord, Removed, Vectors
+from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
 
 Item = TypeVar("Item")
 # How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.
@@ -33,13 +33,21 @@ def source_key(source: str) -> str:
     return hashlib.sha256(escape(source).encode()).hexdigest()
 
 
-def lock(connection: Connection, collection_id: int) -> int:
-    """Take the collection for this transaction; returns its dimension."""
-    wanted = select(CollectionRow.dimension).where(CollectionRow.id == collection_id).with_for_update()
-    dimension = connection.scalar(wanted)
-    if dimension is None:
-        raise CatalogError(f"collection {collection_id} is gone: somebody has deleted it meanwhile")
-    return dimension
+def lock(connection: Connection, collection: Collection) -> None:
+    """Take the collection for this transaction, as the caller knows it.
+
+    Ids and vectors of another history do not belong into it: another process may have embedded it anew, or restored an
+    older catalog, since the caller began.
+    """
+    columns = select(CollectionRow.uid, CollectionRow.embedder_fingerprint, CollectionRow.dimension)
+    now = connection.execute(columns.where(CollectionRow.id == collection.id).with_for_update()).one_or_none()
+    if now is None:
+        raise CatalogError(f"collection {collection.id} is gone: somebody has deleted it meanwhile")
+    if tuple(now) != (collection.uid, collection.embedder_fingerprint, collection.dimension):
+        raise CatalogError(
+            f"collection {collection.name!r} was embedded again or restored meanwhile by another process, and nothing "
+            "of this change was written: run the command again"
+        )
 
 
 def retire(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> tuple[int, set[str]]:

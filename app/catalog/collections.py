@@ -78,7 +78,7 @@ class Collections:
     def rename(self, collection: Collection, name: str) -> None:
         check_name(name)
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             taken = select(CollectionRow.id).where(CollectionRow.name == name, CollectionRow.id != collection.id)
             if connection.scalar(taken) is not None:
                 raise CatalogError(f"there is a collection {name!r} already: choose another name")
@@ -87,13 +87,13 @@ class Collections:
     def set_engine(self, collection: Collection, engine_fingerprint: str | None, system_hash: str | None) -> None:
         """Which model and which System segment its KV belongs to."""
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             _change(connection, collection.id, {"engine_fingerprint": engine_fingerprint, "system_hash": system_hash})
 
     def set_splitter(self, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
         """How documents are cut from now on; those that are in stay as they are."""
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             _change(connection, collection.id, {"splitter": splitter, "splitter_settings": dict(settings)})
 
     def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
@@ -122,7 +122,7 @@ class Collections:
         change = update(ChunkRow).where(ChunkRow.id == bindparam("chunk")).values(embedding=bindparam("new"))
         done = 0
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             for ids, vectors in batches:
                 assert vectors.shape == (len(ids), dimension), f"{vectors.shape}, not {(len(ids), dimension)}"
                 rows = [{"chunk": int(one), "new": pack(vector)} for one, vector in zip(ids, vectors, strict=True)]
@@ -140,7 +140,7 @@ class Collections:
         """With all documents and conversations. The files of its indexes and the KV of the orphans are the caller's."""
         own = ChunkRow.collection_id == collection.id
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             hashes = set(connection.scalars(select(ChunkRow.token_hash).where(own).distinct()))
             documents = select(func.count()).select_from(DocumentRow)
             count = connection.scalar(documents.where(DocumentRow.collection_id == collection.id)) or 0

@@ -51,11 +51,11 @@ class Documents:
         """Make a document visible with its chunks, instead of its older version if there is one: one transaction."""
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         with self._database.writing() as connection:
-            dimension = lock(connection, collection.id)
+            lock(connection, collection)
             document_id = _id_of(connection, collection.id, document.source)
             gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
             document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
-            ids = add(connection, collection.id, document_id, chunks, dimension)
+            ids = add(connection, collection.id, document_id, chunks, collection.dimension)
             orphans = drop_kv(connection, collection.id, hashes)
             write_kv(connection, collection.id, kv)
         return Replaced(document_id, ids, Removed(0, gone, orphans))
@@ -69,7 +69,7 @@ class Documents:
             document.source, document.content_hash, document.size, document.mtime_ns, document.kind, document.title, ""
         )
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             document_id = _id_of(connection, collection.id, document.source)
             gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
             _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
@@ -90,7 +90,7 @@ class Documents:
     def delete(self, collection: Collection, document_ids: Sequence[int]) -> Removed:
         """Delete documents with their chunks: one transaction. Ids that are not there are passed over."""
         with self._database.writing() as connection:
-            lock(connection, collection.id)
+            lock(connection, collection)
             return remove_documents(connection, collection.id, document_ids)
 
     def all(self, collection: Collection, state: State | None = None) -> list[Document]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
@@ -14,7 +14,9 @@ from sqlalchemy.exc import ArgumentError
 
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
+from app.catalog.forks import carry_over
 from app.catalog.migrating import kept_rows
+from app.catalog.network import MOUNTS, refuse_network
 from app.settings import Settings
 
 FILE = "catalog.sqlite"
@@ -44,21 +46,25 @@ def database_url(settings: Settings) -> URL:
 
 
 class Database:
-    """An engine and its transactions. Safe to share between threads; not to be carried over a fork.
+    """An engine and its transactions. Safe to share between threads; after a fork each process connects for itself.
 
     Reading sees one moment of committed data, and never waits for writers. Writing takes its lock at once:
     a transaction that reads first and then writes could otherwise fail in the middle, when somebody else wrote then.
     """
 
-    def __init__(self, url: URL, busy_seconds: float = 30.0):
+    def __init__(self, url: URL, busy_seconds: float = 30.0, mounts: Path = MOUNTS):
+        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system."""
         self.url = url
+        if self.path is not None:
+            refuse_network(self.path, mounts)
         self.busy_seconds = busy_seconds
         self._engine = _create(url, busy_seconds)
         # SQLite lets in whoever happens to ask in the right moment: one thread of many could wait until it gives up.
-        self._turn: AbstractContextManager[Any] = nullcontext() if self.path is None else Lock()
+        self._turn = RLock()
         self._writer = self._engine.execution_options(**{_WRITING: True})
         snapshot = {} if self.path else {"isolation_level": "REPEATABLE READ"}
         self._reader = self._engine.execution_options(**snapshot)
+        carry_over(self)
 
     @property
     def where(self) -> str:
@@ -82,7 +88,8 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: all of it is there after the block, or nothing."""
-        with told(self.where), self._turn, self._writer.begin() as connection:
+        turn = nullcontext() if self.path is None else self._turn
+        with told(self.where), turn, self._writer.begin() as connection:
             yield connection
 
     @contextmanager
@@ -120,6 +127,28 @@ class Database:
                 return rows
             finally:
                 connection.close()  # it goes back to the others, which ends what the driver has begun
+
+    def apart(self) -> Any:
+        """A connection to PostgreSQL that belongs to the caller alone, each of its statements a transaction."""
+        assert self.path is None
+        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
+        connection = self._engine.dialect.connect(*arguments, **options)
+        connection.autocommit = True
+        return connection
+
+    def before_fork(self) -> None:
+        """A child must not inherit connections: it would talk into its parent's, and lock in its parent's name."""
+        self._turn.acquire(timeout=self.busy_seconds)
+        self._engine.pool.dispose()  # those that nobody is using
+
+    def after_fork(self) -> None:
+        """In the parent."""
+        with suppress(RuntimeError):  # it was not got
+            self._turn.release()
+
+    def after_fork_in_child(self) -> None:
+        self._turn = RLock()
+        self._engine.dispose(close=False)  # what another thread was using is still the parent's
 
     def close(self) -> None:
         self._engine.dispose()

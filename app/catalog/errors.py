@@ -7,3 +7,7 @@ from ragcache.errors import RagcacheError
 
 class CatalogError(RagcacheError):
     """A database that cannot be used, or something in it that is not there."""
+
+
+class CollectionBusy(CatalogError):
+    """Another process is working on the collection."""

@@ -20,8 +20,8 @@ class IngestRuns:
         self._database = database
 
     def start(self, collection: Collection) -> int:
-        """The id of a new run of this process. Call it under the collection's ingest lock: runs that are still called
-        running then belong to processes that were killed, and are marked so."""
+        """The id of a new run of this process. Call it inside `Catalog.alone`: whoever holds that lock knows that all
+        others, on whatever machine, run no more; those that are still called running were killed, and are marked so."""
         own = IngestRunRow.collection_id == collection.id
         values = {"collection_id": collection.id, "state": "running", "pid": os.getpid(), "counts": {}}
         with self._database.writing() as connection:

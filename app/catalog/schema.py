@@ -18,12 +18,12 @@ from app.catalog.copies import write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
+from app.catalog.locks import LOCKS
 
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[2] / "migrations"
 VERSION_TABLE = "ragcache_schema"
 BACKUPS = "backups"
-LOCKS = "locks"
 # How long to wait for another process that copies and upgrades a large database.
 PATIENCE = 600.0
 # Alembic keeps the migration at hand in its modules, so of the threads of a process one at a time can have it.

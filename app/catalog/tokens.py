@@ -19,5 +19,5 @@ def retokenize(database: Database, collection: Collection, chunks: Sequence[tupl
         return
     change = update(ChunkRow).where(ChunkRow.id == bindparam("chunk"))
     with database.writing() as connection:
-        lock(connection, collection.id)
+        lock(connection, collection)
         connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)

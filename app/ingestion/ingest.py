@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from app.catalog import CatalogError, Collection, FileState
+from app.catalog import CatalogError, Collection, CollectionBusy, FileState
 from app.catalog.records import RunState
 from app.ingestion.errors import IngestError
 from app.ingestion.kv import lacking
-from app.ingestion.locking import held
 from app.ingestion.lost import lost_documents
 from app.ingestion.readers import Readers
 from app.ingestion.reading import Outcome, Read, Same, Unread
@@ -74,8 +73,12 @@ class Ingest:
     def _alone(self) -> Iterator[Collection]:
         """The collection under its lock, as it is then."""
         assert self._collection is not None
-        catalog, waiting = self._workspace.catalog, self._tell if self._options.wait else None
-        with held(self._workspace.lock_file(self._collection), catalog, self._collection, waiting):
+        waiting = self._tell if self._options.wait else None
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._workspace.catalog.alone(self._collection, waiting=waiting))
+            except CollectionBusy as error:
+                raise IngestError(f"{error}, or wait for it with --wait") from error
             self._collection = self._workspace.collection(self._collection.name)
             yield self._collection
 

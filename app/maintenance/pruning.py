@@ -2,9 +2,8 @@
 
 A running ingest has written KV whose chunks SQL does not show yet. Two things keep it: the ingest locks of all
 collections are held, so that no ingest runs into them, and what has been written or read since the start stays, which
-is all that an ingest into a collection made meanwhile can have. The locks are those of this data folder: if several
-data folders or databases share one cache folder, each takes the others' KV for unreferenced, and it is computed again
-when it is needed.
+is all that an ingest into a collection made meanwhile can have. The locks are those of this catalog: if several
+catalogs share one cache folder, each takes the others' KV for unreferenced, and it is computed again when it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from datetime import timedelta
 
 from app.maintenance.census import Tally, take_census
 from app.maintenance.kv import has_kv, kv_folder
-from app.maintenance.locks import ingest_locks
 from app.workspace import Workspace
 from ragcache.store.folder import CacheFolder, Item
 
@@ -37,12 +35,12 @@ class Pruned:
 def prune(
     workspace: Workspace, *, others: bool = False, dry: bool = False, quarantine_age: timedelta = QUARANTINE_AGE
 ) -> Pruned:
-    """`others` takes the KV of other models and System segments too. Raises MaintenanceError while an ingest runs."""
+    """`others` takes the KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
     folder = CacheFolder(kv_folder(workspace.settings))
     if not has_kv(workspace.settings) and not folder.quarantined(started):
         return Pruned(Tally(), Tally(), 0, 0, dry)
-    with nullcontext() if dry else ingest_locks(workspace, *workspace.catalog.collections.all()):
+    with nullcontext() if dry else workspace.catalog.alone(*workspace.catalog.collections.all()):
         census = take_census(workspace)
         dead, other = census.dead, census.other if others else []
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))

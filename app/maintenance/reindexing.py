@@ -18,7 +18,6 @@ from app.embedding import embed_chunks
 from app.folders import INDEXES
 from app.maintenance import indexes
 from app.maintenance.errors import MaintenanceError
-from app.maintenance.locks import ingest_locks
 from app.maintenance.vector_log import VectorLog
 from app.workspace import Workspace
 from retriever.types import IntArray, Vectors
@@ -39,8 +38,8 @@ class Reindexed:
 
 
 def reindex(workspace: Workspace, name: str) -> Generator[Reindexed, None, None]:
-    """Reports how far it is; the last report says `done`. Raises MaintenanceError while an ingest runs."""
-    with ingest_locks(workspace, workspace.catalog.collections.get(name)):
+    """Reports how far it is; the last report says `done`. Raises CatalogError while an ingest runs."""
+    with workspace.catalog.alone(workspace.catalog.collections.get(name)):
         collection = workspace.catalog.collections.get(name)
         report = Reindexed(collection, workspace.catalog.source(collection).position().live)
         if workspace.embedder_fingerprint != collection.embedder_fingerprint:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.catalog import Collection, Removed
+from app.catalog.locks import discard
 from app.maintenance import indexes
 from app.maintenance.engines import Identity
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.kv import drop_chunks, identities_to_drop
-from app.maintenance.locks import ingest_locks
 from app.workspace import Workspace
 from ragcache.errors import StoreError
 
@@ -29,23 +29,22 @@ class Removal:
 
 
 def remove_documents(workspace: Workspace, collection: Collection, document_ids: Sequence[int]) -> Removal:
-    """Ids that are not there are passed over. Raises MaintenanceError while an ingest runs."""
+    """Ids that are not there are passed over. Raises CatalogError while an ingest runs."""
     identities = identities_to_drop(workspace)
-    with ingest_locks(workspace, collection):
+    with workspace.catalog.alone(collection):
         removed = workspace.catalog.documents.delete(collection, document_ids)
         indexes.catch_up(workspace, collection)
         return _with_kv(workspace, removed, identities)
 
 
 def remove_collection(workspace: Workspace, collection: Collection) -> Removal:
-    """With its conversations. Raises MaintenanceError while an ingest runs."""
+    """With its conversations. Raises CatalogError while an ingest runs."""
     identities = identities_to_drop(workspace)
-    with ingest_locks(workspace, collection):
+    with workspace.catalog.alone(collection):
         removed = workspace.catalog.collections.delete(collection)
         indexes.discard(workspace, collection)
         removal = _with_kv(workspace, removed, identities)
-    # Whoever waits for it finds the collection gone; its number is never given again.
-    workspace.lock_file(collection).unlink(missing_ok=True)
+    discard(workspace.catalog.database, collection.id)
     return removal
 
 

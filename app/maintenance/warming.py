@@ -13,7 +13,6 @@ from app.catalog import Chunk as StoredChunk
 from app.catalog import Collection, Document, KvRecord
 from app.catalog.tokens import retokenize
 from app.maintenance.errors import MaintenanceError
-from app.maintenance.locks import ingest_locks
 from app.workspace import Workspace
 from ragcache.base import PromptCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
@@ -39,10 +38,10 @@ class Progress:
 def warm(workspace: Workspace, collection: Collection) -> Generator[Progress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile.
 
-    Raises MaintenanceError while an ingest runs, and when the cache is too small to hold what was just computed;
+    Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
     StoreError when it cannot be written.
     """
-    with ingest_locks(workspace, collection):
+    with workspace.catalog.alone(collection):
         if workspace.store.stats()[-1].tier != "disk":
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, system = workspace.cache, workspace.template.system()

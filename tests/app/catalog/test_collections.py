@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from app.catalog import Catalog, CatalogError, Collection, KvRecord, NewMessage, Removed, Totals
+from app.catalog.tokens import retokenize
 from tests.app.catalog.samples import DIMENSION, digest, document, make_collection
 
 
@@ -98,3 +101,31 @@ def test_deleting_a_collection_takes_all_of_it(catalog: Catalog, collection: Col
     with pytest.raises(CatalogError, match="deleted it meanwhile"):
         catalog.conversations.create(collection)
     assert make_collection(catalog, "default").id > other.id, "the id is not given again"
+
+
+def test_what_was_begun_before_another_server_embedded_it_anew_is_not_written(
+    catalog: Catalog, collection: Collection
+) -> None:
+    """Its vectors are of the old embedder, and its numbers of chunks may be of another history."""
+    stored = catalog.documents.replace(collection, *document(["a", "b"]))
+    batches = [(batch[0], np.ones((2, DIMENSION), np.float32)) for batch in catalog.source(collection).added(0)]
+    new = catalog.collections.reembed(collection, "another", "e" * 64, DIMENSION, batches)
+    before = catalog.documents.states(new), catalog.source(new).position()
+    record, chunks = document(["c"])
+    for act in (
+        lambda: catalog.documents.replace(collection, record, chunks),
+        lambda: catalog.documents.fail(collection, record, "bad"),
+        lambda: catalog.documents.delete(collection, [stored.document_id]),
+        lambda: catalog.collections.reembed(collection, "third", "d" * 64, DIMENSION, batches),
+        lambda: catalog.collections.delete(collection),
+        lambda: catalog.collections.rename(collection, "other"),
+        lambda: retokenize(catalog.database, collection, [(stored.chunk_ids[0], 9, "hash")]),
+    ):
+        with pytest.raises(CatalogError, match=r"was embedded again or restored meanwhile by another process.*run the"):
+            act()
+    assert (catalog.documents.states(new), catalog.source(new).position()) == before
+    assert catalog.collections.all() == [new]
+    other = dataclasses.replace(new, embedder_fingerprint="f" * 64)
+    with pytest.raises(CatalogError, match="nothing of this change was written"):
+        catalog.documents.replace(other, record, chunks)
+    assert catalog.documents.replace(new, record, chunks).removed.chunks == 2

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from app.workspace import Workspace
 from tests.app.cli.inside import Run, make_run
@@ -74,7 +73,7 @@ def test_errors(run: Run, workspace: Workspace, tmp_path: Path) -> None:
     collection = fill(workspace, kv=True)
     assert run("cache", "warm", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
     assert run("cache", "nope").code == run("cache", "prune", "--quarantine-days", "-1").code == 2
-    with FileLock(workspace.lock_file(collection)):
+    with workspace.catalog.alone(collection):
         for command in ("warm", "prune"):
             ran = run("cache", command)
             assert (ran.code, ran.out) == (1, "")

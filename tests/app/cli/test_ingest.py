@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from app.catalog import open_catalog
 from app.models import resolve_embedder
@@ -101,7 +100,7 @@ def test_bad_files_are_told_and_the_others_are_in(ingest: Run, tmp_path: Path) -
     with open_catalog(Settings(data_dir=tmp_path / "data")) as catalog:
         catalog.check_integrity()
         collection = catalog.collections.get("default")
-        with FileLock(tmp_path / "data" / "locks" / f"ingest-{collection.id}.lock"):
+        with catalog.alone(collection):
             second = ingest(str(docs))
     assert (second.returncode, second.stdout) == (1, "")
     assert second.stderr.startswith("error: another process is working on collection 'default': try again")

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from app.workspace import Workspace
 from tests.app.cli.inside import Run, make_run
@@ -34,9 +33,7 @@ def test_errors(run: Run, workspace: Workspace) -> None:
     collection = fill(workspace)
     assert run("reindex", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
     assert run("reindex", "--nope").code == 2
-    lock = workspace.lock_file(collection)
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
+    with workspace.catalog.alone(collection):
         ran = run("reindex")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("error: another process is working on collection 'default'")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from app.workspace import Workspace
 from tests.app.cli.inside import Run, make_run
@@ -58,9 +57,7 @@ def test_nothing_goes_unless_all_is_well(run: Run, workspace: Workspace) -> None
     for wrong in (["1", "-c", "default"], ["-c", "default"], ["1", "--all", "-c", "default"], ["1", "--yes"]):
         assert run("rm", *wrong).code == 2, wrong
     assert "add --yes" in run("rm", "1", "-c", "default").err
-    lock = workspace.lock_file(collection)
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
+    with workspace.catalog.alone(collection):
         ran = run("rm", "--all", "-c", "default", "--yes")
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert ran.err.startswith("error: another process is working on collection 'default'")

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 import app.ingestion.writing as writing
 from app.catalog import CatalogError
@@ -36,17 +35,15 @@ def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ing
 
 
 def test_whoever_else_holds_the_lock_is_somebody(workspace: Workspace, docs: Path, ingest: Run) -> None:
-    path = workspace.lock_file(workspace.collection_or_new("default"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path), pytest.raises(IngestError, match=r"^another process is working on collection 'default'"):
+    collection = workspace.collection_or_new("default")
+    busy = r"^another process is working on collection 'default'.*--wait$"
+    with workspace.catalog.alone(collection), pytest.raises(IngestError, match=busy):
         ingest()
 
 
 def test_waiting_is_told_and_ends(workspace: Workspace, docs: Path) -> None:
     (docs / "a.txt").write_text("Words.")
     collection = workspace.collection_or_new("default")
-    path = workspace.lock_file(collection)
-    path.parent.mkdir(parents=True, exist_ok=True)
     told, waits = list[str](), threading.Event()
 
     def tell(text: str) -> None:
@@ -55,7 +52,7 @@ def test_waiting_is_told_and_ends(workspace: Workspace, docs: Path) -> None:
 
     run = Ingest(workspace, collection, IngestOptions(kv=False, wait=True), tell=tell)
     with ThreadPoolExecutor(1) as thread:
-        with FileLock(path):
+        with workspace.catalog.alone(collection):
             future = thread.submit(run.run, [docs])
             assert waits.wait(60)
             assert not future.done()
@@ -112,9 +109,10 @@ def test_runs_are_written_down(workspace: Workspace, docs: Path, ingest: Run) ->
     assert (newest.state, newest.counts["added"], newest.counts["failed"]) == ("done", 1, 1)
 
 
-def test_a_lock_that_cannot_be_made_is_told(public_folder: Path, workspace: Workspace, docs: Path) -> None:
+def test_a_lock_that_cannot_be_made_is_told(workspace: Workspace, docs: Path) -> None:
     collection = workspace.collection_or_new("default")
-    object.__setattr__(workspace.settings, "data_dir", public_folder)
-    public_folder.chmod(0o555)
-    with without_rights(), pytest.raises(IngestError, match=r"cannot lock .* Make the data folder writable"):
+    locks = workspace.settings.data_dir / "locks"
+    locks.chmod(0o555)
+    with without_rights(), pytest.raises(CatalogError, match=r"lock: it cannot be written\. Make the file"):
         Ingest(workspace, collection).run([docs])
+    locks.chmod(0o755)

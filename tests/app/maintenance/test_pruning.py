@@ -6,12 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+from app.catalog import CatalogError
 from app.catalog.tokens import retokenize
 from app.maintenance.census import Census, Tally, shares, take_census
 from app.maintenance.checking import verify
-from app.maintenance.errors import MaintenanceError
 from app.maintenance.pruning import prune
 from app.settings import Settings
 from app.workspace import Workspace
@@ -71,8 +70,8 @@ def test_nothing_goes_while_an_ingest_runs(workspace: Workspace) -> None:
     fill(workspace, kv=True)
     other = make_collection(workspace, "other")
     lost = {variant.key.digest for variant in ingest_lost(workspace)}
-    with FileLock(workspace.lock_file(other)):
-        with pytest.raises(MaintenanceError, match="collection 'other': try again when it is done"):
+    with workspace.catalog.alone(other):
+        with pytest.raises(CatalogError, match="collection 'other': try again when it is done"):
             prune(workspace)
         assert prune(workspace, dry=True).unreferenced.entries == 2
     assert lost < files(workspace)

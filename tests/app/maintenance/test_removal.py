@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from filelock import FileLock
 
 from app.catalog import CatalogError
+from app.catalog.locks import lock_file
 from app.maintenance import indexes
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.removal import Removal, remove_collection, remove_documents
@@ -56,7 +56,7 @@ def test_a_collection_goes_with_everything(workspace: Workspace) -> None:
     removal = remove_collection(workspace, collection)
     assert removal == Removal(documents=2, chunks=5, kv_variants=5)
     assert not workspace.index_folder(collection).exists()
-    assert not workspace.lock_file(collection).exists()
+    assert not lock_file(workspace.catalog.database, collection.id).exists()
     assert len(files(workspace)) == 1, "the System segment's"
     with pytest.raises(CatalogError, match="no collection 'default'"):
         workspace.catalog.collections.get("default")
@@ -73,12 +73,10 @@ def test_kv_of_answers_goes_though_no_ingest_made_any(workspace: Workspace) -> N
 
 def test_nothing_goes_while_an_ingest_runs(workspace: Workspace) -> None:
     collection = fill(workspace)
-    lock = workspace.lock_file(collection)
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
-        with pytest.raises(MaintenanceError, match="another process is working on collection 'default'"):
+    with workspace.catalog.alone(collection):
+        with pytest.raises(CatalogError, match="another process is working on collection 'default'"):
             remove_collection(workspace, collection)
-        with pytest.raises(MaintenanceError, match="try again"):
+        with pytest.raises(CatalogError, match="try again"):
             remove_documents(workspace, collection, [1])
     assert workspace.catalog.collections.totals(collection).documents == 2
 

@@ -1,0 +1,111 @@
+"""One process at a time works on a collection: it ingests, removes, embeds anew or computes KV.
+
+The lock is where the catalog is. Beside an SQLite file it is a file. In PostgreSQL it is an advisory lock, which keeps
+out the processes of all machines; a connection of its own holds it, since one from the pool would give it to whoever
+comes next. Either ends with its process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from app.catalog.engine import Database
+from app.catalog.errors import CollectionBusy
+from app.catalog.failures import told
+from app.catalog.records import Collection
+
+LOCKS = "locks"
+Waiting = Callable[[str], None]  # told whom a lock is waited for
+Holder = Callable[[Collection], str]
+_NAMESPACE = 0x52414743 << 32  # "RAGC", above the number of the collection
+# When a machine is gone, the server should notice within two minutes, and not when its system does, after two hours.
+_ALIVE = {"tcp_keepalives_idle": 60, "tcp_keepalives_interval": 20, "tcp_keepalives_count": 3}
+_BY_WHOM = (
+    "SELECT activity.application_name FROM pg_locks AS held JOIN pg_stat_activity AS activity USING (pid) "
+    "WHERE held.locktype = 'advisory' AND held.granted AND activity.datname = current_database() "
+    "AND (held.classid::bigint << 32 | held.objid::bigint) = %s AND held.objsubid = 1"
+)
+
+
+@contextmanager
+def held(
+    database: Database, collections: tuple[Collection, ...], waiting: Waiting | None, holder: Holder
+) -> Iterator[None]:
+    """The locks of collections. While somebody else has one: wait, after telling `waiting`, or raise CollectionBusy.
+
+    `holder` tells who has the lock of an SQLite catalog.
+    """
+    with ExitStack() as stack:
+        for collection in sorted(collections, key=lambda one: one.id):  # so that two never wait for each other
+            one = _file(database, collection, waiting, holder) if database.path else _row(database, collection, waiting)
+            stack.enter_context(one)
+        yield
+
+
+def lock_file(database: Database, collection_id: int) -> Path:
+    """Of an SQLite catalog; the number outlives a renaming and an embedding anew."""
+    assert database.path is not None
+    return database.path.parent / LOCKS / f"{database.path.name}.{collection_id}.lock"
+
+
+def discard(database: Database, collection_id: int) -> None:
+    """Of a collection that is gone. Whoever waits for the lock finds out then; its number is never given again."""
+    if database.path is not None:
+        with told(database.where, OSError):
+            lock_file(database, collection_id).unlink(missing_ok=True)
+
+
+@contextmanager
+def _file(database: Database, collection: Collection, waiting: Waiting | None, holder: Holder) -> Iterator[None]:
+    path = lock_file(database, collection.id)
+    with told(str(path), OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _wait(collection, waiting, holder(collection))
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _row(database: Database, collection: Collection, waiting: Waiting | None) -> Iterator[None]:
+    key = _NAMESPACE + collection.id
+    with ExitStack() as stack:
+        with told(database.where):
+            connection = stack.enter_context(closing(database.apart()))
+            for name, value in {"lock_timeout": 0, "application_name": _own_name(), **_ALIVE}.items():
+                connection.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+            if not _value(connection, "SELECT pg_try_advisory_lock(%s)", key):
+                other = _value(connection, _BY_WHOM, key) or "of another user"
+                _wait(collection, waiting, f"another process ({other})")
+                connection.execute("SELECT pg_advisory_lock(%s)", (key,))
+        yield
+
+
+def _wait(collection: Collection, waiting: Waiting | None, holder: str) -> None:
+    busy = f"{holder} is working on collection {collection.name!r}"
+    if waiting is None:
+        raise CollectionBusy(f"{busy}: try again when it is done")
+    waiting(f"{busy}: waiting for it")
+
+
+def _own_name() -> str:
+    """As the server shows it to others; it cuts names off at 63 bytes."""
+    return f"ragcache, process {os.getpid()} on {socket.gethostname()}"
+
+
+def _value(connection: Any, query: str, key: int) -> Any:
+    row = connection.execute(query, (key,)).fetchone()
+    return row and row[0]

@@ -1,0 +1,151 @@
+"""Who works on a collection keeps all others out, on whatever machine; with PostgreSQL they share nothing but it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.catalog import Catalog, Collection, CollectionBusy, open_catalog
+from app.settings import Settings
+from tests.app.catalog.samples import make_collection
+
+ROOT = Path(__file__).parents[3]
+HOLDER = """
+import sys
+from pathlib import Path
+from pydantic import SecretStr
+from app.catalog import open_catalog
+from app.settings import Settings
+url, data, ingests = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+with open_catalog(Settings(database_url=SecretStr(url), data_dir=data)) as catalog:
+    collection = catalog.collections.get("default")
+    with catalog.alone(collection):
+        run = catalog.runs.start(collection) if ingests else None
+        print("held", flush=True)
+        sys.stdin.readline()
+        if run:
+            catalog.runs.finish(run, "done", {})
+"""
+
+
+@contextmanager
+def another_machine(settings: Settings, tmp_path: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of the collection, with a data folder of its own."""
+    with open_catalog(settings) as catalog:
+        url = catalog.database.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-W", "error", "-c", HOLDER, url, str(tmp_path / "elsewhere"), *flags]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline() == "held\n"
+            yield other
+        finally:
+            other.kill()
+
+
+def test_another_machine_is_kept_out(
+    settings: Settings, catalog: Catalog, collection: Collection, tmp_path: Path
+) -> None:
+    free = make_collection(catalog, "free")
+    with another_machine(settings, tmp_path) as other:
+        told = "is working on collection 'default': try again when it is done"
+        with pytest.raises(CollectionBusy, match=told) as busy, catalog.alone(free, collection):
+            pytest.fail("the lock is held")
+        assert catalog.database.path or f"process {other.pid} on " in str(busy.value)
+        with catalog.alone(free):
+            pass
+        other.communicate("\n", timeout=60)
+    with catalog.alone(free, collection):
+        pass
+
+
+def test_a_lock_ends_with_its_process(
+    settings: Settings, catalog: Catalog, collection: Collection, tmp_path: Path
+) -> None:
+    waits, told = threading.Event(), []
+
+    def waiting(text: str) -> None:
+        told.append(text)
+        waits.set()
+
+    with another_machine(settings, tmp_path) as other:
+
+        def kill() -> None:
+            waits.wait(60)
+            other.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with catalog.alone(collection, waiting=waiting):
+            assert len(told) == 1 and told[0].endswith("is working on collection 'default': waiting for it")
+        killer.join()
+
+
+def test_only_a_run_that_holds_no_lock_was_interrupted(
+    settings: Settings, catalog: Catalog, collection: Collection, tmp_path: Path
+) -> None:
+    with another_machine(settings, tmp_path, "ingests") as other:
+        with pytest.raises(CollectionBusy), catalog.alone(collection):
+            catalog.runs.start(collection)
+        assert [run.state for run in catalog.runs.newest(collection)] == ["running"]
+        other.communicate("\n", timeout=60)
+    assert [run.state for run in catalog.runs.newest(collection)] == ["done"]
+    with another_machine(settings, tmp_path, "ingests") as other:
+        other.kill()
+        other.wait()
+        with catalog.alone(collection, waiting=lambda _: None):
+            catalog.runs.start(collection)
+    assert [run.state for run in catalog.runs.newest(collection)] == ["running", "interrupted", "done"]
+
+
+def test_an_ingest_beside_an_sqlite_file_is_named(catalog: Catalog, collection: Collection) -> None:
+    if catalog.database.path is None:
+        return  # the server names whoever holds the lock
+    with catalog.alone(collection):
+        catalog.runs.start(collection)
+        told = rf"^another ingest \(process {os.getpid()}, since "
+        with pytest.raises(CollectionBusy, match=told), catalog.alone(collection):
+            pytest.fail("the lock is held")
+
+
+def test_a_held_lock_needs_no_connection_of_the_pool(catalog: Catalog, collection: Collection) -> None:
+    """Else as many locks as connections would leave nobody one to work with."""
+    others = [make_collection(catalog, f"c{number}") for number in range(20)]
+    with catalog.alone(*others, collection):
+        assert len(catalog.collections.all()) == 21
+
+
+def test_the_server_may_limit_how_long_others_wait(postgres_url: str, settings: Settings, tmp_path: Path) -> None:
+    """A limit for changes must not end the wait for a lock."""
+    if settings.database_url is None:
+        return
+    with open_catalog(settings, busy_seconds=0.2) as catalog:
+        collection, held, going = make_collection(catalog), threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with catalog.alone(collection):
+                held.set()
+                going.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(60)
+        with psycopg.connect(postgres_url) as watching:
+
+            def let_go() -> None:
+                """Once more than the limit has gone by on the server."""
+                watching.execute("SELECT pg_sleep(0.5)")
+                going.set()
+
+            done = threading.Thread(target=let_go)
+            with catalog.alone(collection, waiting=lambda _: done.start()):
+                assert going.is_set()
+            done.join()
+        holder.join()
