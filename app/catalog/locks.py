@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,8 @@ def held(
 
     `holder` tells who has the lock of an SQLite catalog.
     """
-    with ExitStack() as stack:
-        for collection in sorted(collections, key=lambda one: one.id):  # so that two never wait for each other
-            one = _file(database, collection, waiting, holder) if database.path else _row(database, collection, waiting)
-            stack.enter_context(one)
+    wanted = sorted(collections, key=lambda one: one.id)  # so that two never wait for each other
+    with _files(database, wanted, waiting, holder) if database.path else _rows(database, wanted, waiting):
         yield
 
 
@@ -63,34 +61,38 @@ def discard(database: Database, collection_id: int) -> None:
 
 
 @contextmanager
-def _file(database: Database, collection: Collection, waiting: Waiting | None, holder: Holder) -> Iterator[None]:
-    path = lock_file(database, collection.id)
-    with told(str(path), OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            _wait(collection, waiting, holder(collection))
-            lock.acquire()
-    try:
+def _files(
+    database: Database, collections: Sequence[Collection], waiting: Waiting | None, holder: Holder
+) -> Iterator[None]:
+    with ExitStack() as stack:
+        for collection in collections:
+            path = lock_file(database, collection.id)
+            with told(str(path), OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(path)
+                try:
+                    lock.acquire(timeout=0)
+                except Timeout:
+                    _wait(collection, waiting, holder(collection))
+                    lock.acquire()
+                stack.callback(lock.release)
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
-def _row(database: Database, collection: Collection, waiting: Waiting | None) -> Iterator[None]:
-    key = _NAMESPACE + collection.id
+def _rows(database: Database, collections: Sequence[Collection], waiting: Waiting | None) -> Iterator[None]:
+    """Of any number of collections by one connection, of which a server has not many."""
     with ExitStack() as stack:
         with told(database.where):
             connection = stack.enter_context(closing(database.apart()))
             for name, value in {"lock_timeout": 0, "application_name": _own_name(), **_ALIVE}.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
-            if not _value(connection, "SELECT pg_try_advisory_lock(%s)", key):
-                other = _value(connection, _BY_WHOM, key) or "of another user"
-                _wait(collection, waiting, f"another process ({other})")
-                connection.execute("SELECT pg_advisory_lock(%s)", (key,))
+            for collection in collections:
+                key = _NAMESPACE + collection.id
+                if not _value(connection, "SELECT pg_try_advisory_lock(%s)", key):
+                    other = _value(connection, _BY_WHOM, key) or "of another user"
+                    _wait(collection, waiting, f"another process ({other})")
+                    connection.execute("SELECT pg_advisory_lock(%s)", (key,))
         yield
 
 

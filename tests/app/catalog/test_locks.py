@@ -115,11 +115,17 @@ def test_an_ingest_beside_an_sqlite_file_is_named(catalog: Catalog, collection: 
             pytest.fail("the lock is held")
 
 
-def test_a_held_lock_needs_no_connection_of_the_pool(catalog: Catalog, collection: Collection) -> None:
-    """Else as many locks as connections would leave nobody one to work with."""
+def test_many_locks_take_one_connection_and_none_of_the_pool(catalog: Catalog, collection: Collection) -> None:
+    """Else they would leave nobody one to work with."""
     others = [make_collection(catalog, f"c{number}") for number in range(20)]
     with catalog.alone(*others, collection):
         assert len(catalog.collections.all()) == 21
+        if catalog.database.path is None:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'ragcache, process ')"
+            assert catalog.database.fetch(query, ())[0][0] == 1
+        for busy in (others[0], others[19], collection):
+            with pytest.raises(CollectionBusy), catalog.alone(busy):
+                pytest.fail("the lock is held")
 
 
 def test_the_server_may_limit_how_long_others_wait(postgres_url: str, settings: Settings, tmp_path: Path) -> None:
