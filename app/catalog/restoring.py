@@ -115,7 +115,7 @@ def _swap(path: Path, fresh: Path) -> Path | None:
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _unused(path) as fd:
         if fd is not None:
-            _keep(fd, path, kept)
+            keep_file(fd, path, kept)
             there = os.fstat(fd)
             with suppress(PermissionError):
                 os.chown(fresh, there.st_uid, there.st_gid)
@@ -128,7 +128,7 @@ def _swap(path: Path, fresh: Path) -> Path | None:
     return None if fd is None else kept
 
 
-def _keep(fd: int, path: Path, kept: Path) -> None:
+def keep_file(fd: int, path: Path, kept: Path) -> None:
     """A second name for the file, or a copy of it where the file system has no such names."""
     try:
         os.link(path, kept)

@@ -1,4 +1,4 @@
-"""Copies of an SQLite catalog: made under load, put back, and killed in between."""
+"""A copy put in the place of an SQLite catalog, and killed in between."""
 
 from __future__ import annotations
 
@@ -7,58 +7,28 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from app.catalog import Catalog, CatalogError, open_catalog
+from app.catalog import Catalog, CatalogError
 from app.catalog.copies import back_up
 from app.catalog.engine import Database, database_url
-from app.catalog.restoring import Restored, restore
+from app.catalog.restoring import Restored, keep_file, restore
 from app.catalog.schema import SCRIPTS, upgrade
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
-from tests.app.catalog.samples import DIMENSION, document, make_collection
+from tests.app.catalog.samples import DIMENSION, document
+from tests.app.catalog.test_copies import copied, data, database, names, opened, sources
 
+__all__ = ["data"]
 ROOT = Path(__file__).parents[3]
-
-
-def opened(folder: Path) -> Catalog:
-    return open_catalog(Settings(data_dir=folder))
-
-
-def database(folder: Path) -> Database:
-    return Database(database_url(Settings(data_dir=folder)))
-
-
-def copied(folder: Path, target: Path, force: bool = False) -> Path:
-    back_up(database(folder), target, force)
-    return target
 
 
 def put_back(folder: Path, source: Path, keep: int = 1) -> Restored:
     return restore(database(folder), source, keep)
-
-
-def sources(folder: Path) -> set[str]:
-    with opened(folder) as catalog:
-        catalog.check_integrity()
-        return set(catalog.documents.states(catalog.collections.get("default")))
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A catalog with the document `a`."""
-    with opened(tmp_path / "data") as catalog:
-        catalog.documents.replace(make_collection(catalog), *document(["one", "two"], "a"))
-    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -73,65 +43,15 @@ def changed(data: Path, tmp_path: Path) -> Path:
     return backup
 
 
-def test_a_copy_is_of_one_moment_while_others_write(data: Path, tmp_path: Path) -> None:
-    begun, end = threading.Barrier(4), threading.Event()
-
-    def write(name: str) -> None:
-        with opened(data) as catalog:
-            collection = catalog.collections.get("default")
-            begun.wait()
-            number = 0
-            while not end.is_set():
-                number += 1
-                catalog.documents.replace(collection, *document([f"{name}{number}", "x" * 5000], name))
-                catalog.documents.delete(collection, [1])
-
-    writers = [threading.Thread(target=write, args=(name,)) for name in "bcd"]
-    for writer in writers:
-        writer.start()
-    begun.wait()
-    try:
-        copies = [copied(data, tmp_path / f"copy{number}" / "catalog.sqlite") for number in range(5)]
-    finally:
-        end.set()
-        for writer in writers:
-            writer.join()
-    for copy in copies:
-        assert copy.stat().st_mode & 0o777 == 0o600
-        assert names(copy.parent) == {"catalog.sqlite"}, "one file that can be carried away"
-        assert sources(copy.parent) <= set("abcd")
-
-
-def test_a_copy_replaces_nothing_unless_it_is_told_to(data: Path, tmp_path: Path) -> None:
-    target = tmp_path / "copy.sqlite"
-    target.write_text("of somebody else")
-    with pytest.raises(CatalogError, match="is there already: name another file, or replace it with --force"):
-        copied(data, target)
-    assert target.read_text() == "of somebody else"
-    log = tmp_path / "copy.sqlite-wal"
-    log.write_text("of somebody else")
-    copied(data, target, force=True)
-    assert not log.exists(), "SQLite would take it for a part of the copy"
-    log.write_text("")
-    target.unlink()
-    with pytest.raises(CatalogError, match=r"copy\.sqlite-wal is there already"):
-        copied(data, target)
-    for force in (False, True):
-        with pytest.raises(CatalogError, match="is the catalog itself"):
-            copied(data, data / "catalog.sqlite", force)
-    with pytest.raises(CatalogError, match="there is no catalog at"):
-        copied(tmp_path / "nowhere", tmp_path / "new.sqlite")
-    assert not (tmp_path / "nowhere").exists()
-    assert sources(data) == {"a"}
-
-
-def test_a_copy_of_a_damaged_catalog_is_none(data: Path, tmp_path: Path) -> None:
-    path = data / "catalog.sqlite"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: 5 * 4096] + b"\xff" * 4096 * 3 + whole[8 * 4096 :])
-    with pytest.raises(CatalogError, match="damaged"):
-        copied(data, tmp_path / "copies" / "copy.sqlite")
-    assert names(tmp_path / "copies") == set()
+def test_where_a_file_can_have_one_name_only_it_is_copied(tmp_path: Path) -> None:
+    path, kept = tmp_path / "catalog.sqlite", tmp_path / "backups" / "kept.sqlite"
+    path.write_bytes(b"x" * 3_000_000)
+    kept.parent.mkdir()
+    with path.open("rb") as file:
+        path.unlink()  # so that it cannot have a second name
+        keep_file(file.fileno(), path, kept)
+    assert kept.read_bytes() == b"x" * 3_000_000
+    assert kept.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_was_there_is_kept(data: Path, changed: Path) -> None:
