@@ -29,6 +29,11 @@ def refuse_network(file: Path, mounts: Path = MOUNTS) -> None:
         )
 
 
+def mount_point(written: str) -> str:
+    """From how a table of mounts writes it."""
+    return _OCTAL.sub(lambda code: chr(int(code[1], 8)), written)
+
+
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     """Its kind, by the longest mount point above the folder; empty where that cannot be known."""
     try:
@@ -39,7 +44,7 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     found, longest = "", 0
     for line in lines:
         _, point, kind, *_ = [*line.split(" "), "", "", ""]
-        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), point)
+        point = mount_point(point)
         # Of two at one place the later one counts. What an automount mounts has a line of its own; gVisor calls the
         # root of a container 9p.
         if point in above and len(point) >= longest and kind != "autofs" and (point, kind) != ("/", "9p"):

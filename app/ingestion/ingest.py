@@ -194,6 +194,7 @@ class Ingest:
         lost.refuse_emptied()
         for folder in lost.absent:
             self._tally.note(
-                f"{printable(Path(folder))} is not there, so the documents below it stay: `ragcache rm` deletes them"
+                f"{printable(Path(folder))} is not there or not mounted, so the documents below it stay: "
+                "`ragcache rm` deletes them"
             )
         return lost.documents

@@ -1,19 +1,24 @@
 """Which documents have lost their files, told apart from files that are only out of reach.
 
 A disk that is not mounted leaves an empty folder or none: where nothing is left of what was below a named path, nobody
-knows whether somebody has deleted it all.
+knows whether somebody has deleted it all. Of other folders only the system's own table of disks tells.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.catalog import FileState
+from app.catalog.network import mount_point
 from app.ingestion.errors import IngestError
 from app.ingestion.survey import RealNames
 from app.loaders.errors import printable
+
+FSTAB = Path("/etc/fstab")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Lost:
     """Documents whose files are gone, by source, and the named paths below which nothing is left."""
 
     documents: Mapping[str, int]  # source and id of those that may go
-    absent: Mapping[str, int]  # folders that are not there either, with how many documents stay for that
+    absent: Mapping[str, int]  # folders that are not there or not mounted, with how many documents stay for that
     emptied: Mapping[str, int]  # paths that are there, with how many documents they had
 
     def refuse_emptied(self) -> None:
@@ -36,7 +41,11 @@ class Lost:
 
 
 def lost_documents(
-    paths: Sequence[Path], states: Mapping[str, FileState], unlisted: Iterable[Path] = (), everything: bool = False
+    paths: Sequence[Path],
+    states: Mapping[str, FileState],
+    unlisted: Iterable[Path] = (),
+    everything: bool = False,
+    fstab: Path = FSTAB,
 ) -> Lost:
     """At or below the paths. `everything` trusts what is seen; what is below an unlisted folder stays in any case."""
     real = RealNames()
@@ -49,15 +58,32 @@ def lost_documents(
             below.setdefault(root, []).append(source)
         if above & roots and not above & unknown and _is_gone(source):
             gone[source] = above & roots
-    bare = (
-        set() if everything else {root for root, own in below.items() if gone.keys() >= {*own} and _is_bare(root, own)}
-    )
+    bare, unmounted = set[str](), set[str]()
+    if not everything:
+        bare = {root for root, own in below.items() if gone.keys() >= {*own} and _is_bare(root, own)}
+        unmounted = _unmounted(fstab)
     emptied = {root for root in bare if not _is_gone(root) or root in states}
+    absent = Counter(point for source in gone for point in unmounted.intersection(map(str, Path(source).parents)))
+    absent |= {root: len(below[root]) for root in bare - emptied}
     return Lost(
-        {source: states[source].id for source, above in gone.items() if not above & bare},
-        {root: len(below[root]) for root in sorted(bare - emptied)},
+        {
+            source: states[source].id
+            for source, above in gone.items()
+            if not above & bare and unmounted.isdisjoint(map(str, Path(source).parents))
+        },
+        dict(sorted(absent.items())),
         {root: len(below[root]) for root in sorted(emptied)},
     )
+
+
+def _unmounted(fstab: Path) -> set[str]:
+    """Places of disks that the system knows and that are not there now."""
+    try:
+        lines = fstab.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return set()
+    points = {mount_point(fields[1]) for line in lines if len(fields := line.split()) > 1 and not line.startswith("#")}
+    return {point for point in points if point.startswith("/") and not os.path.ismount(point)}
 
 
 def _is_bare(root: str, own: Sequence[str]) -> bool:

@@ -158,7 +158,7 @@ def test_pruning_takes_what_is_gone_and_nothing_else(ingest: Run, workspace: Wor
     (docs / "out").rmdir()
     kept = ingest(docs / "out", prune=True)
     assert kept.pruned == 0
-    assert any("is not there, so the documents below it stay" in note for note in kept.notes)
+    assert any("is not there or not mounted, so the documents below it stay" in note for note in kept.notes)
     assert ingest(docs, prune=True).pruned == 2
     assert set(documents(workspace)) == {"in_b.txt"}
 

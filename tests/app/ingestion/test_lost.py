@@ -91,6 +91,20 @@ def test_a_named_file_whose_folder_is_bare_may_be_on_a_missing_disk(tmp_path: Pa
     assert names(tmp_path, lost_documents([tmp_path / "disk" / "a.txt"], known).documents) == ["disk/a.txt"]
 
 
+def test_a_disk_that_the_system_knows_is_missed_below_a_path_too(tmp_path: Path) -> None:
+    (tmp_path / "a disk").mkdir()
+    (tmp_path / "here.txt").write_text("words")
+    known = states(tmp_path, "a disk/a.txt", "a disk/deep/b.txt", "here.txt", "gone.txt")
+    fstab = tmp_path / "fstab"
+    point = str(tmp_path / "a disk").replace(" ", "\\040")
+    fstab.write_text(f"# disks\n\nUUID=1 / ext4 defaults 0 1\nnas:/x {point} nfs noauto 0 0\nUUID=2 none swap sw 0 0\n")
+    found = lost_documents([tmp_path], known, fstab=fstab)
+    assert names(tmp_path, found.documents) == ["gone.txt"]
+    assert (dict(found.absent), found.emptied) == ({str(tmp_path / "a disk"): 2}, {})
+    assert len(lost_documents([tmp_path], known, everything=True, fstab=fstab).documents) == 3
+    assert len(lost_documents([tmp_path], known, fstab=tmp_path / "none").documents) == 3
+
+
 def test_what_is_below_a_folder_that_cannot_be_listed_stays(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "a.txt").write_text("words")
