@@ -26,30 +26,29 @@ class Region:
     title: str = ""  # of a heading
 
 
+# Repeats here and in all other patterns that read documents give nothing back (`*+`, `(?>…)`), or are bounded: a text
+# that was made to match in a million ways takes as long as any other.
 MARKDOWN = re.compile(
-    r"""^[ \t]{0,3}(?:
-    (?P<fence>`{3,}|~{3,})[^\n`]*$
-    |(?P<hashes>\#{1,6})[ \t]+(?P<atx>\S[^\n]*)
-    |(?P<equals>(?:=[ ]?){1,6})(?P<wiki>[^=\n]{1,200})(?:[ ]?=){1,6}[ \t]*$
-    |(?P<row>\|[^\n]*(?:\n[ \t]{0,3}\|[^\n]*)+)
-    |(?P<under>[^\s|>*+`~-][^\n]{0,200})\n[ ]{0,3}(?P<line>={3,}|-{3,})[ \t]*$
+    r"""^[ \t]{0,3}+(?:
+    (?P<fence>`{3,}+|~{3,}+)[^\n`]*+$
+    |(?P<hashes>\#{1,6}+)[ \t]++(?P<atx>\S[^\n]*+)
+    |(?P<equals>(?>(?:=[ ]?){1,6}))(?P<wiki>[^=\n]{1,200}+)(?:[ ]?=){1,6}[ \t]*+$
+    |(?P<row>\|[^\n]*+(?:\n[ \t]{0,3}\|[^\n]*+)+)
+    |(?P<under>[^\s|>*+`~-][^\n]{0,200}+)\n[ ]{0,3}+(?P<line>={3,}+|-{3,}+)[ \t]*+$
     )""",
     re.MULTILINE | re.VERBOSE,
 )
-HTML = re.compile(
-    r"""<(?:
-    h(?P<rank>[1-6])\b[^<>]{0,1000}>(?P<heading>.{0,1000}?)</h(?P=rank)\s*>
-    |(?P<whole>pre|table)\b
-    )""",
-    re.IGNORECASE | re.DOTALL | re.VERBOSE,
-)
+CLOSING_FENCE = re.compile(r"^[ \t]{0,3}+(`{3,}+|~{3,}+)[`~]*+[ \t]*+$", re.MULTILINE)
+HTML = re.compile(r"<(?:h(?P<rank>[1-6])\b[^<>]{0,1000}+>|(?P<whole>pre|table)\b)", re.IGNORECASE)
+CLOSING_TAGS = {rank: re.compile(rf"</h{rank}\s{{0,20}}+>", re.IGNORECASE) for rank in "123456"}
+LONGEST_HEADING = 1000  # characters of markup
 TAG = re.compile(r"<[^<>]*>")
 # What opens an example of a prompt; the same label opens the next one.
 EXAMPLE = re.compile(
-    r"^(?P<label>Example|Input|Question|Q|Problem|Premise|Sentence|Review|Passage|Text|Prompt)[ \t]*\d{0,4}[ \t]*[:.)]",
+    r"^(?P<label>Example|Input|Question|Q|Problem|Premise|Sentence|Review|Passage|Text|Prompt)[ \t]*+\d{0,4}+[ \t]*+[:.)]",
     re.MULTILINE,
 )
-PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
+PARAGRAPH_END = re.compile(r"\n[^\S\n]*+\n")
 WORD = re.compile(r"\S")
 TITLE = 200  # characters that are kept of a heading
 
@@ -60,8 +59,9 @@ def markdown_regions(text: str) -> Iterator[Region]:
     while found := MARKDOWN.search(text, done):
         start, end, region = found.start(), found.end(), None
         if fence := found["fence"]:
-            close = re.compile(rf"^[ \t]{{0,3}}{re.escape(fence)}[`~]*[ \t]*$", re.MULTILINE).search(text, end)
-            region = Region(start, close.end() if close else len(text), "whole")
+            closing = CLOSING_FENCE.finditer(text, end)
+            close = next((line.end() for line in closing if line[1].startswith(fence)), len(text))
+            region = Region(start, close, "whole")
         elif found["row"]:
             region = Region(start, end, "whole")
         else:
@@ -89,8 +89,12 @@ def html_regions(text: str) -> Iterator[Region]:
             close = lower.find(">", lower.find(f"</{name}", found.start()))
             region = Region(found.start(), close + 1 or len(text), "whole")
         else:
-            title = _clean(TAG.sub(" ", found["heading"]))
-            region = Region(found.start(), found.end(), "heading", Border.SECTION, int(found["rank"]), title)
+            opened = found.end()
+            closing = CLOSING_TAGS[found["rank"]].search(text, opened, opened + LONGEST_HEADING)
+            if closing is None:
+                continue
+            title = _clean(TAG.sub(" ", text[opened : closing.start()]))
+            region = Region(found.start(), closing.end(), "heading", Border.SECTION, int(found["rank"]), title)
         yield from _prose(text, done, region.start)
         yield region
         done = region.end
@@ -100,7 +104,7 @@ def html_regions(text: str) -> Iterator[Region]:
 def code_regions(text: str) -> Iterator[Region]:
     """Blocks between blank lines; one that starts at the margin begins something new."""
     start = 0
-    for gap in re.finditer(r"\n(?:[^\S\n]*\n)+", text):
+    for gap in re.finditer(r"\n(?:[^\S\n]*+\n)+", text):
         yield from _code(text, start, gap.end())
         start = gap.end()
     yield from _code(text, start, len(text))

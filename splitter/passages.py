@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from splitter.errors import SplitterError
+from splitter.lines import lines_as_lf
 
 Offsets = tuple[int, int]
 Count = Callable[[str], int]
@@ -62,7 +63,7 @@ def _pieces(text: str, count: Count, limit: int) -> Iterator[Offsets]:
 
 def _sentences(text: str) -> Iterator[Offsets]:
     start = 0
-    for end in (*(found.end() for found in SENTENCE_END.finditer(text)), len(text)):
+    for end in (*(found.end() for found in SENTENCE_END.finditer(lines_as_lf(text))), len(text)):
         sentence = text[start:end]
         blank = len(sentence) - len(sentence.lstrip())
         if blank < len(sentence):

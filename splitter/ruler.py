@@ -10,20 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from splitter.base import Offsets, Tokens
+from splitter.lines import lines_as_lf
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")
 
 
 class Ruler:
-    """Counts tokens between any two characters without tokenising again.
+    """`text` has the lines of `lines_as_lf`, so that marks are seen in a document of any system.
+
+    Counts tokens between any two characters without tokenising again.
 
     The tokens are those of the whole text. A piece that stands alone may count a few more or less, so `count` has the
     last word on what leaves a splitter.
     """
 
     def __init__(self, text: str, tokens: Tokens):
-        self.text = text
+        self.text = lines_as_lf(text)
+        self._own = text
         self._tokens = tokens
         parts = [
             np.asarray([first for first, _ in tokens.offsets(text[start:end])], dtype=np.int64) + start
@@ -52,7 +56,7 @@ class Ruler:
 
     def count(self, start: int, end: int) -> int:
         """Tokens of text[start:end] when it stands alone."""
-        return self._tokens.count(self.text[start:end])
+        return self._tokens.count(self._own[start:end])
 
 
 def _blocks(text: str) -> Iterator[Offsets]:

@@ -31,7 +31,7 @@ class SemanticSplitter(Splitter):
     def split(self, text: str, kind: str = "prose") -> list[Piece]:
         check_kind(kind)
         ruler = Ruler(text, self._tokens)
-        marked = coarser(ruler, prose_units(text, 0, len(text)), self._border, Aim.of(self._limits).most)
+        marked = coarser(ruler, prose_units(ruler.text, 0, len(text)), self._border, Aim.of(self._limits).most)
         spans = fit(ruler, spans_of_runs(ruler, marked, self._limits, self._embed), self._limits)
         return [Piece(start, end) for start, end in overlapped(ruler, spans, self._limits)]
 

@@ -16,7 +16,8 @@ from splitter.units import Border, Marked, prose_units
 
 # A line break in a string that a program wrote.
 ESCAPED = re.compile(r"(?:\\r|\\n)+")
-MESSAGE_END = re.compile(r"""[\s"',]*["']role["']\s*:""")
+MESSAGE_END = re.compile(r"""[\s"',]*["']role["']\s*+:""")
+LINE = re.compile(r"\S[^\n]*+")
 
 
 class StructureSplitter(Splitter):
@@ -28,8 +29,9 @@ class StructureSplitter(Splitter):
         self._limits = limits
 
     def split(self, text: str, kind: str = "prose") -> list[Piece]:
-        regions = outline(text, check_kind(kind))
+        check_kind(kind)
         ruler = Ruler(text, self._tokens)
+        regions = outline(ruler.text, kind)
         marked = marked_units(ruler, regions, Aim.of(self._limits).most)
         spans = fit(ruler, spans_of_runs(ruler, marked, self._limits, self._embed), self._limits)
         headings = _headings_at(regions, [start for start, _ in spans])
@@ -78,7 +80,7 @@ def _units(ruler: Ruler, region: Region, most: int) -> Iterator[Marked]:
     elif ruler.between(start, end) <= most:
         yield start, end, Border.SENTENCE
     elif region.form == "whole":
-        for line in re.compile(r"[^\n]*\S[^\n]*").finditer(ruler.text, start, end):
+        for line in LINE.finditer(ruler.text, start, end):
             yield *line.span(), Border.LINE
     else:
         yield from _broken_turn(ruler.text, start, end)

@@ -32,8 +32,8 @@ Marked = tuple[int, int, Border]  # a span and what stands before it
 
 # A line with something on it, and the blank space before it.
 LINE = re.compile(r"\S[^\n\r\f\v\x85\u2028\u2029]*")
-BLANK_LINE = re.compile(r"\n[^\S\n]*\n|\f")
-GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*\n[^\S\n]*\n|\f")
+BLANK_LINE = re.compile(r"\n[^\S\n]*+\n|\f")
+GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*+\n[^\S\n]*+\n|\f")
 BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
 FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
 OPENING = re.compile(r"[\W_]*(?:\d{1,4}|[^\W\d_]{0,2})[\W_]*")

@@ -205,4 +205,4 @@ def _item_mark(lists: list[int | None]) -> str:
 
 
 def _is_item(block: str) -> bool:
-    return re.match(r"\s*(?:> )*\s*(?:- |\d+\. )", block) is not None
+    return re.match(r"\s*+(?:> )*+\s*+(?:- |\d++\. )", block) is not None

@@ -58,7 +58,9 @@ PARTS = {
     "xl/workbook.xml": XLSX,
     "META-INF/container.xml": EPUB,
 }
-HTML_START = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+HTML_START = re.compile(
+    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?>(?:<!--.*?-->\s*+)*)<(?:!doctype\s++html|html|head|body)\b", re.I | re.S
+)
 HEAD = 1024  # a PDF may have this much before its signature
 
 

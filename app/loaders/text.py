@@ -7,9 +7,10 @@ import re
 from app.loaders.base import Parsed, Source
 from app.loaders.chat import is_chat
 from app.loaders.encodings import decode
+from splitter.lines import lines_as_lf
 
-HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
-CLOSING = re.compile(r"\s#+\s*$")
+HEADING = re.compile(r"^#{1,6}+[ \t]++(\S.*+)$", re.MULTILINE)
+CLOSING = re.compile(r"\s#++\s*+$")
 TITLE_WITHIN = 5_000  # characters; a heading that comes later is not the title
 
 
@@ -28,5 +29,5 @@ def load_code(source: Source) -> Parsed:
 
 
 def first_heading(markdown: str) -> str:
-    found = HEADING.search(markdown, 0, TITLE_WITHIN)
+    found = HEADING.search(lines_as_lf(markdown[:TITLE_WITHIN]))
     return CLOSING.sub("", found[1]).strip() if found else ""
