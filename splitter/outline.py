@@ -45,7 +45,8 @@ LONGEST_HEADING = 1000  # characters of markup
 TAG = re.compile(r"<[^<>]*>")
 # What opens an example of a prompt; the same label opens the next one.
 EXAMPLE = re.compile(
-    r"^(?P<label>Example|Input|Question|Q|Problem|Premise|Sentence|Review|Passage|Text|Prompt)[ \t]*+\d{0,4}+[ \t]*+[:.)]",
+    r"^(?P<label>Example|Input|Question|Q|Problem|Premise|Sentence|Review|Passage|Text|Prompt)"
+    r"[ \t]*+\d{0,4}+[ \t]*+[:.)]",
     re.MULTILINE,
 )
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*+\n")

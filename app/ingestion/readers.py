@@ -19,17 +19,23 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from app.ingestion.reading import SHORT_OF_MEMORY, Job, Outcome, Unread
+from app.ingestion.confinement import memory_for
+from app.ingestion.reading import PATIENCE, Job, Outcome, Unread, short_of_memory
 from app.ingestion.survey import Pending
-from app.ingestion.worker import Answer
+from app.ingestion.worker import OUT_OF_MEMORY, Answer
 from app.loaders.base import MEGABYTE, Limits
 
 # Bytes of files that are read ahead: several times as much memory, whatever the number of files.
 AHEAD = 32 * MEGABYTE
-PATIENCE = 600.0  # seconds; no sound file within the limits takes nearly as long
+# Seconds that a file may take, and more for each megabyte of it, up to PATIENCE: twenty times what a sound one takes.
+LEAST_PATIENCE = 120.0
+PATIENCE_PER_MEGABYTE = 5.0
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
 # The child finds the packages where we did, also in a program that has changed its path.
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from app.ingestion.worker import serve; serve()"
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from app.ingestion.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+)
 
 
 class Readers:
@@ -58,13 +64,15 @@ class Readers:
 
     def _job(self, file: Pending, retry: bool) -> Job:
         failed = file.state is not None and file.state.state == "failed"
-        return Job(file.source, None if failed and retry else file.known_hash, self._limits)
+        known = None if failed and retry else file.known_hash
+        scaled = LEAST_PATIENCE + PATIENCE_PER_MEGABYTE * file.size / MEGABYTE
+        return Job(file.source, known, self._limits, min(self._patience, scaled))
 
     def _read(self, job: Job) -> Outcome:
         try:
             process = self._idle.get_nowait()
         except queue.Empty:
-            process = _Process(self._patience)
+            process = _Process(memory_for(self._limits.max_memory, self._workers))
             self._all.append(process)
         outcome = process.read(job)
         if process.alive:
@@ -96,12 +104,12 @@ def _taken(waiting: deque[tuple[Pending, Future[Outcome]]]) -> tuple[Pending, Ou
 class _Process:
     """A child, and one job at a time for it."""
 
-    patience: float
+    memory: int  # bytes that it may take
 
     def __post_init__(self) -> None:
         self.alive = True
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(os.getpid()), str(self.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # PDFium and others complain there
@@ -111,7 +119,7 @@ class _Process:
     def read(self, job: Job) -> Outcome:
         """A child that dies takes one file with it, and not the ingest."""
         assert self._child.stdin is not None and self._child.stdout is not None
-        late = threading.Timer(self.patience, self._child.kill)
+        late = threading.Timer(job.seconds, self._child.kill)
         late.daemon = True
         late.start()
         try:
@@ -119,10 +127,10 @@ class _Process:
             self._child.stdin.flush()
             answer: Answer = pickle.load(self._child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):  # cut off in the middle of an answer, perhaps
-            return self._buried(expired=not late.is_alive())
+            return self._buried(None if late.is_alive() else job.seconds)
         except MemoryError:  # here, where the answer does not fit
             self.bury()
-            return Unread(SHORT_OF_MEMORY)
+            return short_of_memory()
         finally:
             late.cancel()
         for record in answer.log:
@@ -143,10 +151,17 @@ class _Process:
                 pipe.close()
         return self._child.wait()
 
-    def _buried(self, expired: bool) -> Outcome:
-        status = self.bury()
-        if expired:
-            return Unread(f"takes more than {self.patience:,.0f} seconds to be read: split or convert it")
+    def _buried(self, late: float | None) -> Outcome:
+        """What the system or a library did to it is no error of Python's. `late`: seconds that were too many."""
+        status, megabytes = self.bury(), self.memory / MEGABYTE
+        if late is not None or status == -signal.SIGXCPU:
+            told = f"{late:,.0f} seconds" if late is not None else "its share of the cores' time"
+            return Unread(f"takes more than {told} to be read: split or convert it")
         if status == -signal.SIGKILL:
-            return Unread(f"{SHORT_OF_MEMORY} (the system has stopped the program that reads it)")
-        return Unread(f"crashes the program that reads it (exit status {status}): convert it to another format")
+            return Unread(f"{short_of_memory().reason} (the system has stopped the program that reads it)")
+        if status == OUT_OF_MEMORY:
+            return Unread(f"needs more memory to be read than the {megabytes:,.0f} MB that it may take: split it")
+        return Unread(
+            f"crashes the program that reads it (exit status {status}), or needs more memory than the "
+            f"{megabytes:,.0f} MB that it may take: split it, or convert it to another format"
+        )

@@ -9,13 +9,14 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.ingestion.confinement import memory_told
 from app.loaders import parse, refuse_unknown
 from app.loaders.base import Limits, Parsed
 from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read
-SHORT_OF_MEMORY = "needs more memory to be read than there is: try again when more is free, or split it"
+PATIENCE = 600.0  # seconds; no sound file within the limits takes nearly as long
 # What the machine lacks, or the disk could not do just now: the same content may be read in a minute.
 PASSING = {
     errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
@@ -28,6 +29,7 @@ class Job:
     source: str
     known_hash: str | None  # of a document that need not be made again
     limits: Limits
+    seconds: float = PATIENCE  # that it may take
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class Unread:
 Outcome = Same | Read | Unread
 
 
+def short_of_memory() -> Unread:
+    """By this process, which may be bounded. Without a stamp: on another machine, or in a while, it may be enough."""
+    return Unread(f"needs more memory to be read than {memory_told()}: split it, or try again when more is free")
+
+
 def read(job: Job) -> Outcome:
     path = Path(job.source)
     try:
@@ -78,7 +85,7 @@ def read(job: Job) -> Outcome:
     except LoadError as error:
         return Unread(error.reason)
     except MemoryError:
-        return Unread(SHORT_OF_MEMORY)
+        return short_of_memory()
     return Unread("changes again and again while it is read: ingest it again when it is complete")
 
 

@@ -12,7 +12,10 @@ import pickle
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from app.ingestion.confinement import confine, confine_time
 from app.ingestion.reading import Job, Outcome, read
+
+OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ class _Kept(logging.Handler):
         return records
 
 
-def serve() -> None:
-    """The end of stdin is the end, also when the parent was killed."""
+def serve(parent: int, memory: int) -> None:
+    """The end of stdin is the end, and so is that of the parent. `memory`: bytes that this process may take."""
+    confine(parent, memory)
     with os.fdopen(os.dup(0), "rb") as jobs, os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # what a library prints must not come between the answers
         kept = _Kept()
@@ -50,9 +54,12 @@ def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
             job: Job = pickle.load(jobs)
         except EOFError:
             return
+        confine_time(job.seconds)
         outcome = read(job)
         try:
             pickle.dump(Answer(outcome, kept.taken()), answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
         except BrokenPipeError:
             return
+        except MemoryError:
+            os._exit(OUT_OF_MEMORY)

@@ -34,7 +34,9 @@ def load(path: Path, limits: Limits | None = None) -> Parsed:
 def parse(path: Path, data: bytes, limits: Limits | None = None) -> Parsed:
     """The text of a file whose bytes `read_file` has read. Raises LoadError."""
     name = refuse_unknown(path)
-    parsed = LOADERS[name]()(Source(path, data, limits or Limits()))
+    source = Source(path, data, limits or Limits())
+    parsed = LOADERS[name]()(source)
+    source.expect_characters(len(parsed.text))
     if not parsed.text or parsed.text.isspace():
         raise LoadError(path, "holds no text: there is nothing to ingest")
     return Parsed(_storable(parsed.text), parsed.kind, _storable(parsed.title), parsed.pages, parsed.lines)

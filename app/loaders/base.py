@@ -7,7 +7,7 @@ LoadError for whatever the bytes may hold, keeps nothing between calls, and may 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -28,11 +28,16 @@ class Limits:
     max_expanded_bytes: int = 400 * MEGABYTE
     # Of the parts of an office file that are read as a tree of XML, which takes many times its bytes of memory.
     max_xml_bytes: int = 64 * MEGABYTE
+    # Of the text that comes out: a few bytes of a table, of nested values or of a reference may stand for any number.
+    max_characters: int = 400 * MEGABYTE
+    max_pages: int = 100_000  # pages, slides, sheets, chapters
+    max_cells: int = 50_000_000  # of a workbook, blank ones too: a row may say that it is the millionth
+    max_memory: int = 4 << 30  # of the process that reads it, in bytes
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:
-                raise ConfigError(f"{name}={value}: allow at least 1 byte")
+                raise ConfigError(f"{name}={value}: allow at least 1")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,25 @@ class Source:
 
     def error(self, reason: str) -> LoadError:
         return LoadError(self.path, reason)
+
+    def bounded(self, parts: Iterable[str]) -> Iterator[str]:
+        """The parts of its text. Raises LoadError as soon as they are too much together."""
+        total = 0
+        for part in parts:
+            total += len(part)
+            self.expect_characters(total)
+            yield part
+
+    def expect_characters(self, number: int) -> None:
+        """Raises LoadError where there are too many."""
+        if number > self.limits.max_characters:
+            millions = self.limits.max_characters / MEGABYTE
+            raise self.error(f"gives more than {millions:,.1f} million characters of text: split it")
+
+    def expect_pages(self, number: int, label: str) -> None:
+        """Raises LoadError where there are too many."""
+        if number > self.limits.max_pages:
+            raise self.error(f"has more than {self.limits.max_pages:,} {label}s: split it")
 
 
 @dataclass(frozen=True)
@@ -122,9 +146,10 @@ Span = TypeVar("Span", Page, Line)
 
 
 class PagedText:
-    """Pages put together to one text, with a blank line between them."""
+    """Pages put together to one text, with a blank line between them. Raises LoadError above the limits."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, source: Source, label: str) -> None:
+        self._source = source
         self._label = label
         self._parts: list[str] = []
         self._length = 0
@@ -132,6 +157,7 @@ class PagedText:
 
     def add(self, number: int, text: str) -> int:
         """Appends a page -> where its text starts."""
+        self._source.expect_pages(number, self._label)
         if self._pages:
             self._append("\n\n")
         start = self._length
@@ -143,6 +169,7 @@ class PagedText:
         return Parsed("".join(self._parts), kind, title, tuple(self._pages), lines)
 
     def _append(self, text: str) -> None:
+        self._source.expect_characters(self._length + len(text))
         self._parts.append(text)
         self._length += len(text)
 

@@ -11,7 +11,8 @@ from splitter.lines import lines_as_lf
 TIME = r"\[?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[,T ]\s*+)?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[AaPp]\.?[Mm]\.?)?\]?"
 ROLES = "user|assistant|system|human|ai|bot|agent|customer|client|operator|interviewer|interviewee"
 TURN = re.compile(
-    rf"(?:{TIME}\s*+(?:-\s*+)?+(?:<[^>\n]{{1,40}}>|[^\W\d_][^:\n]{{0,39}}:)\s|<[^>\s]{{1,40}}>\s|(?:{ROLES})\s?:\s)", re.I
+    rf"(?:{TIME}\s*+(?:-\s*+)?+(?:<[^>\n]{{1,40}}>|[^\W\d_][^:\n]{{0,39}}:)\s|<[^>\s]{{1,40}}>\s|(?:{ROLES})\s?:\s)",
+    re.I,
 )
 LINE = re.compile(r"\S[^\n]*")
 CONVERSATION = ("messages", "conversations", "conversation", "turns")

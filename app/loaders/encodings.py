@@ -78,7 +78,7 @@ def _unmarked(source: Source) -> str:
         first = error.start
     replaced = data.decode("utf-8", "replace")
     wrong = replaced.count("�")
-    if len(MULTIBYTE.findall(data)) > 10 * wrong:  # UTF-8 with a few damaged bytes
+    if sum(1 for _ in MULTIBYTE.finditer(data)) > 10 * wrong:  # UTF-8 with a few damaged bytes
         logger.warning("%s: %d places are not valid UTF-8 and read as U+FFFD", printable(source.path), wrong)
         return replaced
     return _guessed(data, first)

@@ -19,7 +19,7 @@ ENCRYPTION = "META-INF/encryption.xml"
 
 
 def load_epub(source: Source) -> Parsed:
-    chapters = PagedText("chapter")
+    chapters = PagedText(source, "chapter")
     with opened(source, EPUB) as archive:
         package = _rootfile(source, archive)
         root = _xml(archive, package)
@@ -42,7 +42,7 @@ def _rootfile(source: Source, archive: ZipFile) -> str:
 
 
 def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
-    """Members of the archive that are read one after another; the table of contents is none of them."""
+    """Members of the archive that are read one after another, each once; the table of contents is none of them."""
     items = {item.get("id"): item for item in _all(root, "item")}
     names = set(archive.namelist())
     for reference in _all(root, "itemref"):
@@ -54,6 +54,7 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
         for written in (unquote(href), href):
             name = posixpath.normpath(posixpath.join(folder, written))
             if name in names:
+                names.remove(name)
                 yield name
                 break
 

@@ -10,7 +10,9 @@ from app.loaders.encodings import decode
 from app.loaders.markup import MarkdownWriter
 from app.loaders.text import first_heading
 
-DECLARED = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,100}encoding)\s*+=\s*+["']?+\s*+([\w.:-]{1,40}+)""", re.I)
+DECLARED = re.compile(
+    rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,100}encoding)\s*+=\s*+["']?+\s*+([\w.:-]{1,40}+)""", re.I
+)
 # XHTML may close these at once; a parser of HTML would take all that follows for their content.
 CLOSED_AT_ONCE = re.compile(r"<(script|style|title|textarea|iframe|noscript|template)(\s[^<>]*)?/>", re.I)
 HEAD = 4096

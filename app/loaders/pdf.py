@@ -64,10 +64,11 @@ def _open(source: Source) -> Any:
 def _parsed(source: Source, document: Any) -> Parsed:
     from pypdfium2 import PdfiumError
 
-    pages, lines = PagedText("page"), list[Line]()
+    pages, lines = PagedText(source, "page"), list[Line]()
     with PDFIUM:
         count = len(document)
         title = " ".join(document.get_metadata_value("Title").split())
+    source.expect_pages(count, "page")
     for number in range(1, count + 1):
         with PDFIUM, reading(source, f"page {number} of {PDF.name}", PdfiumError):
             rows = list(_rows(document, number - 1))

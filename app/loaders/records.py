@@ -17,7 +17,7 @@ def load_json(source: Source) -> Parsed:
     turns = turns_of(value)
     if turns is not None:
         return Parsed("\n\n".join(turns), "chat", source.name)
-    return Parsed("\n\n".join(_records(value)), "items", source.name)
+    return Parsed("\n\n".join(source.bounded(_records(value))), "items", source.name)
 
 
 def load_jsonl(source: Source) -> Parsed:
@@ -30,7 +30,7 @@ def load_jsonl(source: Source) -> Parsed:
     turns = [turn for conversation in several for turn in conversation or ()]
     if turns and None not in several:
         return Parsed("\n\n".join(turns), "chat", source.name)
-    return Parsed("\n\n".join(_item(value) for value in values), "items", source.name)
+    return Parsed("\n\n".join(source.bounded(map(_item, values))), "items", source.name)
 
 
 def _read(source: Source, text: str, where: str) -> object:

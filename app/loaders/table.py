@@ -19,7 +19,7 @@ def load_table(source: Source) -> Parsed:
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
     reader = csv.reader(StringIO(text, newline=""), delimiter=_delimiter(source, text))
     try:
-        return Parsed("\n\n".join(rows_as_items(reader)), "items", source.name)
+        return Parsed("\n\n".join(source.bounded(rows_as_items(reader))), "items", source.name)
     except csv.Error as error:
         raise source.error(f"is no table at line {reader.line_num} ({error}): mend that line") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from threading import Lock
@@ -17,12 +17,13 @@ from app.loaders.sniffing import XLSX
 
 # Filters of warnings belong to the whole process, and two threads that change them would mix them up for good.
 FILTERS = Lock()
+STREAMED = ("xl/worksheets/", "xl/sharedStrings.xml")  # not read as a tree
 
 
 def load_xlsx(source: Source) -> Parsed:
     from openpyxl.utils.exceptions import InvalidFileException
 
-    with opened(source, XLSX, streamed=True), FILTERS, warnings.catch_warnings():
+    with opened(source, XLSX, STREAMED), FILTERS, warnings.catch_warnings():
         # Of drop-down lists, styles and other things that a reader of text does not miss.
         warnings.filterwarnings("ignore", module=r"openpyxl\.")
         with reading(source, XLSX.name, InvalidFileException):
@@ -34,10 +35,10 @@ def _parsed(source: Source) -> Parsed:
 
     book = load_workbook(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
     try:
-        sheets = PagedText("sheet")
-        filled = False
+        sheets = PagedText(source, "sheet")
+        filled, cells = False, _Cells(source)
         for number, sheet in enumerate(book.worksheets, start=1):
-            items = list(rows_as_items(_rows(sheet)))
+            items = list(source.bounded(rows_as_items(cells.counted(_rows(sheet)))))
             filled = filled or bool(items)
             sheets.add(number, "\n\n".join([f"# {sheet.title}", *items]) if items else "")
         if not filled:
@@ -47,6 +48,24 @@ def _parsed(source: Source) -> Parsed:
         return sheets.parsed("items", (book.properties.title or "").strip() or source.name)
     finally:
         book.close()
+
+
+class _Cells:
+    """Those of all sheets, blank ones too."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._left = source.limits.max_cells
+
+    def counted(self, rows: Iterable[list[str]]) -> Iterator[list[str]]:
+        for row in rows:
+            self._left -= len(row) + 1  # a row without cells takes its time too
+            if self._left < 0:
+                most = self._source.limits.max_cells
+                raise self._source.error(
+                    f"has more than {most:,} cells: split it, or remove what is far below its rows"
+                )
+            yield row
 
 
 def _rows(sheet: Any) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Texts that were made to take for ever take as long as any other. In a process of its own: no pattern can be stopped."""
+"""Texts that were made to take for ever take as long as any other; no pattern can be stopped in its own process."""
 
 from __future__ import annotations
 

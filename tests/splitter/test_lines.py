@@ -15,9 +15,10 @@ from tests.splitter.conftest import Words, letters
 WORDS = " ".join(f"word{number}" for number in range(30))
 DOCUMENTS = {
     "markdown": f"# One #\nIntro. {WORDS}\n\n```py\n# no heading\n\ndef f():\n    pass\n```\nMore {WORDS}.\n\n"
-    f"| a | b |\n|---|---|\n| 1 | 2 |\n\nTwo\n---\nEnd {WORDS}.\n\n~~~\n== none ==\n~~~\n\n== Wiki ==\n\nLast {WORDS}.\n",
-    "prose": f"First line of it.\nSecond {WORDS}.\n\n\nA passage {WORDS}.\n\n- a point\n- another {WORDS}\n\nInput: x\nOutput: y"
-    f"\n\nInput: z\nOutput: {WORDS}\n",
+    f"| a | b |\n|---|---|\n| 1 | 2 |\n\nTwo\n---\nEnd {WORDS}.\n\n~~~\n== none ==\n~~~\n\n"
+    f"== Wiki ==\n\nLast {WORDS}.\n",
+    "prose": f"First line of it.\nSecond {WORDS}.\n\n\nA passage {WORDS}.\n\n- a point\n- another {WORDS}\n\n"
+    f"Input: x\nOutput: y\n\nInput: z\nOutput: {WORDS}\n",
     "code": f"import a\n\n\ndef f():\n    return '{WORDS}'\n\n    # {WORDS}\n\nclass B:\n    pass\n",
     "chat": f"User: hello\nAssistant: {WORDS}\n\nUser: and\nAssistant: {WORDS}\nUser: bye\n",
     "items": f"name: a\nnote: {WORDS}\n\nname: b\nnote: {WORDS}\n",

@@ -1,0 +1,93 @@
+"""A reading process takes no more than it may, and does not outlive whoever started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from app.ingestion.confinement import LEAST_MEMORY, memory_for
+from app.ingestion.readers import Readers
+from app.ingestion.reading import Outcome, Read, Unread
+from app.ingestion.survey import Pending
+from app.loaders.base import Limits
+from tests.app.loaders.files import write_mixed_folder
+
+# A pattern that takes for ever, in one call into C that holds the lock of Python all the time.
+FOR_EVER = "import re; re.fullmatch('(a+)+', 'a' * 100 + 'b')"
+CHILD = f"""
+import sys
+from app.ingestion.confinement import confine
+confine(int(sys.argv[1]), 1 << 32)
+print("confined", flush=True)
+{FOR_EVER}
+"""
+PARENT = f"""
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {CHILD!r}, str(os.getpid())])
+child.wait()
+"""
+
+
+def read(path: Path, limits: Limits | None = None) -> Outcome:
+    with Readers(1, limits) as readers:
+        ((_, outcome),) = readers.read([Pending(str(path), path.stat().st_size, None)])
+    return outcome
+
+
+def test_a_reader_ends_with_its_parent_also_amid_a_pattern() -> None:
+    # Both write to one pipe, which ends when the last of them has ended.
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as told:
+        with subprocess.Popen([sys.executable, "-c", PARENT], stdout=writing) as parent:
+            os.close(writing)
+            assert told.readline() == b"confined\n"
+            parent.send_signal(signal.SIGKILL)
+        assert told.read() == b""
+
+
+def test_a_reader_whose_parent_has_ended_already_does_not_begin() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD, "1"], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_a_reader_is_started_with_its_parent_and_its_memory(tmp_path: Path) -> None:
+    """What the two tests above show holds for what reads files."""
+    write_mixed_folder(tmp_path)
+    with Readers(1) as readers:
+        ((_, outcome),) = readers.read([Pending(str(tmp_path / "notes.txt"), 1, None)])
+        (process,) = readers._all
+        limits = Path(f"/proc/{process._child.pid}/limits").read_text()
+        assert f"Max address space         {process.memory} " in limits
+        assert process._child.args[-2:] == [str(os.getpid()), str(process.memory)]  # type: ignore[index]
+    assert isinstance(outcome, Read)
+
+
+def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" + "[],[{}]," * 6_000_000 + "1]")
+    outcome = read(path, Limits(max_memory=LEAST_MEMORY // 2))
+    assert isinstance(outcome, Unread)
+    assert "needs more memory to be read than the 537 MB that it may take: split it" in outcome.reason
+
+
+def test_time_above_the_bound_ends_a_process_that_nobody_waits_for() -> None:
+    confined = f"from app.ingestion.confinement import confine_time; confine_time(0); {FOR_EVER}"
+    assert subprocess.run([sys.executable, "-c", confined], check=False).returncode == -signal.SIGXCPU
+
+
+def test_all_readers_together_take_half_of_the_machine() -> None:
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory_for(1 << 60, 2) == physical // 4
+    assert memory_for(1 << 60, 1 << 40) == LEAST_MEMORY
+    assert memory_for(123, 1) == 123
+
+
+def test_honest_large_files_pass(tmp_path: Path) -> None:
+    """As large as the issue asks for, with characters that take most memory."""
+    path = tmp_path / "large.txt"
+    path.write_text("Ein Satz mit Umlauten: äöü und 𝄞. " * 2_600_000, encoding="utf-8")
+    assert path.stat().st_size > 100_000_000
+    assert isinstance(read(path), Read)

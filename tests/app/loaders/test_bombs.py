@@ -1,0 +1,158 @@
+"""Small files that would become large: each is refused by a limit that says so, long before it is large."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from app.loaders import load
+from app.loaders.base import Limits
+from app.loaders.errors import LoadError
+from tests.app.loaders.files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
+
+SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
+
+
+def refused(path: Path, told: str, limits: Limits = SMALL) -> None:
+    with pytest.raises(LoadError) as caught:
+        load(path, limits)
+    assert told in caught.value.reason
+
+
+def parts_of(path: Path) -> dict[str, str | bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def replaced(path: Path, part: str, *pairs: tuple[str, str]) -> Path:
+    """With a part of the archive rewritten."""
+    parts = parts_of(path)
+    text = parts[part]
+    assert isinstance(text, bytes)
+    whole = text.decode()
+    for old, new in pairs:
+        assert old in whole
+        whole = whole.replace(old, new)
+    return write_zip(path, parts | {part: whole})
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_that_zipfile_expands_to_any_size_are_refused(method: int, tmp_path: Path) -> None:
+    path = write_docx(tmp_path / "a.docx", [("Normal", "x")])
+    with zipfile.ZipFile(path, "a", method) as archive:
+        archive.writestr("word/footnotes.xml", bytes(1_000_000))
+    refused(path, "is compressed in a way that no office program or book uses")
+
+
+def test_a_member_that_lies_about_its_size_and_its_checksum_is_refused(tmp_path: Path) -> None:
+    """zipfile would expand 2 GB of it before it cuts what is too much, and then find all in order."""
+    path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>" + "word " * 10_000 + "</p>"})
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("OEBPS/a.xhtml")
+        start = zlib.crc32(archive.read(member)[:100])
+    told, lie = (struct.pack("<L", member.CRC), struct.pack("<L", start))
+    size, small = (struct.pack("<L", member.file_size), struct.pack("<L", 100))
+    path.write_bytes(path.read_bytes().replace(told, lie).replace(size, small))
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.read("OEBPS/a.xhtml")) == 100
+    refused(path, "a part of it is larger than it says")
+
+
+def test_a_chapter_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
+    path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>One chapter.</p>", "b.xhtml": "<p>Another.</p>"})
+    replaced(path, "OEBPS/book.opf", ('<itemref idref="c0"/>', '<itemref idref="c0"/>' * 10_000))
+    assert load(path, SMALL).text == "One chapter.\n\nAnother."
+
+
+def test_a_slide_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
+    path = write_pptx(tmp_path / "a.pptx", [("Title", ["point"])])
+    again = "".join(f'<p:sldId id="{number}" r:id="rId7"/>' for number in range(300, 1300))
+    replaced(path, "ppt/presentation.xml", ("</p:sldIdLst>", again + "</p:sldIdLst>"))
+    assert len(load(path, SMALL).pages) == 1
+
+
+def test_strings_that_many_cells_share(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", {"S": [["head", "two"]] + [["x" * 5_000, 1]] * 100})
+    assert path.stat().st_size < 10_000
+    refused(path, "gives more than 0.1 million characters of text: split it")
+
+
+@pytest.mark.parametrize("cells", [["A900000000"], ["XFD4", "XFD5", "XFD6", "XFD7"]])
+def test_cells_far_from_the_others(cells: list[str], tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", {"S": [["a"], ["b"], ["c"]]})
+    rows = "".join(f'<row r="{cell.lstrip("AXFD")}"><c r="{cell}" t="n"><v>1</v></c></row>' for cell in cells)
+    replaced(path, "xl/worksheets/sheet1.xml", ("</sheetData>", rows + "</sheetData>"))
+    refused(path, "has more than 50,000 cells")
+
+
+def test_styles_of_a_workbook_are_read_as_a_tree(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", {"S": [["a"]]})
+    parts = parts_of(path)
+    write_zip(path, parts | {"xl/styles.xml": b"<styleSheet>" + b"<x/>" * 300_000 + b"</styleSheet>"})
+    refused(path, "expands to 1.2 MB of markup", Limits(max_xml_bytes=1_000_000))
+
+
+def test_a_chart_that_says_how_many_values_it_has(tmp_path: Path) -> None:
+    from pptx import Presentation
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+
+    data = CategoryChartData()
+    data.categories = ["one", "two"]
+    data.add_series("s", (1, 2))
+    presentation = Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[5])
+    slide.shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, data)
+    presentation.save(str(tmp_path / "a.pptx"))
+    assert "| one | 1 |" in load(tmp_path / "a.pptx", SMALL).text
+    replaced(tmp_path / "a.pptx", "ppt/charts/chart1.xml", ('<c:ptCount val="2"/>', '<c:ptCount val="1000000000"/>'))
+    refused(tmp_path / "a.pptx", "has a chart of more than 50,000 values")
+
+
+def test_many_pages(tmp_path: Path) -> None:
+    refused(write_pdf(tmp_path / "a.pdf", [["words"]] * 21), "has more than 20 pages: split it")
+    chapters = {f"{number}.xhtml": "<p>words</p>" for number in range(21)}
+    refused(write_epub(tmp_path / "a.epub", chapters), "has more than 20 chapters: split it")
+
+
+def test_texts_that_repeat_what_stands_above_them(tmp_path: Path) -> None:
+    name = "n" * 190
+    table = tmp_path / "a.csv"
+    table.write_text(f"{name},{name}\n" + "1,2\n" * 1_000)
+    refused(table, "gives more than 0.1 million characters")
+    values = tmp_path / "a.json"
+    values.write_text(json.dumps({name: [1, {}] * 1_000}))
+    refused(values, "gives more than 0.1 million characters")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(json.dumps({name: [1, {}] * 10}) + "\n" + (json.dumps({name: [1, {}] * 10}) + "\n") * 100)
+    refused(lines, "gives more than 0.1 million characters")
+    page = tmp_path / "a.html"
+    page.write_text("<blockquote>" * 10 + "x<br>" * 6_000)
+    refused(page, "gives more than 0.1 million characters")
+
+
+HOSTILE = {
+    "comments.html": "<!-- x -->" * 90 + "<p>words",
+    "comments.txt": "<!---->" * 140 + "words",
+    "declared.html": "<meta " * 30 + "charset=" + " " * 3_500 + "><p>words",
+    "spaces.html": "<ul><li>" + "&nbsp;" * 40_000 + "x<li>words</ul>",
+    "script.html": "<p>words" + "<script a" * 60_000,
+    "closed.html": "<p>words<style " + "/ " * 200_000,
+    "tables.html": "<table><tr><td>" * 20_000 + "words",
+    "items.html": "<ol><li>" * 60_000 + "words",
+    "times.txt": ("12:30 1-1-1 " + " " * 2_000 + "-" + " " * 2_000 + "x\n") * 100,
+    "heading.md": "# a" + " #" * 2_400 + "x\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_texts_that_were_made_to_take_for_ever(name: str, tmp_path: Path) -> None:
+    """Each of these took minutes, or the age of the world; a test that hangs here is the failure."""
+    path = tmp_path / name
+    path.write_text(HOSTILE[name])
+    assert load(path).text
