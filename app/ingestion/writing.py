@@ -20,10 +20,12 @@ from app.catalog.records import Vectors
 from app.embedding import embed_chunks, in_parts
 from app.ingestion.kv import KvCapture, KvRemoval
 from app.ingestion.reading import Read, Stamp
-from app.ingestion.records import Tally
+from app.ingestion.records import Failure, Tally
 from app.ingestion.survey import Pending
 from app.workspace import Workspace
+from ragcache.errors import PromptError
 from retriever.shared_property import shared_property
+from splitter.errors import SplitterError
 
 if TYPE_CHECKING:
     from app.ingestion.chunking import Draft
@@ -37,6 +39,9 @@ FOLLOW = 4096  # chunks after which the indexes catch up, so that the end does n
 # A long document tells how far it is after so many chunks. The KV takes most of its time, where it is computed.
 STEP = 2048
 EMBEDDING = 0.1  # of a document's time, where its KV is computed too
+# What a single text can do to a splitter and a tokenizer, and to a model, which also fails in these ways as a whole.
+OF_A_TEXT = (SplitterError, PromptError, RecursionError, MemoryError)
+OF_A_BATCH = (ValueError, LookupError, RuntimeError, MemoryError)
 Advance = Callable[[int], None]  # told how many bytes of the file that is being added are done
 Tell = Callable[[float], None]  # the same as a share
 
@@ -72,11 +77,19 @@ class Writer:
     # -- file by file -----------------------------------------------------------------------------------------------
 
     def add(self, file: Pending, read: Read) -> None:
-        """The document is in after this call or a later one, at the latest after `flush`."""
+        """The document is in after this call or a later one, at the latest after `flush`.
+
+        Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
+        linear time, and what a text does to it costs that file.
+        """
         from app.ingestion.chunking import draft
 
         together = 1 if self._capture else TOGETHER  # a model that cannot be loaded is told before the work
-        self._drafts.append((file, draft(file.source, read.stamp, read.parsed, self._splitter)))
+        splitter = self._splitter
+        try:
+            self._drafts.append((file, draft(file.source, read.stamp, read.parsed, splitter)))
+        except OF_A_TEXT as error:
+            self._give_up(file, error)
         if sum(len(one.pieces) for _, one in self._drafts) >= together:
             self._embed(lambda share: self._advance(int(share * file.size)))
 
@@ -121,12 +134,40 @@ class Writer:
         drafts, self._drafts = self._drafts, []
         if not drafts:
             return
-        vectors = self._vectors([draft for _, draft in drafts], tell)
+        try:
+            vectors = self._vectors([draft for _, draft in drafts], tell)
+        except OF_A_BATCH as error:
+            self._embed_each(drafts, error)
+            return
         start = 0
         for file, draft in drafts:
             end = start + len(draft.pieces)
             self._write(file, draft, vectors[start:end], tell)
             start = end
+
+    def _embed_each(self, drafts: Sequence[tuple[Pending, Draft]], error: Exception) -> None:
+        """After a batch that failed: the files that others are not to suffer for are found one by one."""
+        if len(drafts) > 1:
+            for one in drafts:
+                self._drafts = [one]
+                self._embed()
+        elif self._embeds():
+            self._give_up(drafts[0][0], error)
+        else:
+            raise error
+
+    def _embeds(self) -> bool:
+        """Whether the embedder works at all."""
+        try:
+            return len(self._workspace.embedder.embed(["word"])) == 1
+        except OF_A_BATCH:
+            return False
+
+    def _give_up(self, file: Pending, error: Exception) -> None:
+        """Without a stamp: another version of this program may do better, so the next ingest tries again."""
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
+        self._tally.failed.append(Failure(file.source, reason))
 
     def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> Vectors:
         """Of all pieces, [pieces, dimension]"""
@@ -145,7 +186,12 @@ class Writer:
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
 
-        chunks = draft.chunks(self._workspace.template, vectors)
+        template = self._workspace.template
+        try:
+            chunks = draft.chunks(template, vectors)
+        except OF_A_TEXT as error:
+            self._give_up(file, error)
+            return
         kv = self._capture.capture(draft, captured) if self._capture else []
         replaced = self._workspace.catalog.documents.replace(self._collection, draft.record, chunks, kv)
         tokens = sum(chunk.tokens for chunk in chunks)

@@ -1,0 +1,109 @@
+"""A text that no splitter or embedder can take costs its own file, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from app.catalog import Collection
+from app.compose import load_embedder
+from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.settings import Settings
+from app.workspace import Workspace
+from retriever.embedder import Embedder
+from retriever.errors import RetrieverError
+from retriever.shared_property import shared_property
+from retriever.types import Vectors
+from splitter.base import Piece, Splitter
+from splitter.errors import SplitterError
+
+
+class Fragile(Splitter):
+    """One that a word breaks in the ways that splitters break in."""
+
+    def __init__(self, whole: Splitter):
+        self._whole = whole
+
+    def split(self, text: str, kind: str = "prose") -> list[Piece]:
+        for word, error in {"deep": RecursionError(), "huge": MemoryError(), "odd": SplitterError("no pieces")}.items():
+            if word in text:
+                raise error
+        return self._whole.split(text, kind)
+
+
+class FragileEmbedder(Embedder):
+    works = True
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if not self.works:
+            raise RetrieverError("no model")
+        if any("poison" in text for text in texts):
+            raise RuntimeError("the model chokes")
+        return super().embed(texts)
+
+
+class FragileWorkspace(Workspace):
+    @shared_property
+    def embedder(self) -> FragileEmbedder:  # type: ignore[override]
+        return load_embedder(self.settings, FragileEmbedder)
+
+    def splitter(self, collection: Collection) -> Splitter:
+        return Fragile(super().splitter(collection))
+
+
+@pytest.fixture
+def workspace(settings: Settings) -> Iterator[FragileWorkspace]:
+    with FragileWorkspace(settings) as workspace:
+        yield workspace
+        workspace.catalog.check_integrity()
+
+
+def ingest(workspace: Workspace, docs: Path) -> IngestResult:
+    options = IngestOptions(kv=False, workers=1)
+    return Ingest(workspace, workspace.collection_or_new("default"), options).run([docs])
+
+
+def sources(workspace: Workspace) -> set[str]:
+    return {Path(source).name for source in workspace.catalog.documents.states(workspace.collection())}
+
+
+def test_what_breaks_a_splitter_costs_one_file(workspace: FragileWorkspace, docs: Path) -> None:
+    for name in ("a sound", "b deep", "c huge", "d odd", "e sound"):
+        (docs / f"{name}.txt").write_text(f"A text that is {name}.")
+    result = ingest(workspace, docs)
+    assert result.added == 2
+    assert [Path(failure.source).name for failure in result.failed] == ["b deep.txt", "c huge.txt", "d odd.txt"]
+    assert "RecursionError" in result.failed[0].reason and "MemoryError" in result.failed[1].reason
+    assert "SplitterError: no pieces" in result.failed[2].reason
+    assert sources(workspace) == {"a sound.txt", "e sound.txt"}
+
+
+def test_what_breaks_an_embedder_costs_one_file_of_a_batch(workspace: FragileWorkspace, docs: Path) -> None:
+    for name in ("a sound", "b poison", "c sound"):
+        (docs / f"{name}.txt").write_text(f"A text that is {name}.")
+    result = ingest(workspace, docs)
+    assert (result.added, [Path(failure.source).name for failure in result.failed]) == (2, ["b poison.txt"])
+    assert "RuntimeError: the model chokes" in result.failed[0].reason
+    assert sources(workspace) == {"a sound.txt", "c sound.txt"}
+
+
+def test_the_older_version_of_a_file_that_breaks_them_stays(workspace: FragileWorkspace, docs: Path) -> None:
+    path = docs / "a.txt"
+    path.write_text("A sound text.")
+    ingest(workspace, docs)
+    for word in ("deep", "poison"):
+        path.write_text(f"A text that is {word}.")
+        assert len(ingest(workspace, docs).failed) == 1
+        (state,) = workspace.catalog.documents.states(workspace.collection()).values()
+        assert state.state == "ready"
+    path.write_text("Sound again.")
+    assert ingest(workspace, docs).replaced == 1
+
+
+def test_an_embedder_that_does_not_work_at_all_ends_the_ingest(workspace: FragileWorkspace, docs: Path) -> None:
+    (docs / "a.txt").write_text("A sound text.")
+    workspace.embedder.works = False
+    with pytest.raises(RetrieverError, match="no model"):
+        ingest(workspace, docs)
