@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ragcache.errors import ModelError, StoreError
+from ragcache.private import private_folder
 from ragcache.records import FOLDER, Records
 
 KIND = "gguf"  # of records
@@ -49,7 +50,7 @@ def convert_once(gguf: Path, folder: Path) -> Path:
     try:
         if find_flaw(folder) is None:
             return folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(folder.parent)
         # The system frees the lock when its holder dies, so there is no stale one to clear.
         with FileLock(f"{folder}.lock"):
             flaw = find_flaw(folder)  # again: another process may have converted while this one waited

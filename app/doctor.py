@@ -16,6 +16,7 @@ from app.conversion import find_flaw
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.settings import Settings, variable
 from ragcache.errors import RagcacheError
+from ragcache.private import private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
@@ -70,7 +71,7 @@ def _version_finding(requirement: Requirement) -> Finding:
 def check_cache_folder(settings: Settings) -> list[Finding]:
     folder = settings.cache_dir
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"ragcache")
             file.flush()

@@ -25,6 +25,7 @@ from retriever.source import Position
 
 SCHEMA = 1
 TEMPORARY = ".new"
+FILE, FOLDER = 0o600, 0o700  # for their owner alone, whatever the umask: an index tells what is in documents
 _BLOCK = 1 << 22
 _TRIES = 5  # a writer would have to finish five times while a reader opens one file
 
@@ -108,8 +109,8 @@ class Generations:
         `force` writes in any case: for an index that was made again because the one on disk is not trusted. Another
         writer is waited for `wait` seconds, for ever when negative. Raises OSError.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / f".{self._name}.lock", timeout=wait)
+        _make_private(self.folder)
+        lock = FileLock(self.folder / f".{self._name}.lock", timeout=wait, mode=FILE)
         try:
             lock.acquire()
         except Timeout:
@@ -196,10 +197,19 @@ def _measure(path: Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
+def _make_private(folder: Path) -> None:
+    """With its parents; folders that are there keep their modes."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(mode=FOLDER, exist_ok=True)
+
+
 @contextmanager
 def _written(target: Path) -> Iterator[Path]:
     """A temporary file beside `target` that takes its name once it is on the disk."""
     temporary = target.with_name(target.name + TEMPORARY)
+    temporary.unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))
     try:
         yield temporary
         _sync(temporary)

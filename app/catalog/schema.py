@@ -19,6 +19,7 @@ from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.locks import LOCKS
+from ragcache.private import FILE, private_file, private_folder
 
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[2] / "migrations"
@@ -136,9 +137,9 @@ def alone(database: Database) -> Iterator[None]:
         return
     lock = database.path.parent / LOCKS / f"{database.path.name}.lock"
     with told(database.where, OSError):
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(lock.parent)
         try:
-            held = FileLock(lock).acquire(timeout=PATIENCE)
+            held = FileLock(lock, mode=FILE).acquire(timeout=PATIENCE)
         except Timeout:
             raise CatalogError(f"another process is upgrading {database.where}: try again when it is done") from None
     with held:
@@ -148,6 +149,8 @@ def alone(database: Database) -> Iterator[None]:
 def _write_ahead(database: Database) -> None:
     """Readers and one writer at a time, side by side. The file remembers it."""
     assert database.path is not None
+    with told(database.where, OSError):
+        private_file(database.path)  # SQLite makes what lies beside it with the same modes
     with told(database.where), closing(sqlite3.connect(database.path, timeout=database.busy_seconds)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
 
@@ -160,7 +163,7 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
     target = folder / f"{database.path.stem}-{stamp}-{revision}.sqlite"
     temporary = target.with_suffix(".part")
     with told(str(target), OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         try:
             write_copy(database.path, temporary)
             temporary.rename(target)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from ragcache.private import private_file, private_folder
 from retriever.types import IntArray, Vectors
 
 _ROWS = 2048  # read at once
@@ -28,7 +29,8 @@ class VectorLog:
         rows = np.empty(len(ids), self._record)
         rows["id"], rows["vector"] = ids, vectors
         rows["check"] = [_check(row) for row in rows]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
+        private_file(self.path)
         with self.path.open("ab") as file:
             whole = file.tell() - file.tell() % self._record.itemsize
             file.truncate(whole)  # what a killed writer has left of a record

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
+from ragcache.private import private_file, private_folder
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.durable import opened, remove_if_empty, size_of, stat_of, sweep, sync_folder, written_beside
@@ -52,7 +53,7 @@ class DiskTier(KVStore):
         self._counting = threading.Lock()
         self._ledger = Ledger(self._layout.usage, self._count)
         with self._reporting("open"):
-            root.mkdir(parents=True, exist_ok=True)
+            private_folder(root)
             with self._ledger.change(recount=True) as usage:
                 sweep(self._layout.temporaries())
                 self._make_room(usage, 0)  # the budget may be smaller than last time
@@ -99,8 +100,8 @@ class DiskTier(KVStore):
         # Under the lock, so that no eviction that has looked for pins already takes the entry.
         with self._reporting("pin in"), self._ledger.change():
             if pinned:
-                entry.parent.mkdir(parents=True, exist_ok=True)
-                self._layout.pin(entry).touch()
+                private_folder(entry.parent)
+                private_file(self._layout.pin(entry))
             else:
                 self._layout.pin(entry).unlink(missing_ok=True)
                 remove_if_empty(entry.parent)

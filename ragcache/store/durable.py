@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ragcache.private import FILE, private_folder
 from ragcache.store.layout import TEMPORARY
 
 
@@ -66,8 +67,8 @@ def _create_locked(target: Path) -> tuple[int, Path]:
     while True:
         temporary = target.with_name(f"{target.stem}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            private_folder(target.parent)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
         except FileNotFoundError:
             continue  # another process removed the empty folder just now
         except FileExistsError:

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragcache.private import FILE
+
 
 @dataclass
 class Usage:
@@ -59,7 +61,7 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         # A descriptor of its own each time: flock then holds between threads too.
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield fd

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragcache.errors import StoreError
+from ragcache.private import private_file, private_folder
 
 _log = logging.getLogger(__name__)
 _KEPT = 32
@@ -23,11 +24,13 @@ class Quarantine:
 
     def take(self, path: Path, reason: StoreError) -> None:
         """Move `path` here. The caller holds the lock of the store."""
-        self._folder.mkdir(exist_ok=True)
+        private_folder(self._folder)
         path.replace(self._folder / path.name)
         # A full disk has no room for the reason; the log has it.
         with suppress(OSError):
-            (self._folder / path.name).with_suffix(".txt").write_text(f"{reason}\n")
+            told = (self._folder / path.name).with_suffix(".txt")
+            private_file(told)
+            told.write_text(f"{reason}\n")
         _log.warning("cache entry moved to %s: %s", self._folder, reason)
         self._forget_old()
 

@@ -1,0 +1,25 @@
+"""Files and folders for their owner alone, whatever the umask; what is there already keeps the modes that it was given.
+
+The documents of a user, and what is computed from them, are read by nobody else unless the user says so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FILE, FOLDER = 0o600, 0o700
+
+
+def private_folder(folder: Path) -> None:
+    """Make it and its parents where they are not there. Raises OSError."""
+    missing = [folder, *folder.parents]
+    while missing and missing[-1].is_dir():
+        missing.pop()
+    for one in reversed(missing):
+        one.mkdir(mode=FOLDER, exist_ok=True)
+
+
+def private_file(path: Path) -> None:
+    """An empty one where none is, for a library that would make it readable for all. Raises OSError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
