@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dotenv import dotenv_values
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -23,9 +22,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.env_file import read_env_file
 from ragcache.errors import ConfigError
 
 PREFIX = "RAGCACHE_"
+# Where data goes, and what is loaded: whoever sets one of these has the documents.
+REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker")
 UNITS = {"": 1, "b": 1} | {
     unit: base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -144,7 +146,7 @@ def variable(name: str) -> str:
 def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Settings:
     """The settings of this process; a flag that is None was not given. Raises ConfigError."""
     given = {name: value for name, value in flags.items() if value is not None}
-    in_file = _read_env_file(env_file)
+    in_file = read_env_file(env_file, PREFIX)
     _refuse_unknown(os.environ, "the environment")
     _refuse_unknown(in_file, str(env_file))
     try:
@@ -154,13 +156,12 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
         raise ConfigError("; ".join(told)) from error
 
 
-def _read_env_file(path: Path | None) -> dict[str, str | None]:
-    if path is None or not path.is_file():
-        return {}
-    try:
-        return {name.upper(): value for name, value in dotenv_values(path).items()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
+    """What the file decides of where data goes and which models run, for the log; "" where it is nothing of that."""
+    environment = {name.upper() for name in os.environ} | {variable(name) for name, value in flags.items() if value}
+    told = [variable(name) for name in REDIRECTING]
+    found = [name for name in told if name in read_env_file(env_file, PREFIX) and name not in environment]
+    return f"{env_file} in {Path.cwd()} sets {', '.join(found)}" if found else ""
 
 
 def _refuse_unknown(names: Mapping[str, str | None], where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,10 @@ CacheDir = Annotated[Path | None, typer.Option(help="Where converted models and 
 def configure(**flags: Any) -> Settings:
     """The settings with the flags that were given, and logging as they say."""
     from app.logs import configure_logging
-    from app.settings import load_settings
+    from app.settings import load_settings, redirection
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level)
+    if told := redirection(**flags):
+        logging.getLogger(__name__).info(told)
     return settings

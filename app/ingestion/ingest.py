@@ -156,9 +156,12 @@ class Ingest:
         return collections.get(collection.name)
 
     def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> Survey:
-        survey, tally = take_survey(paths, self._options, states), self._tally
+        settings, tally = self._workspace.settings, self._tally
+        survey = take_survey(paths, self._options, states, (settings.data_dir, settings.cache_dir))
         tally.unchanged, tally.skipped = survey.unchanged, survey.skipped
         tally.failed += survey.failures
+        for folder in survey.own:
+            tally.note(f"{printable(folder)} is left out: ragcache keeps its own files there")
         if tally.skipped:
             tally.note("files that failed before and have not changed are skipped: --retry-failed reads them again")
         return survey

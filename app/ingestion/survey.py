@@ -37,12 +37,15 @@ class Survey:
     skipped: int = 0
     failures: list[Failure] = field(default_factory=list)
     unlisted: tuple[Path, ...] = ()  # folders that may hold anything
+    own: tuple[Path, ...] = ()  # folders of this program that were left out
 
 
-def take_survey(paths: Iterable[Path], options: IngestOptions, states: Mapping[str, FileState]) -> Survey:
+def take_survey(
+    paths: Iterable[Path], options: IngestOptions, states: Mapping[str, FileState], own: Iterable[Path] = ()
+) -> Survey:
     """A file of the same size and time of change as before is taken for unchanged; any other is read and compared."""
     survey, tally, real = Survey(), Tally(), RealNames()
-    for path in discover(paths, options.glob, tally):
+    for path in discover(paths, options.glob, tally, own):
         source = real.of(path)
         state = states.get(source)
         size, mtime_ns = _stamp(source)
@@ -56,6 +59,7 @@ def take_survey(paths: Iterable[Path], options: IngestOptions, states: Mapping[s
             survey.skipped += 1
     survey.failures += [Failure(str(problem.path), problem.reason) for problem in tally.problems]
     survey.unlisted = tuple(tally.unlisted)
+    survey.own = tuple(tally.own)
     return survey
 
 

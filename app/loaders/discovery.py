@@ -21,18 +21,22 @@ class Tally:
     unknown: int = 0  # files with a suffix that no loader reads
     unmatched: int = 0  # files that match none of the patterns
     repeated: int = 0  # links to, and second mentions of, what was found already
+    own: list[Path] = field(default_factory=list)  # folders that the program keeps its files in
     problems: list[LoadError] = field(default_factory=list)  # unreadable folders, dead links
     unlisted: list[Path] = field(default_factory=list)  # the folders among them
 
 
-def discover(paths: Iterable[Path], globs: Sequence[str] = (), tally: Tally | None = None) -> Iterator[Path]:
+def discover(
+    paths: Iterable[Path], globs: Sequence[str] = (), tally: Tally | None = None, own: Iterable[Path] = ()
+) -> Iterator[Path]:
     """Files to load, each once: folders are walked, other paths are given as they are, for `load` to judge.
 
     In folders hidden names and unknown suffixes are left out, and with `globs` all that match none of them. A pattern
     with a slash is matched against the path below the named folder, where `**` stands for any folders; one without
     against the name. Links are followed after all that is no link, so that a file is found under its own name first.
+    `own` folders, which hold what the program has made of documents, are left out, whatever way leads to them.
     """
-    return _Walk(globs, tally if tally is not None else Tally()).files(paths)
+    return _Walk(globs, tally if tally is not None else Tally(), own).files(paths)
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,10 @@ class _Entry:
 
 
 class _Walk:
-    def __init__(self, globs: Sequence[str], tally: Tally) -> None:
+    def __init__(self, globs: Sequence[str], tally: Tally, own: Iterable[Path]) -> None:
         self._patterns = [(_pattern(glob), "/" in glob) for glob in globs]
         self._tally = tally
+        self._own = {os.path.realpath(folder) for folder in own}
         self._seen: set[str] = set()
         self._links: list[tuple[Path, Path]] = []  # with the folder that was named
 
@@ -66,7 +71,9 @@ class _Walk:
         while stack:
             entry = stack.pop()
             if entry.is_folder:
-                if self._first(entry.real):
+                if entry.real in self._own:
+                    self._tally.own.append(entry.path)
+                elif self._first(entry.real):
                     stack.extend(reversed(self._entries(entry, root)))
             elif self._wanted(entry.path, root) and self._first(entry.real):
                 yield entry.path
@@ -97,10 +104,17 @@ class _Walk:
             reason = f"is a symbolic link that leads nowhere ({error.strerror or error}): remove it"
             self._tally.problems.append(LoadError(link, reason))
             return
-        if folder:
+        if self._is_own(link) and not self._is_own(root):
+            self._tally.own.append(link)
+        elif folder:
             yield from self._folder(link, root)
         elif self._wanted(link, root) and self._first(os.path.realpath(link)):
             yield link
+
+    def _is_own(self, path: Path) -> bool:
+        """At or below one of the program's folders; documents may have been put there on purpose."""
+        real = os.path.realpath(path)
+        return not self._own.isdisjoint({real, *map(str, Path(real).parents)})
 
     def _wanted(self, path: Path, root: Path) -> bool:
         if format_of(path) is None:

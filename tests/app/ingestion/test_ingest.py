@@ -227,6 +227,18 @@ def test_a_file_with_two_ways_to_it_is_one_document(ingest: Run, workspace: Work
     assert documents(workspace)["a.txt"].source == str(docs / "real" / "a.txt")
 
 
+def test_the_folders_of_the_program_are_no_documents(ingest: Run, workspace: Workspace, docs: Path) -> None:
+    """Ingesting all that one has must not ingest what was made of it."""
+    settings = workspace.settings
+    write(docs, a="Words.")
+    ingest(docs)
+    write(settings.data_dir, b="Words of an index.")
+    result = ingest(settings.data_dir.parent)
+    assert (result.added, result.failed) == (0, ())
+    assert f"{settings.data_dir} is left out: ragcache keeps its own files there" in result.notes
+    assert [*documents(workspace)] == ["a.txt"]
+
+
 def test_another_splitter_is_for_what_comes(ingest: Run, workspace: Workspace, docs: Path) -> None:
     write(docs, a="Words.")
     ingest()

@@ -101,3 +101,22 @@ def test_the_order_does_not_depend_on_the_disk(tmp_path: Path) -> None:
     first = grown(tmp_path / "1", *(f"{name}.txt" for name in "cabd"))
     second = grown(tmp_path / "2", *(f"{name}.txt" for name in "dbac"))
     assert found(first) == found(second) == ["a.txt", "b.txt", "c.txt", "d.txt"]
+
+
+def test_folders_of_the_program_are_left_out_whatever_leads_to_them(tmp_path: Path) -> None:
+    root = grown(
+        tmp_path / "home", "a.txt", ".data/index/vectors.json", "data/index/vectors.json", "data/documents/b.txt"
+    )
+    outside = grown(tmp_path / "cache", "kv/info.json")
+    (root / "link").symlink_to(outside)
+    (root / "deep").symlink_to(outside / "kv")
+    (root / "file.json").symlink_to(root / "data" / "index" / "vectors.json")
+    tally = Tally()
+    own = [root / "data", outside]
+    assert list(discover([root], tally=tally, own=own)) == [root / "a.txt"]
+    assert sorted(path.name for path in tally.own) == ["data", "deep", "file.json", "link"]
+    # What was put there on purpose, and is named, is read.
+    documents = root / "data" / "documents"
+    (documents / "c.txt").symlink_to("b.txt")
+    assert list(discover([documents], own=own)) == [documents / "b.txt"]
+    assert list(discover([root / "data"], own=own)) == []

@@ -1,0 +1,43 @@
+"""The `.env` of the current folder: read for its owner's sake only, since a folder may be anybody's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from dotenv import dotenv_values
+
+from ragcache.errors import ConfigError
+
+
+def read_env_file(path: Path | None, prefix: str) -> dict[str, str | None]:
+    """Its variables by name in capitals. Raises ConfigError, also where others may have written those of the prefix."""
+    if path is None or not path.is_file():
+        return {}
+    try:
+        found = {name.upper(): value for name, value in dotenv_values(path).items()}
+        foreign = _foreign(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if foreign and any(name.startswith(prefix) for name in found):
+        raise ConfigError(
+            f"{path.absolute()} {foreign}, so that its {prefix}… settings may be somebody else's, who could send your "
+            "documents elsewhere: remove them, make the file yours alone, or run this in another folder"
+        )
+    return found
+
+
+def _foreign(path: Path) -> str:
+    """Why others may have written the file, or "". The superuser may write anything anyway."""
+    file, folder = path.stat(), path.absolute().parent.stat()
+    mine = (os.geteuid(), 0)
+    if file.st_uid not in mine:
+        return f"belongs to another user (id {file.st_uid})"
+    if file.st_mode & stat.S_IWOTH:
+        return "can be written by every user"
+    if folder.st_uid not in mine:
+        return f"lies in a folder of another user (id {folder.st_uid})"
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        return "lies in a folder that every user can write to"
+    return ""
