@@ -1,35 +1,13 @@
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from app.prompt import load_tokenizer
-from splitter.base import Offsets, Vectors
 from splitter.tokens import FastTokens
-
-
-class Words:
-    """A model whose tokens are words and what stands between them."""
-
-    def count(self, text: str) -> int:
-        return len(self.offsets(text))
-
-    def offsets(self, text: str) -> Sequence[Offsets]:
-        return [found.span() for found in re.finditer(r"\w+|[^\w\s]", text)]
-
-
-def letters(texts: Sequence[str]) -> Vectors:
-    """Which first letters the words of a text have: what it is about, without a model."""
-    vectors = np.full((len(texts), 32), 1e-3, dtype=np.float32)
-    for row, text in zip(vectors, texts, strict=True):
-        for word in text.lower().split():
-            row[zlib.crc32(word[:1].encode("utf-8", "surrogatepass")) % 32] += 1
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+from tests.splitter.words import Words as Words
+from tests.splitter.words import letters as letters
 
 
 @pytest.fixture(scope="session")

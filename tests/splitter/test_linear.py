@@ -7,7 +7,7 @@ import sys
 
 from splitter import make_splitter
 from splitter.base import KINDS, Limits
-from tests.splitter.conftest import Words
+from tests.splitter.words import Words
 
 SIZE = 120_000
 FEW = SIZE // 6  # for what is many units, each of which is work

@@ -1,0 +1,204 @@
+"""Mutated files of every format through loaders and splitters: each ends in a document or in one clear error.
+
+    python -m tests.fuzz.files --seed 1 --count 10000 [--format docx]
+
+Whatever else comes (another exception, too much time or memory, the end of the process) is a find: printed, with the
+file that causes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import multiprocessing
+import os
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from random import Random
+from typing import Self
+
+from app.ingestion.confinement import confine
+from app.loaders import parse
+from app.loaders.base import Limits
+from app.loaders.errors import LoadError
+from splitter import make_splitter
+from splitter.base import Limits as Sizes
+from tests.app.loaders.files import write_mixed_folder
+from tests.app.loaders.mutations import mutated
+from tests.splitter.words import Words
+
+# Small, so that what is within them takes little time: the limits themselves are what is tested.
+LIMITS = Limits(
+    max_expanded_bytes=40_000_000, max_xml_bytes=8_000_000, max_characters=100_000, max_pages=1_000, max_cells=500_000,
+    max_memory=2 << 30,
+)  # fmt: skip
+PATIENCE = 60.0  # seconds for one file; what is slow on purpose takes hours
+PARSED, REFUSED = "parsed", "refused"
+
+
+def judged(name: str, data: bytes) -> str:
+    """PARSED, REFUSED, or what went wrong. What is raised is a find, and ends the process."""
+    try:
+        parsed = parse(Path(name), data, LIMITS)
+    except LoadError as error:
+        return REFUSED if error.reason and ":" in error.reason else f"an error that says not what to do: {error}"
+    parsed.check_integrity()
+    pieces = make_splitter("auto", Words(), None, Sizes()).split(parsed.text, parsed.kind)
+    assert all(first.end <= second.start for first, second in pairwise(pieces))
+    assert all(Words().count(parsed.text[piece.start : piece.end]) <= Sizes.max_tokens for piece in pieces)
+    for piece in pieces:
+        parsed.locate(piece.start, piece.end)
+    return PARSED
+
+
+def _serve(connection: Connection, parent: int, memory: int, patience: float, log: Path) -> None:
+    confine(parent, memory)
+    warnings.simplefilter("ignore")  # libraries warn of what is odd in a file
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    faulthandler.enable()
+    while True:
+        faulthandler.cancel_dump_traceback_later()
+        name, data = connection.recv()
+        faulthandler.dump_traceback_later(patience * 0.9)
+        connection.send(judged(name, data))
+
+
+class Reader:
+    """A process that judges one file at a time. One that a file has ended is started again."""
+
+    def __init__(self, memory: int = LIMITS.max_memory, patience: float = PATIENCE):
+        self._memory = memory
+        self._patience = patience
+        self._folder = tempfile.TemporaryDirectory()
+        self._log = Path(self._folder.name, "log")
+        self._log.touch()
+        self._start()
+
+    def judge(self, name: str, data: bytes) -> str:
+        self._connection.send((name, data))
+        if not self._connection.poll(self._patience):
+            return self._anew(f"takes more than {self._patience:,.0f} seconds")
+        try:
+            told: str = self._connection.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            return self._anew(f"ends the process that reads it (exit status {self._process.exitcode})")
+        return told
+
+    def stop(self) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def _anew(self, find: str) -> str:
+        """After a find, which is told with where it was."""
+        self._end()
+        where = self._log.read_text(errors="replace")
+        self._start()
+        return f"{find}\n{where}"
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        arguments = (theirs, os.getpid(), self._memory, self._patience, self._log)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+
+
+@dataclass
+class Campaign:
+    """What came of the files of one format."""
+
+    name: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    finds: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def add(self, told: str, data: bytes) -> None:
+        known = told in (PARSED, REFUSED)
+        self.outcomes[told if known else "finds"] += 1
+        if not known:
+            self.finds.append((told, data))
+
+
+def seeds() -> Mapping[str, bytes]:
+    """A sound file of every format, by its suffix."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {path.suffix[1:]: path.read_bytes() for path in sorted(write_mixed_folder(Path(folder)).iterdir())}
+
+
+def case(name: str, sound: bytes, seed: int, number: int) -> bytes:
+    return mutated(Random(f"{seed} {name} {number}"), name, sound)
+
+
+class Readers:
+    """Several, for threads to take turns at. Use it in a `with`."""
+
+    def __init__(self, number: int):
+        self._all = [Reader() for _ in range(number)]
+        self._idle: SimpleQueue[Reader] = SimpleQueue()
+        for reader in self._all:
+            self._idle.put(reader)
+        self._threads = ThreadPoolExecutor(number)
+
+    def run(self, name: str, sound: bytes, seed: int, count: int) -> Campaign:
+        def judge(number: int) -> None:
+            data, reader = case(name, sound, seed, number), self._idle.get()
+            try:
+                campaign.add(reader.judge(f"case.{name}", data), data)
+            finally:
+                self._idle.put(reader)
+
+        campaign = Campaign(name)
+        for future in [self._threads.submit(judge, number) for number in range(count)]:
+            future.result()
+        return campaign
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for reader in self._all:
+            reader.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=100, help="files per format")
+    parser.add_argument("--format", choices=sorted(seeds()))
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    with Readers(given.workers) as readers:
+        chosen = {name: sound for name, sound in seeds().items() if given.format in (None, name)}
+        finds = [report(readers.run(name, sound, given.seed, given.count)) for name, sound in chosen.items()]
+    sys.exit(1 if sum(finds) else 0)
+
+
+def report(campaign: Campaign) -> int:
+    """What came of it, and each find with its file -> how many there are."""
+    print(f"{campaign.name}: {campaign.outcomes.total()} files, {dict(campaign.outcomes)}", flush=True)
+    for number, (told, data) in enumerate(campaign.finds):
+        path = Path(tempfile.mkdtemp(prefix="ragcache-fuzz-")) / f"{number}.{campaign.name}"
+        path.write_bytes(data)
+        print(f"  {path}: {told}", flush=True)
+    return len(campaign.finds)
+
+
+if __name__ == "__main__":
+    main()
