@@ -128,12 +128,6 @@ class Campaign:
     outcomes: Counter[str] = field(default_factory=Counter)
     finds: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def add(self, told: str, data: bytes) -> None:
-        known = told in (PARSED, REFUSED)
-        self.outcomes[told if known else "finds"] += 1
-        if not known:
-            self.finds.append((told, data))
-
 
 def seeds() -> Mapping[str, bytes]:
     """A sound file of every format, by its suffix."""
@@ -156,16 +150,19 @@ class Readers:
         self._threads = ThreadPoolExecutor(number)
 
     def run(self, name: str, sound: bytes, seed: int, count: int) -> Campaign:
-        def judge(number: int) -> None:
-            data, reader = case(name, sound, seed, number), self._idle.get()
+        def judge(number: int) -> str:
+            reader = self._idle.get()
             try:
-                campaign.add(reader.judge(f"case.{name}", data), data)
+                return reader.judge(f"case.{name}", case(name, sound, seed, number))
             finally:
                 self._idle.put(reader)
 
         campaign = Campaign(name)
-        for future in [self._threads.submit(judge, number) for number in range(count)]:
-            future.result()
+        for number, told in enumerate(self._threads.map(judge, range(count))):
+            known = told in (PARSED, REFUSED)
+            campaign.outcomes[told if known else "finds"] += 1
+            if not known:
+                campaign.finds.append((told, case(name, sound, seed, number)))
         return campaign
 
     def __enter__(self) -> Self:
