@@ -21,5 +21,6 @@ def private_folder(folder: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """An empty one where none is, for a library that would make it readable for all. Raises OSError."""
+    """An empty one where none is, in a private folder, before a library makes it readable for all. Raises OSError."""
+    private_folder(path.parent)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from ragcache.private import private_file, private_folder
+from ragcache.private import private_file
 from retriever.types import IntArray, Vectors
 
 _ROWS = 2048  # read at once
@@ -29,7 +29,6 @@ class VectorLog:
         rows = np.empty(len(ids), self._record)
         rows["id"], rows["vector"] = ids, vectors
         rows["check"] = [_check(row) for row in rows]
-        private_folder(self.path.parent)
         private_file(self.path)
         with self.path.open("ab") as file:
             whole = file.tell() - file.tell() % self._record.itemsize

@@ -100,7 +100,6 @@ class DiskTier(KVStore):
         # Under the lock, so that no eviction that has looked for pins already takes the entry.
         with self._reporting("pin in"), self._ledger.change():
             if pinned:
-                private_folder(entry.parent)
                 private_file(self._layout.pin(entry))
             else:
                 self._layout.pin(entry).unlink(missing_ok=True)
