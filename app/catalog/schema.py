@@ -163,6 +163,7 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
     target = folder / f"{database.path.stem}-{stamp}-{revision}.sqlite"
     temporary = target.with_suffix(".part")
     with told(str(target), OSError):
+        private_folder(folder)
         try:
             write_copy(database.path, temporary)
             temporary.rename(target)

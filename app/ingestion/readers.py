@@ -27,9 +27,10 @@ from app.loaders.base import MEGABYTE, Limits
 
 # Bytes of files that are read ahead: several times as much memory, whatever the number of files.
 AHEAD = 32 * MEGABYTE
-# Seconds that a file may take, and more for each megabyte of it, up to PATIENCE: twenty times what a sound one takes.
+# Seconds that a file may take, and more for each megabyte of it, up to PATIENCE. The slowest sound ones are PDFs of
+# nothing but text, which read a megabyte in 10 s, and in 50 beside busy processes.
 LEAST_PATIENCE = 120.0
-PATIENCE_PER_MEGABYTE = 5.0
+PATIENCE_PER_MEGABYTE = 60.0
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
 # The child finds the packages where we did, also in a program that has changed its path.
 _START = (

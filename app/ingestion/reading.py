@@ -16,7 +16,7 @@ from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read
-PATIENCE = 600.0  # seconds; no sound file within the limits takes nearly as long
+PATIENCE = 1800.0  # seconds, whatever the size of the file
 # What the machine lacks, or the disk could not do just now: the same content may be read in a minute.
 PASSING = {
     errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
