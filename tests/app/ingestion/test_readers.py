@@ -213,3 +213,9 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
 def test_records_can_be_sent() -> None:
     for outcome in (Same(Stamp("h", 1, 2)), Unread("why", None)):
         assert pickle.loads(pickle.dumps(outcome)) == outcome
+
+
+def test_a_large_file_may_take_longer_up_to_a_bound() -> None:
+    with Readers(1) as readers:
+        seconds = [readers._job(Pending("a", size, None), False).seconds for size in (0, 1_000_000, 10**12)]
+    assert seconds == [120.0, 180.0, 1800.0]
