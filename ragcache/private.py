@@ -6,6 +6,7 @@ The documents of a user, and what is computed from them, are read by nobody else
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 FILE, FOLDER = 0o600, 0o700
@@ -21,6 +22,11 @@ def private_folder(folder: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """An empty one where none is, in a private folder, before a library makes it readable for all. Raises OSError."""
+    """An empty one where none is, in a private folder, before a library makes it readable for all. Raises OSError.
+
+    One that is there is not even opened: to close it would give up the locks that this process holds on it, and a
+    catalog without SQLite's locks loses its log to the next process.
+    """
     private_folder(path.parent)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
+    with suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +41,23 @@ def test_what_is_there_keeps_its_modes(tmp_path: Path) -> None:
     assert [mode(tmp_path / "shared"), mode(tmp_path / "shared" / "mine")] == [0o775, 0o700]
     assert mode(tmp_path / "shared" / "file") == 0o664
     assert (tmp_path / "shared" / "file").read_text() == "words"
+
+
+def test_a_link_to_no_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    private_file(tmp_path / "link")
+    assert mode(tmp_path / "file") == 0o600
+
+
+def test_locks_on_a_file_that_is_there_stay(tmp_path: Path) -> None:
+    """To close any descriptor of a file gives up all locks that its process holds on it."""
+    path = tmp_path / "file"
+    other = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        private_file(path)
+        asked = subprocess.run([sys.executable, "-c", other, str(path)], stderr=subprocess.PIPE, check=False)
+    assert b"BlockingIOError" in asked.stderr
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
