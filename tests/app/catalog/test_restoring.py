@@ -17,7 +17,7 @@ from app.catalog import Catalog, CatalogError
 from app.catalog.copies import back_up
 from app.catalog.engine import Database, database_url
 from app.catalog.restoring import Restored, keep_file, restore
-from app.catalog.schema import SCRIPTS, upgrade
+from app.catalog.schema import SCRIPTS, inspect_schema, upgrade
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
 from tests.app.catalog.samples import DIMENSION, document
@@ -169,13 +169,13 @@ def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
-    scripts = tmp_path / "newer"
+    scripts, path = tmp_path / "newer", database(data)
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "versions" / "9999_next.py").write_text(
-        "from alembic import op\nrevision, down_revision, branch_labels, depends_on = '9999', '0001', None, None\n"
+        f"from alembic import op\nrevision, down_revision = '9999', {inspect_schema(path).newest!r}\n"
+        "branch_labels = depends_on = None\n"
         "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
     )
-    path = database(data)
     backup = upgrade(path, 1, scripts)
     path.close()
     assert backup is not None and backup.stat().st_mode & 0o777 == 0o600
