@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ragcache.private import private_folder
+
 FOLDER = "records"
 FORMAT = 1  # raised when what is recorded changes meaning
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "tokenizers")
@@ -42,7 +44,7 @@ class Records:
 
     def write(self, kind: str, folder: Path, values: Mapping[str, Any], **facts: str) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            private_folder(self.root)
             basis = {"basis": _basis(folder), "values": values}
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.root, suffix=".tmp", delete=False) as file:
                 json.dump(basis, file)

@@ -12,6 +12,7 @@ from pathlib import Path
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
+from ragcache.private import FILE, private_folder
 
 PART = ".part"  # ends the name of a copy that is not whole yet
 # What SQLite keeps beside a file, and takes for a part of it whatever file that is.
@@ -60,7 +61,7 @@ def write_copy(source: Path, target: Path) -> None:
 
     The copy needs no log beside it, so it can be carried away alone.
     """
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))
     # A file without a log is read as it is: nothing is made beside it, also where nothing can be.
     alone = "" if companions(source)[0].exists() else "&immutable=1"
     try:
@@ -91,7 +92,7 @@ def check_sound(path: Path, of: Path) -> None:
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
     """A free name in the folder of `target`, for a file that is renamed in the block or removed after it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(target.parent)
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{PART}")
     try:
         yield temporary

@@ -20,6 +20,7 @@ from app.catalog.engine import Database
 from app.catalog.errors import CollectionBusy
 from app.catalog.failures import told
 from app.catalog.records import Collection
+from ragcache.private import FILE, private_folder
 
 LOCKS = "locks"
 Waiting = Callable[[str], None]  # told whom a lock is waited for
@@ -68,8 +69,8 @@ def _files(
         for collection in collections:
             path = lock_file(database, collection.id)
             with told(str(path), OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                lock = FileLock(path)
+                private_folder(path.parent)
+                lock = FileLock(path, mode=FILE)
                 try:
                     lock.acquire(timeout=0)
                 except Timeout:

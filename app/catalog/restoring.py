@@ -30,6 +30,7 @@ from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.schema import BACKUPS, alone, inspect_schema
+from ragcache.private import FILE, private_folder
 
 REPLACED = "replaced.sqlite"  # ends the name of a catalog that was replaced
 # The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
@@ -112,7 +113,7 @@ def _swap(path: Path, fresh: Path) -> Path | None:
     """Put the new file in the place of the old one -> where that is kept."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     kept = path.parent / BACKUPS / f"{path.stem}-{stamp}-{REPLACED}"
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(kept.parent)
     with _unused(path) as fd:
         if fd is not None:
             keep_file(fd, path, kept)
@@ -134,7 +135,7 @@ def keep_file(fd: int, path: Path, kept: Path) -> None:
         os.link(path, kept)
     except OSError:
         # To close any other descriptor of the file would give up the lock on it.
-        with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as copy:
+        with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE), "wb") as copy:
             done = 0
             while block := os.pread(fd, 1 << 20, done):
                 done += copy.write(block)
