@@ -18,7 +18,7 @@ LONG = FIRST * 24 + LAST * 24  # about 500 tokens, of 256
 
 
 def read() -> SentenceTransformer:
-    return Embedder(resolve_embedder("bundled:minilm"))._read_model()
+    return Embedder(resolve_embedder("bundled:minilm"))._read_by_library()
 
 
 @pytest.fixture(scope="module", params=["bert", "library"])
