@@ -17,6 +17,8 @@ from pathlib import Path
 
 import xxhash
 
+from ragcache.private import private_folder
+
 KEPT = 64  # checksums; the oldest go first
 SETTLED_NS = 2_000_000_000  # clocks of file systems tick this coarsely at worst
 
@@ -53,7 +55,7 @@ class Digests:
             return
         kept = dict(list(known.items())[-KEPT:])
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._file.parent)
             handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f".{self._file.name}-")
             with os.fdopen(handle, "w") as new:
                 json.dump(kept, new)
