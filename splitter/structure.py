@@ -89,6 +89,7 @@ def _units(ruler: Ruler, region: Region, most: int) -> Iterator[Marked]:
 def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
     """Sentences of a turn; the first begins nothing new, and what closes a message stays with the last one."""
     held: Marked | None = None
+    opening: int | None = None  # where an escaped line begins that nothing stands before
     before = Border.SENTENCE
     for stop, after in (*(found.span() for found in ESCAPED.finditer(text, start, end)), (end, end)):
         for unit in prose_units(text, start, stop):
@@ -97,11 +98,15 @@ def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
                 continue
             if held:
                 yield held
-            held = (unit[0], unit[1], min(unit[2], before))
-            before = Border.PARAGRAPH
+            held = (unit[0] if opening is None else opening, unit[1], min(unit[2], before))
+            opening, before = None, Border.PARAGRAPH
+        if not held and opening is None:
+            opening = stop
         start, before = after, Border.LINE
     if held:
         yield held
+    elif opening is not None:
+        yield opening, end, Border.SENTENCE
 
 
 def _headings_at(regions: Iterable[Region], starts: Sequence[int]) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, make_splitter
@@ -44,6 +44,8 @@ def check(text: str, pieces: list[Piece], tokens: Tokens, limits: Limits) -> Non
 
 @pytest.mark.parametrize("name", SPLITTERS)
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS), limits=LIMITS)
+@example(text="\\n" + "." * 30, kind="table", limits=Limits(1, 20))
+@example(text="\\n\\r" * 9, kind="table", limits=Limits(1, 8))
 def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, limits: Limits) -> None:
     splitter = make_splitter(name, Words(), letters, limits)
     pieces = splitter.split(text, kind)
