@@ -55,20 +55,33 @@ def private_name() -> LinkName:
     return LinkName(0, ((0, uuid.uuid4().bytes),))
 
 
-@dataclass(frozen=True)
 class SaltedHasher:
-    """Stands in for the request's own block hasher, also for the blocks that its answer will fill."""
+    """Stands in for the request's own block hasher, also for the blocks that its answer will fill. These have the names
+    that a longer prompt gives them, in which they are the history: the chain goes over hashes without salt.
+    """
 
-    plain: Callable[[Any], list[bytes]]  # new hashes, chained to the last one that the request has
-    name: LinkName
-    block: int
+    def __init__(self, plain: Callable[[Any], list[bytes]], name: LinkName, block: int):
+        """`plain` gives new hashes, chained to the last one that the request has."""
+        self._plain, self._name, self._block = plain, name, block
+        self._last: bytes | None = None  # of the blocks that are named already, without salt
 
     def __call__(self, request: Any) -> list[bytes]:
-        known, exact = len(request.block_hashes), self.name.exact // self.block
+        known, exact = len(request.block_hashes), self._name.exact // self._block
+        fresh = self._chained(request)
+        self._last = fresh[-1] if fresh else self._last
         return [
-            fresh if place < exact else _digest(self.name.salt((place + 1) * self.block), fresh)
-            for place, fresh in enumerate(self.plain(request), known)
+            one if place < exact else _digest(self._name.salt((place + 1) * self._block), one)
+            for place, one in enumerate(fresh, known)
         ]
+
+    def _chained(self, request: Any) -> list[bytes]:
+        if self._last is None:
+            return self._plain(request)
+        salted, request.block_hashes[-1] = request.block_hashes[-1], self._last
+        try:
+            return self._plain(request)
+        finally:
+            request.block_hashes[-1] = salted
 
 
 def rewrite_hashes(request: Any, name: LinkName, block: int) -> None:

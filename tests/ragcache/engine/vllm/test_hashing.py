@@ -75,6 +75,16 @@ def test_requests_share_blocks_up_to_where_their_links_differ() -> None:
         ] == list(range(shared))
 
 
+def test_what_an_answer_filled_is_found_as_history() -> None:
+    """Whether the names were given all at once or as the answer grew, and wherever the exact part ends."""
+    for exact in range(22):
+        grown = arrived(13, exact, (0, b"a"), (6, b"b"))
+        for count in (1, 3, 4, 8, 9, 20):
+            grown.tokens = list(range(13 + count))
+            grown.update_block_hashes()
+        assert grown.block_hashes == arrived(33, exact, (0, b"a"), (6, b"b")).block_hashes
+
+
 def test_a_private_name_is_nobody_elses() -> None:
     one, other = Request(list(range(13)), chained), Request(list(range(13)), chained)
     for request in (one, other):
