@@ -73,7 +73,8 @@ def locked(library: Settings) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Database.__init__, "__defaults__", (0.01,))
+    _, *others = Database.__init__.__defaults__ or ()
+    monkeypatch.setattr(Database.__init__, "__defaults__", (0.01, *others))
 
 
 @pytest.mark.usefixtures("impatient")
