@@ -16,6 +16,7 @@ from ragcache.rates import Rates, Work
 LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
 MARGIN = 0.95
+PROBE_DEPTH = 0.5  # of the layers, that a probe's question passes through at most by default
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     if _link_seconds(linked, linker, rates, terms) > MARGIN * _plain_seconds(plan, rates, terms):
         linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
     before, after = _reusable(plan), _reusable(linked)
-    return replace(linked, declined=before - after) if after < before else plan
+    if after == before:
+        return plan
+    rates.declined(repr(linker), {chunk.candidates[0].info.tier for chunk in plan.chunks if chunk.candidates})
+    return replace(linked, declined=before - after)
 
 
 def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
@@ -47,7 +51,7 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
         return chunk
     best = chunk.candidates[0]
     bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
-    again = 0.0 if best.unchanged else rates.link_share(linker.name)
+    again = 0.0 if best.unchanged else rates.link_share(repr(linker))
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
     return chunk if bring < saved else replace(chunk, candidates=())
 
@@ -61,6 +65,8 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
     known = terms.known
     question = Work.of_rows(max(known, plan.question), len(plan.ids))
     work, missing, load = question, 0.0, 0.0
+    if linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks):
+        work += (question + Work(passes=1)) * PROBE_DEPTH
     covered = len(plan.system)  # the System segment's own KV is as good as there
     for chunk in plan.chunks:
         start, end = max(chunk.span.start, known), max(chunk.span.end, known)
@@ -71,7 +77,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
             continue
         best = chunk.candidates[0]
         load += rates.load_seconds(best.info.tier, best.info.nbytes)
-        again = 0.0 if best.unchanged else rates.link_share(linker.name)
+        again = 0.0 if best.unchanged else rates.link_share(repr(linker))
         work += rows * again + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)
     work += Work.of_rows(plan.question - texts, plan.question)

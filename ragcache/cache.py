@@ -113,7 +113,7 @@ class ChunkCache(PromptCache):
         with report.stage("link"):
             work, logits = self._link(plan, chosen, buffer, loaded, report)
         if self.rates is not None:
-            _learn(self.rates, loaded, work, report)
+            _learn(self.rates, chosen, loaded, work, report)
         return Prefilled(plan, buffer, logits, loaded, report)
 
     def _chosen(self, linker: Linker | str | None) -> Linker:
@@ -182,7 +182,7 @@ def _placed(loaded: list[Loaded]) -> list[PlacedChunk]:
     return [entry.planned.placed(entry.candidate) for entry in loaded if entry.candidate is not None]
 
 
-def _learn(rates: Rates, loaded: list[Loaded], work: Work, report: Report) -> None:
+def _learn(rates: Rates, linker: Linker, loaded: list[Loaded], work: Work, report: Report) -> None:
     """What was measured, for the prompts to come."""
     placed = sum(entry.report.tokens for entry in loaded if entry.candidate is not None)
     rates.observe(work, report.seconds["link"])
@@ -191,4 +191,4 @@ def _learn(rates: Rates, loaded: list[Loaded], work: Work, report: Report) -> No
         rates.observe_load(entry.report.tier, entry.report.nbytes, entry.seconds)
     linked = (entry for entry in loaded if entry.candidate is not None and not entry.candidate.unchanged)
     repairable = sum(entry.report.tokens for entry in linked)
-    rates.observe_link(report.linker, repairable, report.repaired + report.charged)
+    rates.observe_link(repr(linker), repairable, report.repaired)

@@ -8,6 +8,7 @@ all stretches together, the newest counting most, so one estimate holds for prom
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +18,15 @@ import numpy.typing as npt
 # then, and a few prompts overrule them.
 PRIOR = np.array([1e-2, 3.5e-4, 1.8e-7, 8e-6])
 PRIOR_WEIGHT = 0.005  # of it, against a measurement's 1
-KEPT = 0.97  # of the weight of a measurement, with each one that follows
+KEPT = 0.97  # of the weight of a measurement, with each one of its kind that follows
+OTHERS_KEPT = 0.998  # with each one of another kind
 ROUNDS = 30  # of coordinate descent: there are four unknowns
 LOAD_PRIOR = 1e-9  # seconds a byte, from a tier that nothing was read from yet
 SHARE_PRIOR = 0.08  # of the reused tokens that a linker computes again, until it has linked something
+LEAST_PART = 0.5  # of what was predicted: a shorter measurement counts as so long, since one alone proves nothing
+NAMES = 64  # tiers and linkers that are remembered: a linker's settings are a client's to choose
+FADES = 0.9  # what was seen of a tier or linker, with each new sight of it
+FORGETS = 0.98  # with each time that it was declined, or one bad sight of it would be the last
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,11 +66,12 @@ class Rates:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Least squares of the relative error: a short stretch tells as much as a long one.
-        self._squares: Floats = np.zeros((len(PRIOR), len(PRIOR)))
-        self._products: Floats = np.zeros(len(PRIOR))
+        # Each kind of stretch fades by itself, or the many steps of an answer would efface what a prefill takes.
+        self._squares: Floats = np.zeros((len(PRIOR), len(PRIOR), len(PRIOR)))
+        self._products: Floats = np.zeros((len(PRIOR), len(PRIOR)))
         self._rates: Floats | None = PRIOR
-        self._loads: dict[str, float] = {}  # seconds a byte, by tier
-        self._shares: dict[str, float] = {}  # by linker
+        self._loads = Ratios(LOAD_PRIOR, 1e6)  # seconds a byte, by tier
+        self._shares = Ratios(SHARE_PRIOR, 1e3)  # by linker and its settings
 
     # -- computing --------------------------------------------------------------------------------------------------
 
@@ -72,10 +79,15 @@ class Rates:
         parts = work.array()
         if seconds <= 0.0 or not parts.any():
             return
-        relative = parts / seconds
+        relative = parts / max(seconds, LEAST_PART * self.seconds(work))
+        kind = int(np.argmax(parts * PRIOR))  # what most of its time goes to
         with self._lock:
-            self._squares = KEPT * self._squares + np.outer(relative, relative)
-            self._products = KEPT * self._products + relative
+            kept = np.full(len(parts), OTHERS_KEPT)
+            kept[kind] = KEPT
+            self._squares *= kept[:, None, None]
+            self._products *= kept[:, None]
+            self._squares[kind] += np.outer(relative, relative)
+            self._products[kind] += relative
             self._rates = None
 
     def seconds(self, work: Work) -> float:
@@ -87,8 +99,8 @@ class Rates:
 
     def _solved(self) -> Floats:
         """The rates nearest to what was measured, none below zero."""
-        squares = self._squares + np.diag(PRIOR_WEIGHT / PRIOR**2)
-        products = self._products + PRIOR_WEIGHT / PRIOR
+        squares = self._squares.sum(0) + np.diag(PRIOR_WEIGHT / PRIOR**2)
+        products = self._products.sum(0) + PRIOR_WEIGHT / PRIOR
         rates = PRIOR.copy()
         for _ in range(ROUNDS):
             for place in range(len(rates)):
@@ -100,24 +112,55 @@ class Rates:
 
     def observe_load(self, tier: str, nbytes: int, seconds: float) -> None:
         if nbytes > 0 and seconds >= 0.0:
-            self._mixed(self._loads, tier, seconds / nbytes)
+            with self._lock:
+                self._loads.observe(tier, seconds, nbytes)
 
     def load_seconds(self, tier: str, nbytes: int) -> float:
         with self._lock:
-            return nbytes * self._loads.get(tier, LOAD_PRIOR)
+            return nbytes * self._loads.of(tier)
 
     # -- linking ----------------------------------------------------------------------------------------------------
 
     def observe_link(self, linker: str, reusable: int, computed: float) -> None:
-        """`computed`: of so many reusable tokens, its probes charged."""
+        """`linker`: with its settings. `computed`: again, of so many reusable tokens."""
         if reusable > 0:
-            self._mixed(self._shares, linker, computed / reusable)
+            with self._lock:
+                self._shares.observe(linker, min(computed, reusable), reusable)
 
     def link_share(self, linker: str) -> float:
-        """Of the reusable tokens, those that the linker will compute all the same."""
+        """Of the reusable tokens, those that the linker will compute all the same; at most all."""
         with self._lock:
-            return self._shares.get(linker, SHARE_PRIOR)
+            return self._shares.of(linker)
 
-    def _mixed(self, means: dict[str, float], name: str, value: float) -> None:
+    def declined(self, linker: str, tiers: Iterable[str]) -> None:
+        """They were not used, so nothing will tell whether they are better by now."""
         with self._lock:
-            means[name] = value if name not in means else 0.8 * means[name] + 0.2 * value
+            self._shares.forget(linker)
+            for tier in tiers:
+                self._loads.forget(tier)
+
+
+class Ratios:
+    """By name, of two sums that both fade, each begun with a first guess."""
+
+    def __init__(self, prior: float, weight: float):
+        """`weight`: the lower sum that the first guess stands for."""
+        self._first = (prior * weight, weight)
+        self._sums: dict[str, tuple[float, float]] = {}
+
+    def of(self, name: str) -> float:
+        upper, lower = self._sums.get(name, self._first)
+        return upper / lower
+
+    def observe(self, name: str, upper: float, lower: float) -> None:
+        before = self._sums.pop(name, self._first)
+        self._sums[name] = (FADES * before[0] + upper, FADES * before[1] + lower)
+        while len(self._sums) > NAMES:
+            del self._sums[next(iter(self._sums))]
+
+    def forget(self, name: str) -> None:
+        """Some of it, for the first guess."""
+        if name in self._sums:
+            pairs = zip(self._sums[name], self._first, strict=True)
+            upper, lower = (FORGETS * seen + (1 - FORGETS) * first for seen, first in pairs)
+            self._sums[name] = (upper, lower)

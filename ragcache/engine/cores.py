@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -50,7 +50,7 @@ class FreeCores:
                     others = (usage.busy - self._last.busy) - (usage.own - self._last.own)
                     self._others = max(0.0, others / (now - self._since))
                 self._last, self._since = usage, now
-            return max(1, min(most, int(cores() - self._others + SLACK)))
+            return max(1, min(most, int(max(most, len(allowed())) - self._others + SLACK)))
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -67,20 +67,27 @@ class FreeCores:
             torch.set_num_threads(before)
 
 
-def cores() -> int:
-    """That this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def allowed() -> set[int]:
+    """Cores of all threads of this process together: OpenMP may have bound each of them to one of its own."""
+    if not hasattr(os, "sched_getaffinity"):
+        return set(range(os.cpu_count() or 1))
+    found = set(os.sched_getaffinity(0))
+    with suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # it has ended
+                found |= os.sched_getaffinity(int(thread.name))
+    return found
 
 
 def read_usage() -> Usage | None:
     """As Linux counts it; None elsewhere."""
     try:
         lines = [line.split() for line in STAT.read_text("ascii").splitlines() if line.startswith("cpu")]
-        allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        own = {f"cpu{number}" for number in allowed()}
         ticks = os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError, ValueError):
         return None
     # user nice system idle iowait irq softirq steal: what a hypervisor takes is taken by others too.
-    busy = sum(int(value) for name, *values in lines if name in allowed for value in (*values[:3], *values[5:8]))
+    busy = sum(int(value) for name, *values in lines if name in own for value in (*values[:3], *values[5:8]))
     times = os.times()
     return Usage(busy / ticks, times.user + times.system)

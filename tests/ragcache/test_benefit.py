@@ -54,7 +54,7 @@ def test_a_tier_that_is_slower_than_computing_is_left_alone() -> None:
 
 def test_some_chunks_may_pay_where_others_do_not() -> None:
     rates = Rates()
-    rates.observe_load("disk", 1, 1e-8)
+    rates.observe_load("disk", 1_000_000_000, 10.0)
     mixed = plan(True, True, tier="disk")
     slow = plan(True, True, tier="disk", nbytes=400_000_000).chunks[1]
     found = worthwhile(Plan(mixed.ids, mixed.system, (mixed.chunks[0], slow), (), mixed.question), AUTO, rates)
@@ -64,7 +64,8 @@ def test_some_chunks_may_pay_where_others_do_not() -> None:
 
 def test_a_linker_that_computes_nearly_all_again_is_not_worth_its_place() -> None:
     rates = Rates()
-    rates.observe_link("auto", 100, 99)
+    for _ in range(60):
+        rates.observe_link(repr(AUTO), 1000, 990)
     rates.observe(Work(placed=1000), 0.2)
     assert hits(worthwhile(plan(*[True] * 5), AUTO, rates)) == []
 

@@ -31,10 +31,31 @@ def test_what_was_measured_tells_what_was_not(work: Work) -> None:
 
 
 def test_a_machine_that_became_slower_is_noticed() -> None:
-    rates, work = learnt(), Work.of_rows(0, 1000) + Work(passes=1)
-    for _ in range(200):
+    rates, works = learnt(), [Work.of_rows(start, end) + Work(passes=1) for start, end in ((0, 1000), (3000, 3060))]
+    for work in works * 200:
         rates.observe(work, 3 * seconds(work))
-    assert rates.seconds(work) == pytest.approx(3 * seconds(work), rel=0.1)
+    for work in works:
+        assert rates.seconds(work) == pytest.approx(3 * seconds(work), rel=0.1)
+
+
+@pytest.mark.parametrize("scale", [0.02, 1.0, 4.0])
+def test_a_long_answer_does_not_efface_what_a_prefill_takes(scale: float) -> None:
+    """Each of its tokens is a measurement too, of the weights alone."""
+    rates, prefill, step = Rates(), Work.of_rows(0, 1000) + Work(passes=1), Work.of_rows(1000, 1001) + Work(passes=1)
+    for _ in range(20):
+        rates.observe(prefill, scale * seconds(prefill))
+    for _ in range(400):
+        rates.observe(step, scale * seconds(step))
+    assert rates.seconds(prefill) == pytest.approx(scale * seconds(prefill), rel=0.25)
+
+
+def test_one_measurement_that_is_too_short_proves_nothing() -> None:
+    rates, work = learnt(), Work.of_rows(0, 1000) + Work(passes=1)
+    rates.observe(work, 1e-6)
+    assert rates.seconds(work) > 0.4 * seconds(work)
+    for _ in range(20):
+        rates.observe(work, seconds(work))
+    assert rates.seconds(work) == pytest.approx(seconds(work), rel=0.2)
 
 
 def test_no_rate_is_negative() -> None:
@@ -59,9 +80,29 @@ def test_measurements_that_tell_nothing_are_left_out() -> None:
 
 def test_tiers_and_linkers_have_rates_of_their_own() -> None:
     rates = Rates()
-    rates.observe_load("disk", 1000, 2.0)
-    rates.observe_link("auto", 100, 25)
-    assert rates.load_seconds("disk", 500) == pytest.approx(1.0)
+    for _ in range(60):
+        rates.observe_load("disk", 1_000_000, 2.0)
+        rates.observe_link("auto", 1000, 250)
+    assert rates.load_seconds("disk", 500_000) == pytest.approx(1.0, rel=0.01)
     assert rates.load_seconds("ram", 500) < 1e-4
-    assert rates.link_share("auto") == 0.25
+    assert rates.link_share("auto") == pytest.approx(0.25, rel=0.01)
     assert rates.link_share("fast") < 0.25
+
+
+def test_one_bad_sight_is_not_the_last() -> None:
+    """What is declined is not seen again, so it counts for less with each time that it was."""
+    rates = Rates()
+    rates.observe_load("disk", 1000, 60.0)  # a disk that hung
+    rates.observe_link("auto", 200, 3000)
+    assert rates.link_share("auto") < 0.3, "a part is never more than all"
+    hung = rates.load_seconds("disk", 1_000_000)
+    for _ in range(1000):
+        rates.declined("auto", ["disk"])
+    assert rates.load_seconds("disk", 1_000_000) < hung / 1000
+
+
+def test_names_are_bounded() -> None:
+    rates = Rates()
+    for number in range(1000):
+        rates.observe_link(f"auto:ratio={number}", 1000, 900)
+    assert rates.link_share("auto:ratio=999") > 2 * rates.link_share("auto:ratio=0")

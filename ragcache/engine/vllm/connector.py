@@ -21,10 +21,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 from vllm.platforms import current_platform
+from vllm.v1.request import RequestStatus
 
 from ragcache.engine.vllm.asking import foreign_input
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import LinkName, rewrite_hashes
+from ragcache.engine.vllm.hashing import LinkName, Share, rewrite_hashes, share_of
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
@@ -34,6 +35,8 @@ from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
 from ragcache.errors import ModelError, PromptError
 from ragcache.rates import Work
+
+WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 
 
 @dataclass
@@ -55,11 +58,12 @@ def _ordinary_work(scheduled: Any) -> Work:
     cached = scheduled.scheduled_cached_reqs
     done = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
     done |= {request.req_id: request.num_computed_tokens for request in scheduled.scheduled_new_reqs}
-    work = Work()
-    for name, count in scheduled.num_scheduled_tokens.items():
+    rows = attended = 0
+    for name, count in scheduled.num_scheduled_tokens.items():  # plain sums: there may be hundreds
         start = done.get(name, 0)
-        work += Work.of_rows(start, start + count)
-    return work
+        rows += count
+        attended += count * (2 * start + count + 1) // 2
+    return Work(rows=rows, attended=attended)
 
 
 class RagcacheConnector(KVConnectorBase_V1):
@@ -74,6 +78,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._bound = 0.0  # when the step began
         self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
+        self._tailed: dict[str, Any] = {}  # of these, those that go on, and rows of which are to be computed yet
         if role is KVConnectorRole.SCHEDULER:
             self._scheduler = self._setup.scheduler()
 
@@ -157,10 +162,11 @@ class RagcacheConnector(KVConnectorBase_V1):
             foreign_input(request),
         )
 
-    def _set_apart(self, request: Any, name: LinkName) -> None:
+    def _set_apart(self, request: Any, name: LinkName) -> Share | None:
         if request.skip_reading_prefix_cache:
             raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
         rewrite_hashes(request, name, self._setup.hash_block)
+        return share_of(request, name, self._setup.hash_block)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)
@@ -177,11 +183,18 @@ class RagcacheConnector(KVConnectorBase_V1):
         scheduled = scheduler_output.num_scheduled_tokens
         prefill = sum(count for count in scheduled.values() if count > 1)
         work = _ordinary_work(scheduler_output)
-        orders = self.scheduler.step(Budget(left, used > 0, self._spans_per_step(), prefill, work), scheduled)
+        promoted = [name for name, request in self._tailed.items() if request.status != WAITING]
+        budget = Budget(left, used > 0, self._spans_per_step(), prefill, work)
+        orders = self.scheduler.step(budget, dict.fromkeys((*scheduled, *promoted)))
+        for name in promoted:  # vLLM shows their blocks to others from now on, whether it computes them or not
+            del self._tailed[name]
         if orders.compute:  # before vLLM's forward, or in it; other orders come after it
             scheduler_output.has_sync_kv_loads = True
         for name in orders.finish:
-            self._resume(self._parked.pop(name))
+            request = self._parked.pop(name)
+            self._resume(request)
+            if self.scheduler.has_tail(name):
+                self._tailed[name] = request
         return StepOrders(orders)
 
     def _resume(self, request: Any) -> None:
@@ -221,4 +234,5 @@ class RagcacheConnector(KVConnectorBase_V1):
             self.scheduler.answered(connector_output.kv_connector_worker_meta.answers)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        self._tailed.pop(request.request_id, None)
         return False, self.scheduler.gone(request.request_id)

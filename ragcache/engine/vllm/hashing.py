@@ -21,11 +21,20 @@ from ragcache.planning import Plan
 
 
 @dataclass(frozen=True)
+class Share:
+    """What of a link others may use: the full blocks before the question."""
+
+    key: bytes  # the name of the last of them, which tells of all before it
+    tokens: int
+
+
+@dataclass(frozen=True)
 class LinkName:
     """Of a prompt's linked KV."""
 
     exact: int  # positions before this one are named by their tokens alone
     chain: tuple[tuple[int, bytes], ...]  # where each segment begins, and the digest of what the link is up to its end
+    end: int = 0  # of the linked part; behind it stands the question
 
     @property
     def whole(self) -> bytes:
@@ -47,7 +56,7 @@ def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     for start, part in sorted(parts):
         digest = _digest(digest, part.encode())
         chain.append((start, digest))
-    return LinkName(exact, tuple(chain))
+    return LinkName(exact, tuple(chain), plan.question)
 
 
 def private_name() -> LinkName:
@@ -98,6 +107,12 @@ def rewrite_hashes(request: Any, name: LinkName, block: int) -> None:
     except FAULTS:
         _rehash(request, plain)
         raise
+
+
+def share_of(request: Any, name: LinkName, block: int) -> Share | None:
+    """None where others can share nothing."""
+    blocks = min(name.end // block, len(request.block_hashes))
+    return Share(request.block_hashes[blocks - 1], blocks * block) if blocks else None
 
 
 def _rehash(request: Any, hasher: Any) -> None:

@@ -224,6 +224,20 @@ class LinkJob:
         gone[: self.skip] = False
         return np.flatnonzero(gone)
 
+    @property
+    def placed(self) -> int:
+        """Tokens that each rank has placed."""
+        lengths = {SYSTEM: len(self.linkage.plan.system)}
+        lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
+        return sum(lengths[index] for index in self._pieces if self._agreed(index) is not None)
+
+    def planned_tier(self, answer: Loaded) -> str:
+        """In which the plan saw what was read; empty where it saw nothing."""
+        if answer.index == SYSTEM or answer.chosen is None:
+            return ""
+        chunk = next(chunk for chunk in self.linkage.plan.chunks if chunk.index == answer.index)
+        return chunk.candidates[answer.chosen].info.tier
+
     # -- report -----------------------------------------------------------------------------------------------------
 
     def _tell(self, chosen: dict[int, Candidate], selected: Positions) -> None:

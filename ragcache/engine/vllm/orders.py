@@ -120,6 +120,7 @@ class Loaded:
     tier: str = ""
     nbytes: int = 0
     lossless: bool = True  # see Variant
+    seconds: float = 0.0  # of reading
     incidents: tuple[str, ...] = ()
 
 

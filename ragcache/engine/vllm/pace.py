@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ragcache.benefit import Terms, worthwhile
+from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.job import PREFIX, Linkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.linking.base import Linker
@@ -25,11 +26,13 @@ class Pace:
         """`always`: link whatever is cached, without a thought for the time."""
         self.rates = Rates()
         self._pass_tokens, self._layers, self._always = pass_tokens, layers, always
-        self._ordinary = Work()  # of the last step, for requests that decode
+        self._ordinary = Work()  # of the last step in which others did no more than decode
 
-    def ordered(self, ordinary: Work, orders: Orders) -> Orders:
+    def ordered(self, budget: Budget, orders: Orders) -> Orders:
         """The orders of a step with what is computed in it, so that the worker can say how long that took."""
-        self._ordinary = ordinary
+        ordinary = budget.work
+        if not budget.prefill:
+            self._ordinary = ordinary
         if orders.load or orders.capture:  # these take their time from reading and from hooks
             return orders
         return replace(orders, work=ordinary + self._own(ordinary, orders))
@@ -46,14 +49,19 @@ class Pace:
         for one in answers:
             self.rates.observe(one.work, one.seconds)
 
-    def linked(self, report: Report) -> None:
-        """A request's KV is complete: what placing it took, and how much of it was computed again."""
+    def linked(self, linker: Linker, report: Report, placed: int, ranks: int) -> None:
+        """A request's KV is complete: what placing it took, and how much of it was computed again. `placed`: tokens, by
+        each rank, whose seconds the report has together.
+        """
+        self.rates.observe(Work(placed=placed), report.seconds.get("place", 0.0) / ranks)
         chunks = [chunk for chunk in report.chunks if chunk.reused and chunk.tier not in (PREFIX, COMPUTED)]
-        placed = sum(chunk.tokens for chunk in chunks)
-        self.rates.observe(Work(placed=placed), report.seconds.get("place", 0.0))
         inexact = [chunk for chunk in chunks if not chunk.exact]
         again = sum(chunk.repaired for chunk in inexact)
-        self.rates.observe_link(report.linker, sum(chunk.tokens for chunk in inexact), again + report.charged)
+        self.rates.observe_link(repr(linker), sum(chunk.tokens for chunk in inexact), again)
+
+    def loaded(self, tier: str, nbytes: int, seconds: float) -> None:
+        """`tier`: in which the plan saw it."""
+        self.rates.observe_load(tier, nbytes, seconds)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0) -> Plan:
         """`known`: positions that vLLM's prefix cache holds."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ragcache.address import system_address
 from ragcache.engine.vllm.asking import LinkAsk
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
-from ragcache.engine.vllm.hashing import LinkName, link_name
+from ragcache.engine.vllm.hashing import LinkName, Share, link_name
 from ragcache.engine.vllm.job import Linkage
 from ragcache.engine.vllm.pace import Pace, plain_report
 from ragcache.errors import StoreError
@@ -18,7 +18,7 @@ from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
-Named = Callable[[LinkName], None]  # told what a request's KV is to be named by
+Named = Callable[[LinkName], Share | None]  # told what a request's KV is to be named by
 
 
 def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace) -> Linkage | Report:

@@ -48,12 +48,9 @@ class LinkScheduler:
         layers: int,
         token_bytes: int,
         pass_tokens: int = 2048,
-        shares: bool = True,
         clock: Callable[[], float] = perf_counter,
     ):
-        """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes. `shares`: vLLM's
-        prefix cache is on.
-        """
+        """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
         self.store = store
         self.desks: Container[str] = ()  # of an engine in this process: what it captures goes there
         self.outcomes = Outcomes()
@@ -62,7 +59,7 @@ class LinkScheduler:
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
         self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always")
-        self._leaders = Leaders(shares)
+        self._leaders = Leaders()
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
         self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
         self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
@@ -119,7 +116,7 @@ class LinkScheduler:
         if isinstance(wish, Report):
             self.outcomes.reports[request] = wish
             return
-        named(wish.name if isinstance(wish, Linkage) else private_name())
+        self._leaders.know(request, named(wish.name if isinstance(wish, Linkage) else private_name()))
         self._wishes[request] = wish
 
     @contextmanager
@@ -137,10 +134,9 @@ class LinkScheduler:
             self._unlink(request, FAILED, reason_of(error))
 
     def _unlink(self, request: str, kind: str, reason: str) -> None:
-        self._leaders.done(request)
+        self._leaders.gone(request)
         wish = self._wishes.pop(request, None)
-        report = self._report_of(request)
-        told = [] if report is None else report.incidents
+        told = report.incidents if (report := self._report_of(request)) is not None else []
         done = "captured" if isinstance(wish, CaptureAsk) else "linked"
         self.outcomes.refuse(request, kind, [*told, f"not {done}: {reason}"])
         self._tails.pop(request, None)
@@ -158,7 +154,7 @@ class LinkScheduler:
             return None
         wish = self._wishes.get(request)
         if isinstance(wish, Linkage):
-            if not self._leaders.free(request, wish.name):
+            if not self._leaders.free(request, computed):
                 return None
             wish = self._judged(request, wish, computed)
         return 0 if wish is None else max(0, _tokens(wish) - computed)
@@ -173,6 +169,10 @@ class LinkScheduler:
             self._wishes[request] = judged
         return judged
 
+    def has_tail(self, request: str) -> bool:
+        """Whether rows of it wait for the step in which vLLM goes on with it."""
+        return request in self._tails
+
     def resumes(self, request: str) -> int | None:
         """Where vLLM goes on once we are finished: it computes the rest as any prompt's end. None for a request that is
         gone, or that it has nothing left to do for. Asked once.
@@ -183,12 +183,11 @@ class LinkScheduler:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
         self._started[request] = self._clock()
         with self._linking(request):
-            wish = self._wishes[request]
-            skip = _tokens(wish) - external
+            skip = _tokens(wish := self._wishes[request]) - external
             if isinstance(wish, CaptureAsk):
                 self._jobs[request] = CaptureJob(request, wish, blocks, skip)
             else:
-                self._leaders.lead(request, wish.name)
+                self._leaders.lead(request, skip)
                 self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:
@@ -198,7 +197,7 @@ class LinkScheduler:
         self._started.pop(request, None)
         self._positions.pop(request, None)
         self._tails.pop(request, None)
-        self._leaders.done(request)
+        self._leaders.gone(request)
         self._wishes.pop(request, None)
         self._plans.drop(request)
         return self.outcomes.gone(request)
@@ -213,7 +212,7 @@ class LinkScheduler:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def step(self, budget: Budget, scheduled: Iterable[str] = ()) -> Orders:
-        """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM computes in it."""
+        """What the workers do in this step, oldest request first. `scheduled`: requests that vLLM goes on with."""
         if self._plans and not (budget.busy or self._jobs):
             self._plans.wait(WAIT_S)  # instead of spinning
         self._adopt_plans()
@@ -234,7 +233,7 @@ class LinkScheduler:
         done, failed = self._finished(), tuple(self._failing)
         self._failing.clear()
         orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
-        return self._pace.ordered(budget.work, orders)
+        return self._pace.ordered(budget, orders)
 
     def _needs_room(self, request: str) -> bool:
         job = self._jobs.get(request)
@@ -252,7 +251,7 @@ class LinkScheduler:
             self.outcomes.reports[request] = job.report
             if isinstance(job, LinkJob):
                 self._positions[request] = job.resumes
-                self._pace.linked(job.report)
+                self._pace.linked(job.linkage.linker, job.report, job.placed, self._ranks)
                 if request not in self._tails:
                     self._leaders.done(request)
         gone = tuple(self._finishing)
@@ -264,6 +263,8 @@ class LinkScheduler:
             if (job := self._jobs.get(loaded.request)) is not None:
                 with self._linking(loaded.request):
                     job.loaded(loaded)
+                    if isinstance(job, LinkJob) and (tier := job.planned_tier(loaded)):
+                        self._pace.loaded(tier, loaded.nbytes, loaded.seconds)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), LinkJob):
                 with self._linking(probed.request):

@@ -63,7 +63,6 @@ class Setup:
             layers=self.layers,
             token_bytes=self.token_bytes,
             pass_tokens=int(self.vllm_config.scheduler_config.max_num_batched_tokens),
-            shares=bool(self.vllm_config.cache_config.enable_prefix_caching),
         )
 
     @property

@@ -186,7 +186,7 @@ class LinkWorker:
         linking.placed[piece.index] = span
         linking.fresh.append(span)
         linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
-        told = (fetched.tier, fetched.nbytes, variant.lossless, incidents)
+        told = (fetched.tier, fetched.nbytes, variant.lossless, fetched.seconds, incidents)
         self._answers.loaded.append(Loaded(request, piece.index, found.chosen, *told))
         self._spent(request, "place", started)
 

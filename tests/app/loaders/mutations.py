@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
 import warnings
 import zipfile
 import zlib
@@ -172,13 +173,14 @@ def parts(rng: Random, data: bytes) -> bytes:
         case _:
             members[place] = (name, rng.choice((tags, tags, values, values, flip, cut, entities, mark))(rng, content))
     written = BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(written, "w", method) as archive:
+    with WARNINGS, warnings.catch_warnings(), zipfile.ZipFile(written, "w", method) as archive:
         warnings.simplefilter("ignore")  # of two parts of one name
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content, method)
     return written.getvalue()
 
 
+WARNINGS = threading.Lock()  # what they are to do is one setting for all threads
 BYTES: tuple[Change, ...] = (flip, cut, repeat, move, length)
 TEXT: tuple[Change, ...] = (flip, cut, repeat, move, mark, mark, mark, recode)
 CHANGES = {

@@ -59,7 +59,7 @@ def make_step(runner: str, config: Any, forward: bool) -> Step:
 def park(pair: Pair, linker: str) -> Any:
     """As vLLM's scheduler does with a new request -> the request."""
     connector = pair.engine._connector
-    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), [].append)
+    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), lambda told: None)
     while connector.scheduler.matched("asked", 0) is None:
         connector.scheduler.step(Budget(0, False, 1))
     external = connector.scheduler.matched("asked", 0)

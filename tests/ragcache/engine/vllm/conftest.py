@@ -82,9 +82,7 @@ MakeScheduler = Callable[..., LinkScheduler]
 
 @pytest.fixture
 def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
-    def make(
-        *, ranks: int = 1, clock: Callable[[], float] = perf_counter, shares: bool = False, **settings: Any
-    ) -> LinkScheduler:
+    def make(*, ranks: int = 1, clock: Callable[[], float] = perf_counter, **settings: Any) -> LinkScheduler:
         return LinkScheduler(
             tiny.engine.spec.fingerprint,
             stored,
@@ -92,7 +90,6 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
             ranks=ranks,
             layers=LAYERS,
             token_bytes=TOKEN_BYTES,
-            shares=shares,
             clock=clock,
         )
 
@@ -104,7 +101,7 @@ def plan(
 ) -> int | None:
     """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
     names: list[LinkName] = []
-    scheduler.arrived(name, ids, params, names.append, foreign)
+    scheduler.arrived(name, ids, params, lambda told: names.append(told), foreign)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
     return names[0].exact if names else None

@@ -5,19 +5,25 @@ from __future__ import annotations
 import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.hashing import LinkName, Share
 from ragcache.engine.vllm.job import PREFIX
 from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.types import Segment, Text
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Worker, plan, run
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Worker, run
 from tests.tiny import draw
 
 ASKED_AT = sum(len(segment) for segment in PROMPT) - len(QUESTION)
-SHARED = ASKED_AT - 3  # what a prefix cache of full blocks holds of it
+BLOCK = 8
+SHARED = ASKED_AT // BLOCK * BLOCK  # what a prefix cache of full blocks holds of it
 
 
 def begin(scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, linker: str = "naive") -> None:
-    plan(scheduler, name, [token for segment in segments for token in segment.ids], link_params(segments, linker))
+    ids = [token for segment in segments for token in segment.ids]
+    scheduler.arrived(
+        name, ids, link_params(segments, linker), lambda told: Share(told.whole, told.end // BLOCK * BLOCK)
+    )
+    scheduler._plans.wait(60)
+    scheduler._adopt_plans()
 
 
 def park(scheduler: LinkScheduler, name: str, computed: int = 0) -> None:
@@ -28,7 +34,7 @@ def park(scheduler: LinkScheduler, name: str, computed: int = 0) -> None:
 
 @pytest.mark.parametrize("linker", ["naive", "auto", "first_tokens:k=4"])
 def test_eight_alike_are_linked_once(make_scheduler: MakeScheduler, linker: str) -> None:
-    scheduler, worker, names = make_scheduler(shares=True), Worker(), list("abcdefgh")
+    scheduler, worker, names = make_scheduler(), Worker(), list("abcdefgh")
     for name in names:
         begin(scheduler, name, linker=linker)
     park(scheduler, "a")
@@ -45,9 +51,17 @@ def test_eight_alike_are_linked_once(make_scheduler: MakeScheduler, linker: str)
     scheduler.check_integrity()
 
 
+def test_nobody_waits_for_what_cannot_be_shared(make_scheduler: MakeScheduler) -> None:
+    """The block that the question begins in is each one's own."""
+    scheduler = make_scheduler()
+    for name in "abc":
+        begin(scheduler, name)
+        park(scheduler, name, computed=SHARED)
+
+
 @pytest.mark.parametrize("ended", ["aborted", "aborted in a step", "broken"])
 def test_nobody_waits_for_one_that_is_gone(make_scheduler: MakeScheduler, ended: str) -> None:
-    scheduler = make_scheduler(shares=True)
+    scheduler = make_scheduler()
     for name in "ab":
         begin(scheduler, name)
     park(scheduler, "a")
@@ -62,7 +76,7 @@ def test_nobody_waits_for_one_that_is_gone(make_scheduler: MakeScheduler, ended:
 
 def test_a_tail_holds_the_others_until_it_is_computed(make_scheduler: MakeScheduler) -> None:
     """Its rows wait for the step in which vLLM computes the question: before that its blocks are not right."""
-    scheduler, worker = make_scheduler(shares=True), Worker()
+    scheduler, worker = make_scheduler(), Worker()
     for name in "ab":
         begin(scheduler, name, linker="first_tokens:k=4")
     park(scheduler, "a")
@@ -76,7 +90,7 @@ def test_a_tail_holds_the_others_until_it_is_computed(make_scheduler: MakeSchedu
 
 
 def test_other_links_wait_for_nobody(make_scheduler: MakeScheduler) -> None:
-    scheduler = make_scheduler(shares=True)
+    scheduler = make_scheduler()
     begin(scheduler, "a")
     park(scheduler, "a")
     begin(scheduler, "another linker", linker="first_tokens:k=4")
@@ -89,7 +103,7 @@ def test_other_links_wait_for_nobody(make_scheduler: MakeScheduler) -> None:
 def named(scheduler: LinkScheduler, segments: list[Segment], linker: str = "naive") -> LinkName:
     names: list[LinkName] = []
     ids = [token for segment in segments for token in segment.ids]
-    scheduler.arrived("a", ids, link_params(segments, linker), names.append)
+    scheduler.arrived("a", ids, link_params(segments, linker), lambda told: names.append(told))
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
     scheduler.gone("a")

@@ -73,7 +73,7 @@ def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[Li
 
 def asked(scheduler: LinkScheduler, name: str) -> list[LinkName]:
     names: list[LinkName] = []
-    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), names.append)
+    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), lambda told: names.append(told))
     return names
 
 
@@ -121,7 +121,7 @@ def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkSchedule
 
 
 def test_a_linker_that_computes_all_asks_no_disk(scheduler: LinkScheduler) -> None:
-    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), [].append)
+    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), lambda told: None)
     assert scheduler.matched("a", 0) == 0
     told = scheduler.gone("a")
     assert told is not None
