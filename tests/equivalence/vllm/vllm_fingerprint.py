@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.engine import _arguments
+from ragcache.engine.vllm.arguments import engine_arguments
 from ragcache.engine.vllm.setup import model_fingerprint
 from ragcache.errors import ConfigError, ModelError
 from tests.tiny import make_config, make_model
@@ -26,7 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def name(folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> str:
-    return model_fingerprint(_arguments(folder, dtype, {}, {"max_model_len": 64, **options}).create_engine_config())
+    arguments = engine_arguments(folder, dtype, {}, {"max_model_len": 64, **options})
+    return model_fingerprint(arguments.create_engine_config())
 
 
 @pytest.mark.parametrize(
