@@ -35,10 +35,21 @@ KINDS = [
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of whoever runs the tests are not part of them."""
+    _set_apart(monkeypatch)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside_for_what_tests_share() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _set_apart(patch)
+        yield
+
+
+def _set_apart(patch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.upper().startswith("RAGCACHE_")]:
-        monkeypatch.delenv(name)
+        patch.delenv(name)
     # On a model of three layers everything is as quick: whether a link pays would be a matter of luck.
-    monkeypatch.setenv("RAGCACHE_LINK_WHEN", "always")
+    patch.setenv("RAGCACHE_LINK_WHEN", "always")
 
 
 @pytest.fixture(scope="session", autouse=True)

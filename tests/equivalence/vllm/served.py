@@ -34,7 +34,12 @@ class Server:
             "kv_connector_module_path": "ragcache.engine.vllm.connector",
             "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"store": str(store), "codec": "raw", "captures": captures},
+            "kv_connector_extra_config": {
+                "store": str(store),
+                "codec": "raw",
+                "captures": captures,
+                "link_when": "always",
+            },
         }
         named = {
             "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
