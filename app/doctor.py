@@ -116,7 +116,7 @@ def _check_vllm(settings: Settings) -> list[Finding]:
     from ragcache.store import open_store
 
     found = [Finding("vllm", True, check_vllm(settings))]
-    model = load_model(settings)
+    model = load_model(settings.model_copy(update={"link_when": "always"}))  # whether it is sooner is not the question
     try:
         cache = model.cache(open_store(None, None, None, "raw"), "naive", keep_missed=False)
         system, chunk, question = model.template.system(), model.template.chunk(PASSAGE), model.template.question(ASKED)

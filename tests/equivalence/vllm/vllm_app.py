@@ -163,7 +163,7 @@ def test_a_cache_that_holds_no_prompt_is_told_with_its_settings(settings: Settin
 
 
 def test_the_doctor_starts_it(settings: Settings) -> None:
-    version, engine = check_engine(settings)
+    version, engine = check_engine(settings.model_copy(update={"link_when": "sooner"}))
     assert (version.name, version.ok, engine.ok) == ("vllm", True, True), (version, engine)
     assert "float32 on cpu, context of 2,048 tokens" in engine.detail
 
