@@ -38,6 +38,7 @@ class FreeCores:
         self._clock = clock
         self._lock = threading.Lock()
         self._last, self._since = self._usage(), clock()
+        self._allowed = len(allowed())
         self._others = 0.0  # cores that other programs used, of late
 
     def threads(self, most: int) -> int:
@@ -50,7 +51,8 @@ class FreeCores:
                     others = (usage.busy - self._last.busy) - (usage.own - self._last.own)
                     self._others = max(0.0, others / (now - self._since))
                 self._last, self._since = usage, now
-            return max(1, min(most, int(max(most, len(allowed())) - self._others + SLACK)))
+                self._allowed = len(allowed())
+            return max(1, min(most, int(max(most, self._allowed) - self._others + SLACK)))
 
     @contextmanager
     def lent(self) -> Iterator[None]:
