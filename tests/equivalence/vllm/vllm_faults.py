@@ -12,31 +12,18 @@ import pytest
 
 from ragcache.engine.vllm import joining
 from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.totals import Totals
 from ragcache.errors import ModelError
 from ragcache.linking.auto import Auto
 from ragcache.report import Report
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.fuzz.link_asks import Kept
 from tests.tiny import make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
 PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (0, 3, 5, 1)), QUESTION]
 OTHER: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (2, 4)), make_question(9)]
-
-
-class Kept(Totals):
-    """All that was ever taken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: Counter[str] = Counter()
-
-    def take(self) -> dict[str, float]:
-        taken = super().take()
-        self.all.update(taken)  # type: ignore[arg-type]  # seconds are no whole numbers
-        return taken
 
 
 @pytest.fixture(scope="module")
