@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -20,20 +20,7 @@ from app.catalog.schema import inspect_schema
 from app.settings import Settings
 from tests.app.catalog.samples import document, make_collection
 from tests.postgres import PASSWORD, USER, Server
-
-NOBODY = 65534
-
-
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """Root may write anywhere, so it steps down meanwhile."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
+from tests.rights import without_rights
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,22 +13,10 @@ from app.ingestion import Ingest, IngestError, IngestOptions, IngestResult
 from app.ingestion.lost import lost_documents
 from app.ingestion.survey import take_survey
 from app.workspace import Workspace
+from tests.rights import without_rights
 
 Run = Callable[..., IngestResult]
-NOBODY = 65534
 IN = ("disk/a.txt", "disk/deep/b.txt", "home/c.txt", "home/d.txt")
-
-
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """Root may look anywhere, so it steps down meanwhile."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
 
 
 def states(folder: Path, *sources: str) -> dict[str, FileState]:
