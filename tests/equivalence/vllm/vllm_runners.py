@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import RequestStatus
 from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
@@ -64,7 +66,9 @@ def park(pair: Pair, linker: str) -> Any:
         connector.scheduler.step(Budget(0, False, 1))
     external = connector.scheduler.matched("asked", 0)
     connector.scheduler.allocated("asked", BLOCKS, external)
-    request = connector._parked["asked"] = Some(request_id="asked", num_computed_tokens=len(IDS))
+    request = connector._parked["asked"] = Some(
+        request_id="asked", num_computed_tokens=len(IDS), status=RequestStatus.RUNNING
+    )
     return request
 
 
@@ -74,12 +78,8 @@ def run(pair: Pair, step: Step, scheduled: int) -> list[str]:
     deadline = perf_counter() + 30  # beside other requests a step does not wait for what is being read
     while perf_counter() < deadline:
         names = dict.fromkeys(finished, 1)
-        planned = Some(
-            total_num_scheduled_tokens=scheduled,
-            num_scheduled_tokens=names,
-            has_sync_kv_loads=False,
-            finished_req_ids=set(),
-        )
+        planned = SchedulerOutput.make_empty()
+        planned.total_num_scheduled_tokens, planned.num_scheduled_tokens = scheduled, names
         planned.kv_connector_metadata = connector.build_connector_meta(planned)
         output = step(planned)
         if finished:
