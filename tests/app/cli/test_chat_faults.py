@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from app import RagPipeline, Settings
-from app.catalog.engine import Database
+from app.catalog import open_catalog
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from retriever.searcher import Searcher
@@ -73,8 +73,9 @@ def locked(library: Settings) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, *others = Database.__init__.__defaults__ or ()
-    monkeypatch.setattr(Database.__init__, "__defaults__", (0.01, *others))
+    """Programs that are started now wait but a moment for others."""
+    assert open_catalog.__defaults__ == (30.0,)
+    monkeypatch.setattr(open_catalog, "__defaults__", (0.01,))
 
 
 @pytest.mark.usefixtures("impatient")
