@@ -53,6 +53,10 @@ class CaptureAsk:
     keys: tuple[VariantKey, ...]  # one per segment: what to place, and last, what it will be
     desk: str  # where in this process the variants change hands; "" is the store
 
+    @property
+    def tokens(self) -> int:
+        return sum(len(segment) for segment in self.segments)
+
 
 def link_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
     """kv_transfer_params of a request for these segments."""

@@ -8,7 +8,6 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +24,7 @@ from vllm.v1.request import RequestStatus
 
 from ragcache.engine.vllm.asking import foreign_input
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import LinkName, Share, rewrite_hashes, share_of
+from ragcache.engine.vllm.hashing import PromptNames
 from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
@@ -33,7 +32,7 @@ from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.engine.vllm.working import LinkWorker
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import ModelError
 from ragcache.rates import Work
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
@@ -72,6 +71,7 @@ class RagcacheConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
         super().__init__(vllm_config, role, kv_cache_config)
         self._setup: Setup = read_setup(vllm_config, kv_cache_config)
+        self._manager: Any = None  # vLLM's, of its KV
         self._scheduler: LinkScheduler | None = None
         self._worker: LinkWorker | None = None
         self._finished: set[str] = set()
@@ -158,15 +158,17 @@ class RagcacheConnector(KVConnectorBase_V1):
             request.request_id,
             request.prompt_token_ids or (),
             request.kv_transfer_params,
-            partial(self._set_apart, request),
+            PromptNames(request, self._setup.hash_block, self._held),
             foreign_input(request),
         )
 
-    def _set_apart(self, request: Any, name: LinkName) -> Share | None:
-        if request.skip_reading_prefix_cache:
-            raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
-        rewrite_hashes(request, name, self._setup.hash_block)
-        return share_of(request, name, self._setup.hash_block)
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._manager = kv_cache_manager
+
+    def _held(self, request: Any) -> int:
+        """Positions that the prefix cache has of it, by its names."""
+        return 0 if self._manager is None else int(self._manager.get_computed_blocks(request)[1])
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         count = self.scheduler.matched(request.request_id, num_computed_tokens)

@@ -4,6 +4,9 @@ vLLM names a full block by a chain of hashes over its tokens. KV that is linked 
 be, so from the first block that holds any of it on, a request's hashes are salted. The salt names the link: the linker,
 and which variant of each chunk stands there, up to the block's end. So whoever asks for the same link finds these
 blocks, with another question or a longer conversation behind them, and nobody else does.
+
+What the prefix cache has of a prompt's plain prefill is better than a link, and there already: where it reaches further
+than what there is of the link, the names are plain up to its end.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ragcache.engine.vllm.faults import FAULTS
+from ragcache.errors import PromptError
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan
 
@@ -43,6 +47,11 @@ class LinkName:
     def salt(self, end: int) -> bytes:
         """Of a block that ends there."""
         return self.chain[max(0, bisect_left(self.chain, end, key=lambda one: one[0]) - 1)][1]
+
+    def behind(self, plain: int) -> LinkName:
+        """Of what is linked behind so many positions of a plain prefill."""
+        mark = f"behind {plain}".encode()
+        return LinkName(plain, tuple((start, _digest(digest, mark)) for start, digest in self.chain), self.end)
 
 
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
@@ -93,32 +102,88 @@ class SaltedHasher:
             request.block_hashes[-1] = salted
 
 
-def rewrite_hashes(request: Any, name: LinkName, block: int) -> None:
-    """Give a request that nothing is computed of yet the hashes of its link.
+class Names(Protocol):
+    """How the prefix cache names what there will be of a request, as long as nothing of it is computed."""
+
+    @property
+    def share(self) -> Share | None:
+        """What others may use of its link; None where that is nothing."""
+
+    def link(self, name: LinkName) -> None:
+        """Its KV will be linked."""
+
+    def found(self, computed: int) -> bool:
+        """Whether the prefix cache has what it is named behind, now that it has so many positions of it. If not, it has
+        other names from here on, and is to be looked up again.
+        """
+
+    def give_up(self, computed: int) -> None:
+        """All but the first positions will be a plain prefill after all."""
+
+
+class PromptNames:
+    """Those of a request of vLLM's.
 
     `_block_hasher` is not public; vLLM offers a salt for whole prompts alone (cache_salt), which would keep the System
     segment from being shared. Where prefix caching is off there is no hasher, and nothing to do.
     """
-    if request._block_hasher is None:
-        return
-    plain = request._block_hasher
-    try:
-        _rehash(request, SaltedHasher(plain, name, block))
-    except FAULTS:
-        _rehash(request, plain)
-        raise
 
+    def __init__(self, request: Any, block: int, held: Callable[[Any], int]):
+        """`held`: positions that the prefix cache has of a request, by the names that it has now."""
+        self._request, self._block, self._held = request, block, held
+        self._plain = request._block_hasher
+        self._asked: LinkName | None = None
+        self._given: LinkName | None = None
 
-def share_of(request: Any, name: LinkName, block: int) -> Share | None:
-    """None where others can share nothing."""
-    blocks = min(name.end // block, len(request.block_hashes))
-    return Share(request.block_hashes[blocks - 1], blocks * block) if blocks else None
+    def link(self, name: LinkName) -> None:
+        if self._request.skip_reading_prefix_cache:
+            raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
+        if self._plain is None:
+            return
+        plain = self._held(self._request) if name.end else 0
+        self._asked = name
+        try:
+            self._give(name)
+            if plain > max(name.exact, self._held(self._request)):
+                self._give(name.behind(plain))
+        except FAULTS:
+            self._take_back()
+            raise
 
+    @property
+    def share(self) -> Share | None:
+        name = self._given
+        if name is None:
+            return None
+        blocks = min(name.end // self._block, len(self._request.block_hashes))
+        return Share(self._request.block_hashes[blocks - 1], blocks * self._block) if blocks else None
 
-def _rehash(request: Any, hasher: Any) -> None:
-    request._block_hasher = hasher
-    request.block_hashes.clear()
-    request.update_block_hashes()
+    def found(self, computed: int) -> bool:
+        """What it is named behind may be evicted until its blocks are its own, and then it would be linked KV that has
+        the names of a plain prefill.
+        """
+        if self._given is self._asked or self._given is None or computed >= self._given.exact:
+            return True
+        assert self._asked is not None
+        self._give(self._asked)
+        return False
+
+    def give_up(self, computed: int) -> None:
+        if self._given is not None and computed <= self._given.exact // self._block * self._block:
+            self._take_back()
+
+    def _give(self, name: LinkName) -> None:
+        self._rehash(SaltedHasher(self._plain, name, self._block))
+        self._given = name
+
+    def _take_back(self) -> None:
+        self._rehash(self._plain)
+        self._given = self._asked = None
+
+    def _rehash(self, hasher: Any) -> None:
+        self._request._block_hasher = hasher
+        self._request.block_hashes.clear()
+        self._request.update_block_hashes()
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -51,6 +51,10 @@ class Linkage:
     name: LinkName  # of its KV, for all who ask for the same link
     known: int = 0  # positions that vLLM's prefix cache was taken to hold when it was judged
 
+    @property
+    def tokens(self) -> int:
+        return len(self.plan.ids)
+
     def pieces(self) -> tuple[Piece, ...]:
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
         return (Piece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ragcache.address import system_address
 from ragcache.engine.vllm.asking import LinkAsk
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
-from ragcache.engine.vllm.hashing import LinkName, Share, link_name
+from ragcache.engine.vllm.hashing import Names, link_name
 from ragcache.engine.vllm.job import Linkage
 from ragcache.engine.vllm.pace import Pace, plain_report
 from ragcache.errors import StoreError
@@ -18,7 +18,6 @@ from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
-Named = Callable[[LinkName], Share | None]  # told what a request's KV is to be named by
 
 
 def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace) -> Linkage | Report:
@@ -37,7 +36,7 @@ def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: 
 @dataclass(frozen=True)
 class _Pending:
     task: Task[Linkage | Report]
-    named: Named
+    names: Names
 
 
 class Plans:
@@ -53,10 +52,10 @@ class Plans:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def begin(self, request: str, make: Callable[[], Linkage | Report], named: Named) -> None:
+    def begin(self, request: str, make: Callable[[], Linkage | Report], names: Names) -> None:
         """Waits a moment, unless others wait for theirs already."""
         first = not self._pending
-        self._pending[request] = _Pending(self._threads.submit(make), named)
+        self._pending[request] = _Pending(self._threads.submit(make), names)
         if first:
             self.wait(WAIT_S)
 
@@ -64,13 +63,13 @@ class Plans:
         """Until one is made."""
         wait([pending.task.future for pending in self._pending.values()], seconds, FIRST_COMPLETED)
 
-    def ready(self) -> Iterator[tuple[str, Callable[[], Linkage | Report], Named]]:
+    def ready(self) -> Iterator[tuple[str, Callable[[], Linkage | Report], Names]]:
         """Those that are made, or late -> what gives the plan or raises why there is none."""
         for request, pending in list(self._pending.items()):
             late = self._threads.late(pending.task)
             if late or pending.task.future.done():
                 self.drop(request)
-                yield request, _too_late if late else pending.task.future.result, pending.named
+                yield request, _too_late if late else pending.task.future.result, pending.names
 
     def drop(self, request: str) -> None:
         pending = self._pending.pop(request, None)

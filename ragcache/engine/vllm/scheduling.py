@@ -17,14 +17,14 @@ from ragcache.engine.vllm.budget import Budget, Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.disk_threads import DiskThreads
 from ragcache.engine.vllm.faults import FAULTS, reason_of
-from ragcache.engine.vllm.hashing import private_name
+from ragcache.engine.vllm.hashing import Names, private_name
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
 from ragcache.engine.vllm.leaders import Leaders
 from ragcache.engine.vllm.ordering import order
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import Outcomes
 from ragcache.engine.vllm.pace import Pace, plain_report
-from ragcache.engine.vllm.plans import WAIT_S, Named, Plans, plan_linkage
+from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
 from ragcache.engine.vllm.rooms import Rooms
 from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
 from ragcache.engine.vllm.totals import FAILED, REFUSED
@@ -76,11 +76,11 @@ class LinkScheduler:
         request: str,
         ids: Sequence[int],
         params: dict[str, Any] | None,
-        named: Named,
+        names: Names,
         foreign: str | None = None,
     ) -> None:
-        """`named` is called where there is something to link, at once or in a later step, with what the request's KV is
-        to be named by. Until then `matched` knows nothing. `foreign`: what else than the ids its KV depends on.
+        """`names` hear of it where there is something to link, at once or in a later step; until then `matched` knows
+        nothing. `foreign`: what else than the ids its KV depends on.
         """
         with self._linking(request):
             asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
@@ -88,15 +88,14 @@ class LinkScheduler:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureAsk):
                 self._allow(asked)
-                self._adopt(request, asked, named)
+                self._adopt(request, asked, names)
             elif asked is not None:
-                plan = partial(
-                    plan_linkage, asked, self._fingerprint, self.store, self._settings.share_exact, self._pace
-                )
+                shared, pace = self._settings.share_exact, self._pace
+                plan = partial(plan_linkage, asked, self._fingerprint, self.store, shared, pace)
                 if asked.linker.recompute_all:  # looks nothing up
-                    self._adopt(request, plan(), named)
+                    self._adopt(request, plan(), names)
                 else:
-                    self._plans.begin(request, plan, named)
+                    self._plans.begin(request, plan, names)
         self._adopt_plans()
 
     def _allow(self, asked: CaptureAsk) -> None:
@@ -108,15 +107,15 @@ class LinkScheduler:
             raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
 
     def _adopt_plans(self) -> None:
-        for request, plan, named in self._plans.ready():
+        for request, plan, names in self._plans.ready():
             with self._linking(request):
-                self._adopt(request, plan(), named)
+                self._adopt(request, plan(), names)
 
-    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, named: Named) -> None:
+    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, names: Names) -> None:
         if isinstance(wish, Report):
             self.outcomes.reports[request] = wish
             return
-        self._leaders.know(request, named(wish.name if isinstance(wish, Linkage) else private_name()))
+        self._leaders.know(request, names, wish.name if isinstance(wish, Linkage) else private_name())
         self._wishes[request] = wish
 
     @contextmanager
@@ -152,18 +151,25 @@ class LinkScheduler:
         """
         if request in self._plans:
             return None
+        lacking: int | None = 0
+        with self._linking(request):
+            lacking = self._lacking(request, computed)
+        return lacking
+
+    def _lacking(self, request: str, computed: int) -> int | None:
         wish = self._wishes.get(request)
         if isinstance(wish, Linkage):
             if not self._leaders.free(request, computed):
                 return None
             wish = self._judged(request, wish, computed)
-        return 0 if wish is None else max(0, _tokens(wish) - computed)
+        return 0 if wish is None else max(0, wish.tokens - computed)
 
     def _judged(self, request: str, wish: Linkage, computed: int) -> Linkage | None:
-        """What is still worth linking where vLLM has so many positions already."""
+        """What is worth linking where vLLM has so many positions already."""
         judged = self._pace.judged(wish, computed) if computed < wish.plan.question else None
         if judged is None:
             del self._wishes[request]
+            self._leaders.give_up(request, computed)
             self.outcomes.reports.setdefault(request, plain_report(wish.plan, wish.linker.name, computed))
         else:
             self._wishes[request] = judged
@@ -183,7 +189,7 @@ class LinkScheduler:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
         self._started[request] = self._clock()
         with self._linking(request):
-            skip = _tokens(wish := self._wishes[request]) - external
+            skip = (wish := self._wishes[request]).tokens - external
             if isinstance(wish, CaptureAsk):
                 self._jobs[request] = CaptureJob(request, wish, blocks, skip)
             else:
@@ -236,8 +242,7 @@ class LinkScheduler:
         return self._pace.ordered(budget, orders)
 
     def _needs_room(self, request: str) -> bool:
-        job = self._jobs.get(request)
-        return job is not None and job.needs_room
+        return request in self._jobs and self._jobs[request].needs_room
 
     def _tokens(self, budget: Budget) -> int:
         left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
@@ -254,8 +259,7 @@ class LinkScheduler:
                 self._pace.linked(job.linkage.linker, job.report, job.placed, self._ranks)
                 if request not in self._tails:
                     self._leaders.done(request)
-        gone = tuple(self._finishing)
-        self._finishing.clear()
+        gone, self._finishing = self._finishing, set()
         return (*done, *gone)
 
     def answered(self, answers: Answers) -> None:
@@ -293,7 +297,3 @@ class LinkScheduler:
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
         assert not (self._finishing | self._failing) & set(self._wishes)
         assert not set(self.outcomes.refusals) & {*self._wishes, *self.outcomes.reports}
-
-
-def _tokens(wish: Linkage | CaptureAsk) -> int:
-    return len(wish.plan.ids) if isinstance(wish, Linkage) else sum(len(segment) for segment in wish.segments)

@@ -12,6 +12,7 @@ import pytest
 
 from ragcache.engine.vllm import joining
 from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.hashing import SaltedHasher
 from ragcache.errors import ModelError
 from ragcache.linking.auto import Auto
 from ragcache.report import Report
@@ -76,7 +77,7 @@ def broken(patch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception, t
 PLACES: dict[str, tuple[str, str, Exception]] = {
     "the plan": ("variants", "auto", TypeError("odd")),
     "the choice": ("select", "auto", OverflowError("int too large to convert to float")),
-    "the hashes": ("rewrite_hashes", "auto", AssertionError("a hash")),
+    "the hashes": ("_chained", "auto", AssertionError("a hash")),
     "the memory": ("room", "auto", RuntimeError("out of memory")),
     "the paged cache": ("write", "auto", RuntimeError("out of memory")),
     "the probe": ("question_attention", "auto", IndexError("a position")),
@@ -86,9 +87,7 @@ PLACES: dict[str, tuple[str, str, Exception]] = {
 
 
 def owner_of(pair: Pair, name: str) -> Any:
-    import ragcache.engine.vllm.connector as connector
-
-    owners = {"variants": pair.vllm.store, "select": Auto, "rewrite_hashes": connector, "_behind": joining}
+    owners = {"variants": pair.vllm.store, "select": Auto, "_chained": SaltedHasher, "_behind": joining}
     return owners.get(name, pair.engine.spans)
 
 

@@ -24,6 +24,7 @@ from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.ragcache.engine.vllm.conftest import Told
 from tests.tiny import assert_close, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -61,7 +62,7 @@ def make_step(runner: str, config: Any, forward: bool) -> Step:
 def park(pair: Pair, linker: str) -> Any:
     """As vLLM's scheduler does with a new request -> the request."""
     connector = pair.engine._connector
-    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), lambda told: None)
+    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), Told())
     while connector.scheduler.matched("asked", 0) is None:
         connector.scheduler.step(Budget(0, False, 1))
     external = connector.scheduler.matched("asked", 0)

@@ -88,6 +88,51 @@ def test_another_question_finds_the_chunks(pair: Pair, held: list[int]) -> None:
     assert set(tiers(other)) == {"prefix", "ram"}, "the last block holds some of the question, and is linked again"
 
 
+@pytest.mark.parametrize("linker", ["naive", "auto", "first_tokens:k=4"])
+def test_a_link_finds_the_plain_prefill_of_a_turn_before(pair: Pair, held: list[int], linker: str) -> None:
+    """Its chunks were captured only after that turn."""
+    answer, _ = ask(pair, PROMPT, None)
+    again = [*PROMPT[:-1], Text((*QUESTION.ids, *answer, *draw(9, 70)))]
+    linked, second = ask(pair, again, linker)
+    known = len(ids_of(PROMPT)) + len(answer) - 1
+    assert held[-1] == known // BLOCK * BLOCK
+    assert tiers(second) == {"prefix": 3}
+    exact, _ = ask(pair, again, None)
+    assert linked == exact, "all of it is a plain prefill"
+    assert held[-1] == len(ids_of(again)) // BLOCK * BLOCK, "and has the names of one"
+
+
+def test_a_link_goes_on_behind_the_plain_prefill_of_the_same_chunks(pair: Pair, held: list[int]) -> None:
+    same = [*PROMPT[:2], Text(draw(60, 5))]
+    ask(pair, same, None)
+    plain = len(ids_of(PROMPT[:2])) // BLOCK * BLOCK
+    first, found = ask(pair, PROMPT, "naive")
+    assert held[-1] == plain
+    assert tiers(found)["ram"] == 3, "some tokens of the first chunk are in the block that ends behind it"
+    again, found = ask(pair, PROMPT, "naive")
+    assert (again, held[-1]) == (first, (len(ids_of(PROMPT)) - len(QUESTION)) // BLOCK * BLOCK)
+    ask(pair, PROMPT, None)
+    assert held[-1] == plain, "what is linked behind it has other names"
+
+
+def test_kv_that_is_linked_never_takes_the_names_of_what_was_evicted(pair: Pair, held: list[int]) -> None:
+    """Between the naming of a request and its blocks others may have taken what it was named behind."""
+    ask(pair, PROMPT, None)
+    scheduler = pair.engine._connector.scheduler
+    know = scheduler._leaders.know
+
+    def evicted(*args: Any) -> None:
+        know(*args)
+        assert pair.engine._scheduler.kv_cache_manager.reset_prefix_cache()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler._leaders, "know", evicted)
+        ask(pair, PROMPT, "naive")
+    assert held[-1] == 0
+    ask(pair, PROMPT, None)
+    assert held[-1] == len(SYSTEM) // BLOCK * BLOCK
+
+
 @pytest.mark.parametrize("linker", [None, "full", "first_tokens:k=4"])
 def test_others_find_what_is_exact_alone(pair: Pair, held: list[int], linker: str | None) -> None:
     plain, _ = ask(pair, PROMPT, linker)

@@ -11,7 +11,7 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.hashing import LinkName, Share
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Piece, Probed, PromptRows
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.store import open_store
@@ -96,15 +96,41 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     return make
 
 
+class Told:
+    """Stands for the names of a request's blocks: remembers what they were told."""
+
+    def __init__(self, block: int = 0):
+        """`block`: tokens of one that others may share; 0 is nothing."""
+        self.links: list[LinkName] = []
+        self.given_up: list[int] = []
+        self.lost = False  # what it was named behind
+        self._block = block
+
+    def link(self, name: LinkName) -> None:
+        self.links.append(name)
+
+    @property
+    def share(self) -> Share | None:
+        name = self.links[-1]
+        return Share(name.whole, name.end // self._block * self._block) if self._block else None
+
+    def found(self, computed: int) -> bool:
+        lost, self.lost = self.lost, False
+        return not lost
+
+    def give_up(self, computed: int) -> None:
+        self.given_up.append(computed)
+
+
 def plan(
     scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any], foreign: str | None = None
 ) -> int | None:
     """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
-    names: list[LinkName] = []
-    scheduler.arrived(name, ids, params, lambda told: names.append(told), foreign)
+    names = Told()
+    scheduler.arrived(name, ids, params, names, foreign)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
-    return names[0].exact if names else None
+    return names.links[0].exact if names.links else None
 
 
 def arrive(scheduler: LinkScheduler, name: str, linker: str, *, skip: int = 0, segments: list[Segment] = PROMPT) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.hashing import LinkName, Share
+from ragcache.engine.vllm.hashing import LinkName
 from ragcache.engine.vllm.job import PREFIX
 from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.types import Segment, Text
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Worker, run
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Told, Worker, run
 from tests.tiny import draw
 
 ASKED_AT = sum(len(segment) for segment in PROMPT) - len(QUESTION)
@@ -17,13 +17,13 @@ BLOCK = 8
 SHARED = ASKED_AT // BLOCK * BLOCK  # what a prefix cache of full blocks holds of it
 
 
-def begin(scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, linker: str = "naive") -> None:
+def begin(scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, linker: str = "naive") -> Told:
     ids = [token for segment in segments for token in segment.ids]
-    scheduler.arrived(
-        name, ids, link_params(segments, linker), lambda told: Share(told.whole, told.end // BLOCK * BLOCK)
-    )
+    names = Told(BLOCK)
+    scheduler.arrived(name, ids, link_params(segments, linker), names)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()
+    return names
 
 
 def park(scheduler: LinkScheduler, name: str, computed: int = 0) -> None:
@@ -74,6 +74,27 @@ def test_nobody_waits_for_one_that_is_gone(make_scheduler: MakeScheduler, ended:
     park(scheduler, "b")
 
 
+def test_one_that_lost_what_it_was_named_behind_is_looked_up_again(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler()
+    names = begin(scheduler, "a")
+    names.lost = True
+    assert scheduler.matched("a", 0) is None
+    park(scheduler, "a")
+
+
+def test_one_that_leads_no_more_holds_nobody_up(make_scheduler: MakeScheduler) -> None:
+    """vLLM took its blocks back, and in the meantime a link takes longer than a prefill."""
+    scheduler = make_scheduler(link_when="sooner")
+    scheduler._pace._always = True
+    names = [begin(scheduler, name) for name in "ab"]
+    park(scheduler, "a")
+    scheduler._pace._always = False
+    assert scheduler.matched("a", ASKED_AT) == 0
+    assert names[0].given_up == [ASKED_AT]
+    scheduler._pace._always = True
+    park(scheduler, "b")
+
+
 def test_a_tail_holds_the_others_until_it_is_computed(make_scheduler: MakeScheduler) -> None:
     """Its rows wait for the step in which vLLM computes the question: before that its blocks are not right."""
     scheduler, worker = make_scheduler(), Worker()
@@ -101,13 +122,9 @@ def test_other_links_wait_for_nobody(make_scheduler: MakeScheduler) -> None:
 
 
 def named(scheduler: LinkScheduler, segments: list[Segment], linker: str = "naive") -> LinkName:
-    names: list[LinkName] = []
-    ids = [token for segment in segments for token in segment.ids]
-    scheduler.arrived("a", ids, link_params(segments, linker), lambda told: names.append(told))
-    scheduler._plans.wait(60)
-    scheduler._adopt_plans()
+    names = begin(scheduler, "a", segments, linker)
     scheduler.gone("a")
-    return names[0]
+    return names.links[0]
 
 
 def test_a_link_is_named_by_what_serves_it(make_scheduler: MakeScheduler) -> None:

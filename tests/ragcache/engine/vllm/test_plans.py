@@ -20,6 +20,7 @@ from tests.ragcache.engine.vllm.conftest import (
     SYSTEM,
     TOKEN_BYTES,
     MakeScheduler,
+    Told,
     Worker,
     arrive,
     run,
@@ -72,9 +73,9 @@ def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[Li
 
 
 def asked(scheduler: LinkScheduler, name: str) -> list[LinkName]:
-    names: list[LinkName] = []
-    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), lambda told: names.append(told))
-    return names
+    names = Told()
+    scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), names)
+    return names.links
 
 
 def test_steps_go_on_while_a_plan_waits_for_the_disk(scheduler: LinkScheduler, folder: SlowFolder) -> None:
@@ -121,7 +122,7 @@ def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkSchedule
 
 
 def test_a_linker_that_computes_all_asks_no_disk(scheduler: LinkScheduler) -> None:
-    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), lambda told: None)
+    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), Told())
     assert scheduler.matched("a", 0) == 0
     told = scheduler.gone("a")
     assert told is not None
