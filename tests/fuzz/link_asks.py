@@ -27,6 +27,8 @@ from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.asking import KEY, CaptureAsk, capture_params, link_params, read_ask
+from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.leaders import Leaders
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.totals import Totals
 from ragcache.errors import ConfigError, PromptError
@@ -59,6 +61,13 @@ class Ask:
     aborts: bool = False
 
 
+@dataclass(frozen=True)
+class Answer:
+    tokens: list[int] | None  # None where nobody read it
+    told: Any
+    found_plain: bool = False
+
+
 class Kept(Totals):
     """All that was ever taken."""
 
@@ -72,12 +81,30 @@ class Kept(Totals):
         return taken
 
 
+class Watched(Leaders):
+    """Remembers how each request's blocks were named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, Any] = {}
+
+    def know(self, request: str, names: Any, link: LinkName) -> None:
+        super().know(request, names, link)
+        self.known[request] = names
+
+    def found_plain(self, request: str) -> bool:
+        """Whether some of it, or all, was found as the plain prefill of one before."""
+        names = next((names for one, names in self.known.items() if one.startswith(request)), None)
+        return names is not None and (names._given is None or names._given is not names._asked)
+
+
 class Campaign:
     def __init__(self, engine: Any, store: Any, seed: int, sharing: bool):
         self.engine, self.store = engine, store
         self.dice, self.sharing = random.Random(seed), sharing
         self.kinds: Counter[str] = Counter()
         self.totals = engine._connector.scheduler.outcomes.totals = Kept()
+        self.leaders = engine._connector.scheduler._leaders = Watched()
         self._plain: dict[tuple[int, ...], list[int]] = {}
         self._linked: dict[Any, list[int]] = {}
         self._free = engine.free_blocks()
@@ -88,8 +115,9 @@ class Campaign:
         while done < count:
             asks = [self._draw() for _ in range(min(AT_ONCE, count - done))]
             expected = [self._expected(ask) for ask in asks]
-            for ask, wanted, (answer, told) in zip(asks, expected, self._answers(asks), strict=True):
-                self._check(ask, wanted, answer, told)
+            for ask, wanted, answer in zip(asks, expected, self._answers(asks), strict=True):
+                self._check(ask, wanted, answer)
+            self.leaders.known.clear()
             done += len(asks)
             self._tidy()
 
@@ -140,6 +168,7 @@ class Campaign:
         place = (asked.segments, asked.linker)
         if place not in self._linked:
             spec = ask.params[KEY].get("linker", "auto")
+            self.engine.forget_prefixes()
             self._linked[place] = self._one(Ask(ask.ids, link_params(asked.segments, spec)))
         return "linked", self._linked[place]
 
@@ -149,20 +178,20 @@ class Campaign:
         return self._plain[ids]
 
     def _one(self, ask: Ask) -> list[int]:
-        ((tokens, told),) = self._answers([ask])
-        assert tokens is not None
-        assert ask.params is None or told[KEY]["reused"] + told[KEY]["repaired"] > 0
-        return tokens
+        (answer,) = self._answers([ask])
+        assert answer.tokens is not None
+        assert ask.params is None or answer.told[KEY]["reused"] + answer.told[KEY]["repaired"] > 0
+        return answer.tokens
 
     # -- what vLLM makes of it --------------------------------------------------------------------------------------
 
-    def _answers(self, asks: Sequence[Ask]) -> list[tuple[list[int] | None, Any]]:
+    def _answers(self, asks: Sequence[Ask]) -> list[Answer]:
         waiting = [self._submitted(ask) for ask in asks]
         for ask, (name, _) in zip(asks, waiting, strict=True):
             if ask.aborts and name:
                 self.engine.abort(name)
         return [
-            _read(outputs) if name and not ask.aborts else (None, ABORTED if name else AT_THE_DOOR)
+            self._read(name, outputs) if name and not ask.aborts else Answer(None, ABORTED if name else AT_THE_DOOR)
             for ask, (name, outputs) in zip(asks, waiting, strict=True)
         ]
 
@@ -176,17 +205,27 @@ class Campaign:
         except (*DOOR, VLLMError):
             return "", outputs
 
-    def _check(self, ask: Ask, wanted: tuple[str, list[int] | None], answer: list[int] | None, told: Any) -> None:
+    def _read(self, name: str, outputs: queue.SimpleQueue[Any]) -> Answer:
+        tokens: list[int] = []
+        while True:
+            output = outputs.get()
+            assert output is not None, "the engine ended"
+            tokens += output.outputs[0].token_ids
+            if output.finished:
+                return Answer(tokens, output.kv_transfer_params, self.leaders.found_plain(name))
+
+    def _check(self, ask: Ask, wanted: tuple[str, list[int] | None], answer: Answer) -> None:
         kind, tokens = wanted
-        if answer is None:
+        told = answer.told
+        if answer.tokens is None:
             self.kinds[told] += 1
             self._refused += kind == "refused" and told == ABORTED
             return
         self.kinds[kind] += 1
         self._refused += kind == "refused"
         where = f"{kind}: {str(ask.params)[:2000]} of {ask.ids}" if not _deep(ask.params) else kind
-        settled = kind != "linked" or not self.sharing or _linker(ask).startswith(SETTLED)
-        assert tokens is None or not settled or answer == tokens, (answer, tokens, where)
+        settled = kind != "linked" or not self.sharing or (_linker(ask).startswith(SETTLED) and not answer.found_plain)
+        assert tokens is None or not settled or answer.tokens == tokens, (answer, tokens, where)
         if kind == "refused":
             assert told[KEY]["incidents"][0].startswith("not "), where
         if kind == "linked":
@@ -200,16 +239,6 @@ class Campaign:
         counted = self.totals.all
         assert counted["requests/failed"] == 0, "something broke from within: see the log"
         assert counted["requests/refused"] == self._refused, (counted, self.kinds)
-
-
-def _read(outputs: queue.SimpleQueue[Any]) -> tuple[list[int], Any]:
-    tokens: list[int] = []
-    while True:
-        output = outputs.get()
-        assert output is not None, "the engine ended"
-        tokens += output.outputs[0].token_ids
-        if output.finished:
-            return tokens, output.kv_transfer_params
 
 
 def _linker(ask: Ask) -> str:
