@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from app.cores import release_helpers
 from app.devices import resolve_device, resolve_dtype
 from app.folders import digests_file, records_of
 from app.folders import kv_folder as kv_folder
@@ -24,6 +25,7 @@ from ragcache.engine.cores import FreeCores
 from ragcache.engine.digests import Digests
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
+from ragcache.keeping import Keeper
 from ragcache.linking.base import Linker
 from ragcache.rates import Rates
 from ragcache.store import KVStore, open_store
@@ -41,14 +43,18 @@ class LoadedModel(ABC):
     settings: Settings
     engine: Engine
     template: PromptTemplate
+    # Of the engine too: a capture of one cache waits for the answers of all.
+    keeper: Keeper = field(default_factory=lambda: Keeper(release_helpers), kw_only=True)
 
     @abstractmethod
     def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> PromptCache:
         """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
 
-    @abstractmethod
     def close(self) -> None:
-        """End what runs for it; what is asked of its caches afterwards may fail. Safe to call twice."""
+        """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
+        to call twice.
+        """
+        self.keeper.close()
 
 
 @dataclass(frozen=True)
@@ -65,11 +71,9 @@ class Parts(LoadedModel):
             linker or self.settings.linker,
             context_chunks=self.settings.context_chunks,
             keep_missed=keep_missed,
+            keeper=self.keeper,
             rates=self.rates if self.settings.link_when == "sooner" else None,
         )
-
-    def close(self) -> None:
-        """Nothing runs between calls."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,13 @@ class VllmModel(LoadedModel):
             linker or self.settings.linker,
             context_chunks=self.settings.context_chunks,
             keep_missed=keep_missed,
+            keeper=self.keeper,
         )
         self.engine.use_store(store)
         return cache
 
     def close(self) -> None:
+        super().close()
         self.engine.close()
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
+from ragcache.engine.base import Engine
 from ragcache.ingest import Ingest
+from ragcache.keeping import Keeper
+from ragcache.kvgen import KVGen
 from ragcache.loader.sequential import fetch
 from ragcache.planning import Candidate, PlannedChunk
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
+from ragcache.store.base import KVStore
 from ragcache.types import Segment, System, Variant
 
 
@@ -34,6 +40,15 @@ class TokenStream(ABC):
 class PromptCache(Ingest, ABC):
     """Captures chunks, and answers prompts that are made of them. Threads may share it."""
 
+    def __init__(self, engine: Engine, store: KVStore, context_chunks: int, keep_missed: bool, keeper: Keeper | None):
+        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it: at once, or when
+        the keeper finds the time.
+        """
+        super().__init__(engine, store, context_chunks)
+        self.keep_missed = keep_missed
+        self.keeper = keeper
+        self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
+
     @abstractmethod
     def generate(
         self,
@@ -49,6 +64,28 @@ class PromptCache(Ingest, ABC):
         Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker that cannot be used.
         """
 
+    def _answering(self) -> AbstractContextManager[None]:
+        """While somebody waits for what is computed inside."""
+        return self.keeper.answering() if self.keeper else nullcontext()
+
+    def _finish(self, keep: Callable[[Report], None], report: Report) -> None:
+        """After the last token of an answer."""
+        if self.keeper is None:
+            keep(report)
+            return
+
+        own = replace(report, seconds={}, incidents=[])  # the answer's may be read by now
+
+        def later() -> list[str]:
+            keep(own)
+            return own.incidents
+
+        self.keeper.later(later)
+
+    def _told(self) -> list[str]:
+        """What went wrong after answers before."""
+        return self.keeper.take_told() if self.keeper else []
+
     def _keep_missed(
         self, system: System, served: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report
     ) -> None:
@@ -59,7 +96,7 @@ class PromptCache(Ingest, ABC):
         with report.stage("keep"):
             behind = self.system_variant(system)
             if leads:
-                self._keep(self.kvgen.capture(behind, [], served[0][0].segment), report.incidents)
+                self._keep(self._patient.capture(behind, [], served[0][0].segment), report.incidents)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
             for chunk, candidates in served:
                 context.append(self._served(behind, list(context), chunk, candidates, report))
@@ -76,7 +113,7 @@ class PromptCache(Ingest, ABC):
         for candidate in candidates:
             if (found := fetch(candidate, self.store, report)) is not None:
                 return found.variant
-        variant = self.kvgen.capture(system, before, chunk.segment)
+        variant = self._patient.capture(system, before, chunk.segment)
         self._keep(variant, report.incidents)
         return variant
 

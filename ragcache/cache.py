@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +17,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.errors import PromptError
 from ragcache.generation import Generation
+from ragcache.keeping import Keeper
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
 from ragcache.loader.sequential import Loaded, SequentialLoader
@@ -50,18 +52,16 @@ class ChunkCache(PromptCache):
         context_chunks: int = 3,
         loader: SequentialLoader | None = None,
         keep_missed: bool = True,
+        keeper: Keeper | None = None,
         rates: Rates | None = None,
     ):
-        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it.
-
-        `rates`: with these, which learn from every prompt, chunks are linked only where that is predicted to be sooner
-        than computing them; without, always.
+        """`rates`: with these, which learn from every prompt, chunks are linked only where that is predicted to be
+        sooner than computing them; without, always.
         """
-        super().__init__(engine, store, context_chunks)
+        super().__init__(engine, store, context_chunks, keep_missed, keeper)
         self.engine: TorchEngine = engine
         self.linker = make_linker(linker) if isinstance(linker, str) else linker
         self.loader = loader or SequentialLoader()
-        self.keep_missed = keep_missed
         self.rates = rates
 
     # -- answer -----------------------------------------------------------------------------------------------------
@@ -80,9 +80,12 @@ class ChunkCache(PromptCache):
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
         start = perf_counter()
         chosen = self._chosen(linker)
-        prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
+        with self._answering():
+            prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
+        prefilled.report.incidents += self._told()
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
-        finish = (lambda: self.keep(prefilled)) if self.keep_missed and not chosen.recompute_all else None
+        keep = partial(self.keep, prefilled.plan, prefilled.loaded)
+        keeps = self.keep_missed and not chosen.recompute_all
         return Generation(
             self.engine,
             prefilled.buffer,
@@ -93,7 +96,8 @@ class ChunkCache(PromptCache):
             max_tokens,
             sampling or Sampling(),
             self.engine.spec.eos | stop,
-            finish,
+            partial(self._finish, keep, prefilled.report) if keeps else None,
+            self._answering,
         )
 
     def prefill(self, segments: Sequence[Segment], *, linker: Linker | str | None = None, room: int = 1) -> Prefilled:
@@ -158,12 +162,12 @@ class ChunkCache(PromptCache):
 
     # -- store ------------------------------------------------------------------------------------------------------
 
-    def keep(self, prefilled: Prefilled) -> None:
+    def keep(self, plan: Plan, loaded: list[Loaded], report: Report) -> None:
         """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
         chunks before it, and the lead variant of the first chunk.
         """
-        served = [(entry.planned, () if entry.candidate is None else (entry.candidate,)) for entry in prefilled.loaded]
-        self._keep_missed(prefilled.plan.system, served, prefilled.report)
+        served = [(entry.planned, () if entry.candidate is None else (entry.candidate,)) for entry in loaded]
+        self._keep_missed(plan.system, served, report)
 
 
 def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:

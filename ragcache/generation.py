@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 import torch
@@ -29,14 +30,17 @@ class Generation(TokenStream):
         sampling: Sampling,
         stop: frozenset[int],
         finish: Callable[[], None] | None,
+        answering: Callable[[], AbstractContextManager[None]] = nullcontext,
     ):
-        """`prompt`: tokens in the buffer; `started`: when the request came; `finish` runs after the last token."""
+        """`prompt`: tokens in the buffer; `started`: when the request came; `finish` runs after the last token. Each is
+        computed inside of `answering`.
+        """
         self.report = report
         self.tokens: list[int] = []
         sampler = Sampler(sampling)
         first = sampler.choose(logits)
         report.ttft_s = perf_counter() - started
-        self._stream = self._decode(engine, buffer, prompt, first, sampler, max_tokens, stop, finish)
+        self._stream = self._decode(engine, buffer, prompt, first, sampler, max_tokens, stop, finish, answering)
 
     def __iter__(self) -> Iterator[int]:
         return self._stream
@@ -54,6 +58,7 @@ class Generation(TokenStream):
         max_tokens: int,
         stop: frozenset[int],
         finish: Callable[[], None] | None,
+        answering: Callable[[], AbstractContextManager[None]],
     ) -> Generator[int, None, None]:
         started = perf_counter()
         while token not in stop:
@@ -61,8 +66,9 @@ class Generation(TokenStream):
             yield token
             if len(self.tokens) == max_tokens:
                 break
-            hidden = engine.compute([token], [prompt + len(self.tokens) - 1], buffer)
-            token = sampler.choose(engine.logits(hidden)[0])
+            with answering():
+                hidden = engine.compute([token], [prompt + len(self.tokens) - 1], buffer)
+                token = sampler.choose(engine.logits(hidden)[0])
         self.report.answer_tokens = len(self.tokens)
         self.report.decode_s = perf_counter() - started
         if finish is not None:

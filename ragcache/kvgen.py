@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ragcache.address import system_address
 from ragcache.engine.base import Engine
 from ragcache.errors import ConfigError
+from ragcache.keeping import Pause
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.
@@ -27,15 +28,17 @@ LEAD_TOKENS = 5000
 class KVGen:
     """Runs documents behind one System segment. It computes; keeping is the store's part."""
 
-    def __init__(self, engine: Engine, context_chunks: int = 3):
+    def __init__(self, engine: Engine, context_chunks: int = 3, pause: Pause | None = None):
+        """`pause` is called amid what is computed, if that can wait."""
         if context_chunks < 0:
             raise ConfigError(f"context_chunks is {context_chunks}: use 0 (each chunk alone) or more")
         self.engine = engine
         self.context_chunks = context_chunks
+        self._pause = pause
 
     def system(self, system: System) -> Variant:
         """The System segment's own KV: exact wherever it stands, since it always stands first."""
-        return self.engine.capture([], system)
+        return self.engine.capture([], system, self._pause)
 
     def system_key(self, system: System) -> VariantKey:
         return system_address(self.engine.spec.fingerprint, system.hash)
@@ -67,4 +70,4 @@ class KVGen:
 
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""
-        return self.engine.capture([system, *context], chunk)
+        return self.engine.capture([system, *context], chunk, self._pause)

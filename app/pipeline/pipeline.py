@@ -105,24 +105,25 @@ class RagPipeline:
         started = perf_counter()
         settings = self.settings
         answering.check(question, asked.max_tokens or settings.max_tokens)
-        query = self.condensed(asked.history, question)
-        rewritten = perf_counter()
-        found = self._search(collection, query, asked)
-        seconds = {"condense": rewritten - started} if asked.history else {}
-        return answering.start(
-            Request(
-                question,
-                found,
-                asked.history,
-                last,
-                asked.max_tokens or settings.max_tokens,
-                asked.linker,
-                asked.sampling,
-                asked.quotes,
-                {**seconds, "retrieve": perf_counter() - rewritten},
-                () if self._fits(query) else (_in_parts(self.workspace.embedder.limit),),
+        with self.workspace.parts.keeper.answering():  # finding chunks is part of it
+            query = self.condensed(asked.history, question)
+            rewritten = perf_counter()
+            found = self._search(collection, query, asked)
+            seconds = {"condense": rewritten - started} if asked.history else {}
+            return answering.start(
+                Request(
+                    question,
+                    found,
+                    asked.history,
+                    last,
+                    asked.max_tokens or settings.max_tokens,
+                    asked.linker,
+                    asked.sampling,
+                    asked.quotes,
+                    {**seconds, "retrieve": perf_counter() - rewritten},
+                    () if self._fits(query) else (_in_parts(self.workspace.embedder.limit),),
+                )
             )
-        )
 
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
         """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""

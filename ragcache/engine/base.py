@@ -11,6 +11,7 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.errors import PromptError
+from ragcache.keeping import Pause
 from ragcache.types import Segment, Variant, VariantKey, check_ids
 
 
@@ -40,9 +41,10 @@ class Engine(ABC):
     name: ClassVar[str]
     spec: EngineSpec
 
-    def capture(self, before: Sequence[Variant], segment: Segment) -> Variant:
+    def capture(self, before: Sequence[Variant], segment: Segment, pause: Pause | None = None) -> Variant:
         """KV and profile of `segment` behind the variants `before`, whose KV is taken as it is stored: nothing for the
         System segment, else System and context chunks. Where some of that KV has lost something, so has what is behind.
+        `pause` is called amid the computation, if it can wait.
 
         Raises PromptError when they are not that, do not fit the model's context, or hold what is no token of it.
         """
@@ -52,10 +54,10 @@ class Engine(ABC):
         for ids in (*(variant.ids for variant in before), segment.ids):
             self.check_tokens(ids)
         key = address_of(self.spec.fingerprint, [(variant.key, variant.ids) for variant in before], segment)
-        return self._capture(before, segment, key)
+        return self._capture(before, segment, key, pause)
 
     @abstractmethod
-    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         """Compute what `capture` has checked. Raises PromptError when it does not fit the model's context."""
 
     def check_tokens(self, ids: Sequence[int]) -> None:

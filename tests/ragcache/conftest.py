@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ragcache.cache import ChunkCache
+from ragcache.keeping import Keeper
 from ragcache.store import open_store
 from ragcache.types import Chunk
 from tests.tiny import Tiny, make_system
@@ -15,9 +16,11 @@ MakeCache = Callable[..., ChunkCache]
 
 @pytest.fixture
 def make_cache(tiny: Tiny) -> MakeCache:
-    def make(*chunks: Chunk, linker: str = "naive", keep_missed: bool = False) -> ChunkCache:
+    def make(
+        *chunks: Chunk, linker: str = "naive", keep_missed: bool = False, keeper: Keeper | None = None
+    ) -> ChunkCache:
         store = open_store(None, None, None, "raw")
-        cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed)
+        cache = ChunkCache(tiny.engine, store, linker, keep_missed=keep_missed, keeper=keeper)
         if chunks:
             list(cache.ingest(SYSTEM, chunks))
         return cache

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError, PromptError, StoreError
+from ragcache.keeping import Keeper
+from ragcache.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, System, Text
+from ragcache.types import Chunk, Segment, System, Text, Variant
 from tests.tiny import VOCABULARY, Tiny, assert_close, make_chunks, make_question, make_system, stock
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -73,6 +79,79 @@ def test_they_are_not_where_that_is_not_wanted(make_cache: MakeCache) -> None:
     cache, segments = make_cache(keep_missed=False), prompt(DOCUMENT[0])
     list(cache.generate(segments, max_tokens=1))
     assert cache.prefill(segments).report.chunks[0].tier == COMPUTED
+
+
+# -- kept when there is time ---------------------------------------------------------------------------------------
+
+
+def stored(cache: ChunkCache, *chunks: Chunk) -> Variant:
+    """The last one, as it was captured behind the others."""
+    found = plan_prompt(prompt(*chunks), cache.engine.spec.fingerprint, cache.store).chunks[-1].candidates[0]
+    fetched = cache.store.get(found.info.key)
+    assert found.exact
+    assert fetched is not None
+    return fetched.variant
+
+
+def test_a_keeper_captures_the_same_when_nobody_waits(make_cache: MakeCache) -> None:
+    at_once, keeper = make_cache(*DOCUMENT, keep_missed=True), Keeper()
+    patient, segments = make_cache(*DOCUMENT, keep_missed=True, keeper=keeper), prompt(DOCUMENT[0], STRANGER)
+    list(at_once.generate(segments, max_tokens=2))
+    with keeper.answering():
+        answer = patient.generate(segments, max_tokens=2)
+        list(answer)
+        assert patient.prefill(segments).report.chunks[1].tier == COMPUTED
+        assert "keep" not in answer.report.seconds
+    keeper.settle()
+    kept, late = (stored(cache, DOCUMENT[0], STRANGER) for cache in (at_once, patient))
+    assert_close(late.k, kept.k)
+    assert_close(late.v, kept.v)
+    np.testing.assert_allclose(late.profile.inter, kept.profile.inter, atol=1e-6)
+    np.testing.assert_allclose(late.profile.received, kept.profile.received, atol=1e-6)
+
+
+def test_a_capture_holds_on_between_layers(make_cache: MakeCache, tiny: Tiny) -> None:
+    """Whoever begins to wait for an answer meanwhile."""
+    layers: list[int] = []
+    system = make_cache().system_variant(SYSTEM)
+    tiny.engine.capture([system], STRANGER, lambda: layers.append(1))
+    assert len(layers) == tiny.engine.spec.layers
+
+
+def test_what_a_keeper_could_not_store_is_told_with_the_next_answer(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper()
+    cache = make_cache(*DOCUMENT, keep_missed=True, keeper=keeper)
+
+    def full(variant: Variant) -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr(cache.store, "put", full)
+    list(cache.generate(prompt(STRANGER), max_tokens=1))
+    keeper.settle()
+    told = cache.generate(prompt(DOCUMENT[0]), max_tokens=1).report.incidents
+    assert told == ["KV not stored: no room"]
+
+
+def test_an_answer_that_is_over_leaves_its_memory(make_cache: MakeCache) -> None:
+    """What is to be captured for it may wait for long."""
+    keeper = Keeper()
+    cache = make_cache(*DOCUMENT, keep_missed=True, keeper=keeper)
+    with keeper.answering():
+        prefilled: list[weakref.ref[object]] = []
+        prefill = cache.prefill
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            made = prefill(*args, **kwargs)
+            prefilled.append(weakref.ref(made.buffer))
+            return made
+
+        cache.prefill = watched  # type: ignore[method-assign]
+        list(cache.generate(prompt(STRANGER), max_tokens=1))
+        gc.collect()
+        assert prefilled[0]() is None
+    keeper.settle()
 
 
 # -- bad input ----------------------------------------------------------------------------------------------------

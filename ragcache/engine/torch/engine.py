@@ -19,6 +19,7 @@ from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.capture import CaptureTap
 from ragcache.engine.torch.decoder import Decoder, Tap
 from ragcache.errors import PromptError
+from ragcache.keeping import Pause
 from ragcache.records import Records
 from ragcache.types import Segment, Variant, VariantKey
 
@@ -93,7 +94,7 @@ class TorchEngine(Engine):
         )
         return cls(decoder, spec, lambda: model)
 
-    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         lengths = [len(variant) for variant in before]
         start = sum(lengths)
         buffer = self.buffer(start + len(segment))
@@ -103,9 +104,23 @@ class TorchEngine(Engine):
             place += len(variant)
         positions = range(start, start + len(segment))
         tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
-        self.compute(segment.ids, positions, buffer, tap=tap)
+        self._compute_all(segment.ids, positions, buffer, tap, pause)
         lossless = all(variant.lossless for variant in before)
         return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lossless)
+
+    @torch.inference_mode()
+    def _compute_all(
+        self, ids: Sequence[int], positions: range, buffer: KVBuffer, tap: Tap, pause: Pause | None
+    ) -> None:
+        """A layer at a time if it can wait, so that whoever waits for an answer waits no longer for it than that."""
+        if pause is None:
+            self.compute(ids, positions, buffer, tap=tap)
+            return
+        places = torch.tensor(positions, device=self.spec.device)
+        hidden = self.decoder.embed(torch.tensor(ids, device=self.spec.device))
+        for layer in range(self.spec.layers):
+            pause()
+            hidden = self.forward(hidden, places, buffer, layers=range(layer, layer + 1), tap=tap)
 
     def buffer(self, capacity: int) -> KVBuffer:
         """Raises PromptError when the model's context is shorter."""

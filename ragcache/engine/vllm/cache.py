@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,6 +15,7 @@ from ragcache.base import PromptCache, TokenStream
 from ragcache.engine.vllm.asking import KEY, check_linker, link_params
 from ragcache.engine.vllm.engine import VllmEngine
 from ragcache.errors import ModelError, PromptError
+from ragcache.keeping import Keeper
 from ragcache.planning import plan_prompt
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import Sampling
@@ -33,13 +37,12 @@ class VllmCache(PromptCache):
         *,
         context_chunks: int = 3,
         keep_missed: bool = True,
+        keeper: Keeper | None = None,
     ):
-        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
-        super().__init__(engine, store, context_chunks)
+        super().__init__(engine, store, context_chunks, keep_missed, keeper)
         check_linker(linker)  # a wrong name is said now
         self.engine: VllmEngine = engine
         self.linker = linker
-        self.keep_missed = keep_missed
 
     def generate(
         self,
@@ -58,8 +61,19 @@ class VllmCache(PromptCache):
         keeps = self.keep_missed and not check_linker(chosen).recompute_all
         # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
-        finish = (lambda report: self.keep(segments, report)) if keeps else None
-        return VllmGeneration(self.engine, plan.ids, link_params(segments, chosen), max_tokens, sampling, stop, finish)
+        finish = partial(self._finish, partial(self.keep, segments)) if keeps else None
+        generation = VllmGeneration(
+            self.engine,
+            plan.ids,
+            link_params(segments, chosen),
+            max_tokens,
+            sampling,
+            stop,
+            self._answering(),
+            finish,
+        )
+        generation.report.incidents += self._told()
+        return generation
 
     def keep(self, segments: Sequence[Segment], report: Report) -> None:
         """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
@@ -80,9 +94,10 @@ class VllmGeneration(TokenStream):
         max_tokens: int,
         sampling: Sampling | None,
         stop: frozenset[int],
+        answering: AbstractContextManager[None],
         finish: Callable[[Report], None] | None,
     ):
-        """`finish` runs after the last token."""
+        """Until the first token is there, it is `answering`. `finish` runs after the last one."""
         self.tokens: list[int] = []
         self.report = Report(str(params[KEY]["linker"]), len(ids), 0, 0)
         self._engine, self._finish = engine, finish
@@ -92,6 +107,9 @@ class VllmGeneration(TokenStream):
         self._started = perf_counter()
         settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
         told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
+        self._answering = ExitStack()
+        self._answering.enter_context(answering)
+        weakref.finalize(self, self._answering.close)  # nobody may ever begin to read
         self._request = engine.submit(ids, told, self._outputs.put)
         self._stream = self._tokens()
 
@@ -105,6 +123,7 @@ class VllmGeneration(TokenStream):
     def _abort(self) -> None:
         if not self._ended:
             self._ended = True
+            self._answering.close()
             _fill(self.report, self._engine.abort(self._request).get(KEY, {}))
 
     def _tokens(self) -> Generator[int, None, None]:
@@ -131,6 +150,7 @@ class VllmGeneration(TokenStream):
     def _first(self) -> float:
         """Whoever started us may have put into the report what it waited for before."""
         now = perf_counter()
+        self._answering.close()
         self.report.ttft_s += now - self._started
         return now
 

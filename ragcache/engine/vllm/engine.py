@@ -30,6 +30,7 @@ from ragcache.engine.vllm.faults import FAULTS
 from ragcache.engine.vllm.reading import Desk
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError, PromptError, RagcacheError
+from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
@@ -85,8 +86,12 @@ class VllmEngine(Engine):
         except ModelError:
             return {}
 
-    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey) -> Variant:
-        """One request of its own; the variants change hands in this process, whatever the store holds."""
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
+        """One request of its own; the variants change hands in this process, whatever the store holds. vLLM computes it
+        in slices beside others.
+        """
+        if pause is not None:
+            pause()
         segments = [*(_segment(variant, place) for place, variant in enumerate(before)), segment]
         keys = [*(variant.key for variant in before), key]
         ids = [token for one in segments for token in one.ids]

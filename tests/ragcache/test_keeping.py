@@ -1,0 +1,136 @@
+"""What waits until nobody waits for an answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from ragcache.keeping import MOST_WAITING, Keeper
+
+Told = list[str]
+
+
+class Steps:
+    """A task of several steps that pauses between them."""
+
+    def __init__(self, keeper: Keeper, steps: int = 3):
+        self.keeper, self.steps = keeper, steps
+        self.done = 0
+        self.began = threading.Event()
+
+    def __call__(self) -> Told:
+        for _ in range(self.steps):
+            self.began.set()
+            self.keeper.pause()
+            self.done += 1
+        return []
+
+
+def test_nothing_is_done_while_somebody_waits_for_an_answer() -> None:
+    keeper = Keeper()
+    task = Steps(keeper)
+    with keeper.answering(), keeper.answering():
+        keeper.later(task)
+        assert not task.began.wait(0.1)
+    keeper.settle()
+    assert task.done == 3
+
+
+def test_a_task_holds_on_in_the_middle() -> None:
+    keeper, gate, ahead = Keeper(), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def task() -> Told:
+        done.append("first")
+        ahead.set()
+        assert gate.wait(60)
+        keeper.pause()
+        done.append("second")
+        return []
+
+    keeper.later(task)
+    assert ahead.wait(60)
+    with keeper.answering():
+        gate.set()
+        threading.Event().wait(0.1)
+        assert done == ["first"]
+    keeper.settle()
+    assert done == ["first", "second"]
+
+
+def test_it_waits_out_the_moment_between_two_tokens() -> None:
+    clock = [0.0]
+    keeper = Keeper(clock=lambda: clock[0])
+    with keeper.answering():
+        pass
+    task = Steps(keeper)
+    keeper.later(task)
+    assert not task.began.wait(0.1), "no time has passed"
+    clock[0] = 1.0
+    with keeper.answering():
+        clock[0] = 2.0
+    clock[0] = 3.0
+    keeper.close()
+    assert task.done == 3
+
+
+def test_closing_does_what_waits() -> None:
+    keeper = Keeper()
+    tasks = [Steps(keeper) for _ in range(5)]
+    with keeper.answering():
+        for task in tasks:
+            keeper.later(task)
+        keeper.close()
+    assert [task.done for task in tasks] == [3] * 5
+
+
+def test_of_too_many_the_oldest_are_left_out() -> None:
+    keeper = Keeper()
+    tasks = [Steps(keeper, 1) for _ in range(MOST_WAITING + 3)]
+    with keeper.answering():
+        for task in tasks:
+            keeper.later(task)
+    keeper.settle()
+    assert [task.done for task in tasks] == [0] * 3 + [1] * MOST_WAITING
+
+
+def test_what_went_wrong_is_told_once() -> None:
+    keeper = Keeper()
+
+    def broken() -> Told:
+        raise RuntimeError("out of memory")
+
+    for task in (broken, lambda: ["the disk is full"]):
+        keeper.later(task)
+    keeper.settle()
+    assert keeper.take_told() == ["what an earlier prompt lacked was not captured: out of memory", "the disk is full"]
+    assert keeper.take_told() == []
+
+
+def test_it_tidies_up_after_each_task() -> None:
+    tidied: list[str] = []
+    keeper = Keeper(lambda: tidied.append(threading.current_thread().name))
+    keeper.later(list)
+    keeper.later(list)
+    keeper.settle()
+    assert tidied == ["ragcache-keep"] * 2
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_has_a_keeper_of_its_own() -> None:
+    keeper = Keeper()
+    with keeper.answering():
+        keeper.later(Steps(keeper))
+        child = os.fork()
+        if child == 0:
+            try:
+                done: list[int] = []
+                keeper.later(lambda: done.append(1) or [])
+                keeper.settle()
+                os._exit(0 if done == [1] else 1)
+            finally:
+                os._exit(2)
+    keeper.settle()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
