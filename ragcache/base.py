@@ -50,19 +50,33 @@ class PromptCache(Ingest, ABC):
         """
 
     def _keep_missed(
-        self, system: System, served: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report
+        self, system: System, stored: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report
     ) -> None:
-        """Capture and store what a prompt lacked. `served`: its chunks, each with the variants that serve it."""
-        leads = _lacks_lead(system, served)
-        if not leads and all(chunk.tier != COMPUTED for chunk in report.chunks):
+        """Capture and store what the store lacked. `stored`: the prompt's chunks, each with its variants there."""
+        leads = _lacks_lead(system, stored)
+        needed = self._needed(stored, report)
+        if not leads and not needed:
             return
         with report.stage("keep"):
             behind = self.system_variant(system)
             if leads:
-                self._keep(self.kvgen.capture(behind, [], served[0][0].segment), report.incidents)
+                self._keep(self.kvgen.capture(behind, [], stored[0][0].segment), report.incidents)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
-            for chunk, candidates in served:
-                context.append(self._served(behind, list(context), chunk, candidates, report))
+            for place in needed:
+                context.append(self._served(behind, list(context), *stored[place], report))
+
+    def _needed(self, stored: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report) -> list[int]:
+        """Places of the chunks that were computed and have no variant, and of those that they are captured behind."""
+        computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
+        needed: list[int] = []
+        before = 0  # chunks that the one behind still wants
+        for place in range(len(stored) - 1, -1, -1):
+            chunk, variants = stored[place]
+            lacks = not variants and (before > 0 or chunk.segment.hash in computed)
+            if lacks or before > 0:
+                needed.append(place)
+            before = self.kvgen.context_chunks if lacks else before - 1
+        return needed[::-1]
 
     def _served(
         self,
@@ -81,9 +95,9 @@ class PromptCache(Ingest, ABC):
         return variant
 
 
-def _lacks_lead(system: System, served: Sequence[tuple[PlannedChunk, Sequence[Candidate]]]) -> bool:
-    """Whether the first chunk stands right behind System, and is served by a variant that had chunks before it."""
-    if not served:
+def _lacks_lead(system: System, stored: Sequence[tuple[PlannedChunk, Sequence[Candidate]]]) -> bool:
+    """Whether the first chunk stands right behind System, and its best variant had chunks before it."""
+    if not stored:
         return False
-    first, candidates = served[0]
-    return first.span.start == len(system) and bool(candidates) and not candidates[0].unchanged
+    first, variants = stored[0]
+    return first.span.start == len(system) and bool(variants) and not variants[0].unchanged

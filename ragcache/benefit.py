@@ -37,7 +37,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     kept = tuple(_kept(chunk, linker, rates) for chunk in plan.chunks)
     linked = replace(plan, chunks=kept)
     if _link_seconds(linked, linker, rates, terms) > MARGIN * _plain_seconds(plan, rates, terms):
-        linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
+        linked = replace(plan, chunks=tuple(chunk.decline() for chunk in plan.chunks))
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
         return plan
@@ -53,7 +53,7 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
     bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
     again = 0.0 if best.unchanged else rates.link_share(repr(linker))
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
-    return chunk if bring < saved else replace(chunk, candidates=())
+    return chunk if bring < saved else chunk.decline()
 
 
 def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:

@@ -52,7 +52,7 @@ class ChunkCache(PromptCache):
         keep_missed: bool = True,
         rates: Rates | None = None,
     ):
-        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it.
+        """`keep_missed`: after an answer, capture and store the chunks that no tier had.
 
         `rates`: with these, which learn from every prompt, chunks are linked only where that is predicted to be sooner
         than computing them; without, always.
@@ -159,11 +159,11 @@ class ChunkCache(PromptCache):
     # -- store ------------------------------------------------------------------------------------------------------
 
     def keep(self, prefilled: Prefilled) -> None:
-        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
-        chunks before it, and the lead variant of the first chunk.
+        """Capture what the store lacked, so the next prompt finds it: chunks that were computed, each behind the chunks
+        before it, and the lead variant of the first chunk.
         """
-        served = [(entry.planned, () if entry.candidate is None else (entry.candidate,)) for entry in prefilled.loaded]
-        self._keep_missed(prefilled.plan.system, served, prefilled.report)
+        stored = [(entry.planned, entry.stored) for entry in prefilled.loaded]
+        self._keep_missed(prefilled.plan.system, stored, prefilled.report)
 
 
 def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:

@@ -59,6 +59,10 @@ class PlannedChunk:
     segment: Chunk
     span: Span
     candidates: tuple[Candidate, ...]
+    declined: tuple[Candidate, ...] = ()  # those that it had, where computing it is sooner
+
+    def decline(self) -> PlannedChunk:
+        return replace(self, candidates=(), declined=self.candidates or self.declined)
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""

@@ -24,6 +24,12 @@ class Loaded:
     candidate: Candidate | None
     report: ChunkReport
     seconds: float = 0.0  # that reading it took
+    left: tuple[Candidate, ...] = ()  # of a chunk that was computed: what could have been placed
+
+    @property
+    def stored(self) -> tuple[Candidate, ...]:
+        """The variants that the chunk has, as far as is known now; none is to be captured."""
+        return self.left if self.candidate is None else (self.candidate,)
 
 
 @dataclass(frozen=True)
@@ -45,24 +51,25 @@ class SequentialLoader:
         self, planned: PlannedChunk, store: KVStore, place: Place, report: Report, system_exact: bool
     ) -> Loaded:
         tokens = len(planned.segment)
-        if planned.index >= self.front:
-            for found in planned.candidates:
-                fetched = fetch(found, store, report)
-                if fetched is None:
-                    continue
-                candidate = found.fetched(fetched.variant.lossless and system_exact)
-                place(fetched.variant, planned.span.start)
-                chunk = ChunkReport(
-                    planned.segment.hash,
-                    tokens,
-                    fetched.tier,
-                    reused=tokens,
-                    exact=candidate.exact,
-                    overlap=candidate.reuse.beta_adjusted,
-                    nbytes=fetched.nbytes,
-                )
-                return Loaded(planned, candidate, chunk, fetched.seconds)
-        return Loaded(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens))
+        tried = planned.candidates if planned.index >= self.front else ()
+        for found in tried:
+            fetched = fetch(found, store, report)
+            if fetched is None:
+                continue
+            candidate = found.fetched(fetched.variant.lossless and system_exact)
+            place(fetched.variant, planned.span.start)
+            chunk = ChunkReport(
+                planned.segment.hash,
+                tokens,
+                fetched.tier,
+                reused=tokens,
+                exact=candidate.exact,
+                overlap=candidate.reuse.beta_adjusted,
+                nbytes=fetched.nbytes,
+            )
+            return Loaded(planned, candidate, chunk, fetched.seconds)
+        left = () if tried else planned.candidates or planned.declined
+        return Loaded(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens), left=left)
 
 
 def fetch(candidate: Candidate, store: KVStore, report: Report) -> Fetched | None:

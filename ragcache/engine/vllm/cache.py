@@ -34,7 +34,7 @@ class VllmCache(PromptCache):
         context_chunks: int = 3,
         keep_missed: bool = True,
     ):
-        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it."""
+        """`keep_missed`: after an answer, capture and store the chunks that no tier had."""
         super().__init__(engine, store, context_chunks)
         check_linker(linker)  # a wrong name is said now
         self.engine: VllmEngine = engine
@@ -62,8 +62,8 @@ class VllmCache(PromptCache):
         return VllmGeneration(self.engine, plan.ids, link_params(segments, chosen), max_tokens, sampling, stop, finish)
 
     def keep(self, segments: Sequence[Segment], report: Report) -> None:
-        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
-        chunks before it, and the lead variant of the first chunk.
+        """Capture what the store lacks, so the next prompt finds it: chunks that were computed, each behind the chunks
+        before it, and the lead variant of the first chunk.
         """
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
         self._keep_missed(plan.system, [(chunk, chunk.candidates) for chunk in plan.chunks], report)
