@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from ragcache.ingest import Ingest
 from ragcache.keeping import Keeper
 from ragcache.kvgen import KVGen
 from ragcache.loader.sequential import fetch
-from ragcache.planning import Candidate, PlannedChunk
+from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Segment, System, Variant
+from ragcache.types import Segment, Variant
 
 
 class TokenStream(ABC):
@@ -68,16 +68,15 @@ class PromptCache(Ingest, ABC):
         """While somebody waits for what is computed inside."""
         return self.keeper.answering() if self.keeper else nullcontext()
 
-    def _finish(self, keep: Callable[[Report], None], report: Report) -> None:
+    def _finish(self, segments: Sequence[Segment], report: Report) -> None:
         """After the last token of an answer."""
         if self.keeper is None:
-            keep(report)
+            self.keep(segments, report)
             return
-
         own = replace(report, seconds={}, incidents=[])  # the answer's may be read by now
 
         def later() -> list[str]:
-            keep(own)
+            self.keep(segments, own)
             return own.incidents
 
         self.keeper.later(later)
@@ -86,31 +85,37 @@ class PromptCache(Ingest, ABC):
         """What went wrong after answers before."""
         return self.keeper.take_told() if self.keeper else []
 
-    def _keep_missed(
-        self, system: System, served: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report
-    ) -> None:
-        """Capture and store what a prompt lacked. `served`: its chunks, each with the variants that serve it."""
-        leads = _lacks_lead(system, served)
-        if not leads and all(chunk.tier != COMPUTED for chunk in report.chunks):
+    def keep(self, segments: Sequence[Segment], report: Report) -> None:
+        """Capture what the store lacks, so the next prompt finds it: chunks that were computed, each behind the chunks
+        before it, and the lead variant of the first chunk.
+        """
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        leads, needed = _lacks_lead(plan), self._needed(plan, report)
+        if not leads and not needed:
             return
         with report.stage("keep"):
-            behind = self.system_variant(system)
+            behind = self.system_variant(plan.system)
             if leads:
-                self._keep(self._patient.capture(behind, [], served[0][0].segment), report.incidents)
+                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report.incidents)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
-            for chunk, candidates in served:
-                context.append(self._served(behind, list(context), chunk, candidates, report))
+            for chunk in needed:
+                context.append(self._served(behind, list(context), chunk, report))
 
-    def _served(
-        self,
-        system: Variant,
-        before: list[Variant],
-        chunk: PlannedChunk,
-        candidates: Sequence[Candidate],
-        report: Report,
-    ) -> Variant:
+    def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
+        """Those that were computed and have no variant, and those that they are captured behind."""
+        computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
+        needed: list[PlannedChunk] = []
+        before = 0  # chunks that the one behind still wants
+        for chunk in reversed(plan.chunks):
+            lacks = not chunk.candidates and (before > 0 or chunk.segment.hash in computed)
+            if lacks or before > 0:
+                needed.append(chunk)
+            before = self.kvgen.context_chunks if lacks else before - 1
+        return needed[::-1]
+
+    def _served(self, system: Variant, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
         """The variant that serves a chunk, or a new one, stored."""
-        for candidate in candidates:
+        for candidate in chunk.candidates:
             if (found := fetch(candidate, self.store, report)) is not None:
                 return found.variant
         variant = self._patient.capture(system, before, chunk.segment)
@@ -118,9 +123,9 @@ class PromptCache(Ingest, ABC):
         return variant
 
 
-def _lacks_lead(system: System, served: Sequence[tuple[PlannedChunk, Sequence[Candidate]]]) -> bool:
-    """Whether the first chunk stands right behind System, and is served by a variant that had chunks before it."""
-    if not served:
+def _lacks_lead(plan: Plan) -> bool:
+    """Whether the first chunk stands right behind System, and its best variant had chunks before it."""
+    if not plan.chunks:
         return False
-    first, candidates = served[0]
-    return first.span.start == len(system) and bool(candidates) and not candidates[0].unchanged
+    first = plan.chunks[0]
+    return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].unchanged

@@ -84,7 +84,6 @@ class ChunkCache(PromptCache):
             prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
         prefilled.report.incidents += self._told()
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
-        keep = partial(self.keep, prefilled.plan, prefilled.loaded)
         keeps = self.keep_missed and not chosen.recompute_all
         return Generation(
             self.engine,
@@ -96,7 +95,7 @@ class ChunkCache(PromptCache):
             max_tokens,
             sampling or Sampling(),
             self.engine.spec.eos | stop,
-            partial(self._finish, keep, prefilled.report) if keeps else None,
+            partial(self._finish, segments, prefilled.report) if keeps else None,
             self._answering,
         )
 
@@ -159,15 +158,6 @@ class ChunkCache(PromptCache):
         logits = self.engine.logits(hidden)[0]
         self.engine.synchronize()
         return prompt.work, logits
-
-    # -- store ------------------------------------------------------------------------------------------------------
-
-    def keep(self, plan: Plan, loaded: list[Loaded], report: Report) -> None:
-        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
-        chunks before it, and the lead variant of the first chunk.
-        """
-        served = [(entry.planned, () if entry.candidate is None else (entry.candidate,)) for entry in loaded]
-        self._keep_missed(plan.system, served, report)
 
 
 def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:

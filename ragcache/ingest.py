@@ -10,8 +10,9 @@ from contextlib import suppress
 from ragcache.engine.base import Engine
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.kvgen import KVGen
-from ragcache.planning import Place, candidates
+from ragcache.planning import Place, candidates, stored_variants
 from ragcache.report import Report
+from ragcache.scoring.reuse import Prefix
 from ragcache.store.base import KVStore
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
@@ -53,8 +54,8 @@ class Ingest:
     def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
         """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
         lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash)
-        place = Place(tuple(variant.key.chunk for variant in context), system_exact=system.lossless)
-        found = candidates(self.store, lead, place, [])
+        place = Place(Prefix(variant.key.chunk for variant in context), system_exact=system.lossless)
+        found = candidates(stored_variants(self.store, lead, []), place)
         if len(found) < VARIANTS or (not context and found[0].info.key.context):
             return None
         for candidate in found:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ragcache.address import system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
-from ragcache.scoring.reuse import Reuse, matches, reuse_of
+from ragcache.scoring.reuse import Prefix, Reuse, reuse_of
 from ragcache.store.base import Flaw, KVStore
 from ragcache.types import Chunk, Segment, Span, System, Text, VariantInfo, VariantKey
 
@@ -102,7 +102,8 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
     system = _check(segments)
     chunks: list[PlannedChunk] = []
     texts: list[Span] = []
-    prefix: list[str] = []
+    prefix = Prefix()
+    stored: dict[str, list[VariantInfo]] = {}  # of each chunk: one that comes again is looked up once
     incidents: list[str] = []
     exact = not lookup or _lossless_system(store, system_address(fingerprint, system.hash), incidents)
     start, question = len(system), len(system)
@@ -110,9 +111,11 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
         span = Span(start, start + len(segment))
         start = span.end
         if isinstance(segment, Chunk):
-            key = VariantKey(fingerprint, system.hash, (), segment.hash)
-            here = Place(tuple(prefix), text_before=bool(texts), system_exact=exact)
-            found = candidates(store, key, here, incidents) if lookup else ()
+            if lookup and segment.hash not in stored:
+                key = VariantKey(fingerprint, system.hash, (), segment.hash)
+                stored[segment.hash] = stored_variants(store, key, incidents)
+            here = Place(prefix, text_before=bool(texts), system_exact=exact)
+            found = candidates(stored.get(segment.hash, ()), here)
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
             question = span.end
@@ -140,20 +143,20 @@ def _check(segments: Sequence[Segment]) -> System:
 class Place:
     """What stands before a chunk in the prompt."""
 
-    prefix: tuple[str, ...]  # hashes of the chunks
+    prefix: Prefix
     text_before: bool = False  # somewhere among them
     system_exact: bool = True
 
 
-def candidates(store: KVStore, key: VariantKey, place: Place, incidents: list[str]) -> tuple[Candidate, ...]:
-    """All stored variants of a chunk for this place, best first; what the store could not tell joins the incidents."""
+def candidates(infos: Iterable[VariantInfo], place: Place) -> tuple[Candidate, ...]:
+    """Stored variants of a chunk, judged for this place, best first."""
     found = []
-    for info in _stored(store, key, incidents):
+    for info in infos:
         context = info.key.context
         reuse = reuse_of(info.profile, context, place.prefix)
         unchanged = reuse.exact and not info.key.history and not place.text_before
         exact = unchanged and info.lossless and place.system_exact
-        found.append(Candidate(info, reuse, unchanged, exact, (-1, *matches(context, place.prefix))))
+        found.append(Candidate(info, reuse, unchanged, exact, (-1, *reuse.places)))
     return tuple(sorted(found, key=lambda candidate: candidate.rank))
 
 
@@ -167,7 +170,8 @@ def _lossless_system(store: KVStore, key: VariantKey, incidents: list[str]) -> b
     return all(info.lossless for info in infos)
 
 
-def _stored(store: KVStore, key: VariantKey, incidents: list[str]) -> list[VariantInfo]:
+def stored_variants(store: KVStore, key: VariantKey, incidents: list[str]) -> list[VariantInfo]:
+    """Of the key's chunk; what the store could not tell joins the incidents."""
     flaws: list[Flaw] = []
     try:
         infos = store.variants(key.family, flaws)

@@ -139,6 +139,12 @@ class Profile:
         assert self.inter.shape == (len(self.lengths), n), (self.inter.shape, len(self.lengths), n)
         assert self.received.shape == (n,), self.received.shape
 
+    @cached_property
+    def context_sums(self) -> npt.NDArray[np.float64]:
+        """[context]: spent on each context chunk by all tokens together."""
+        sums: npt.NDArray[np.float64] = self.inter[1:].sum(axis=1, dtype="float64")
+        return sums
+
     @property
     def nbytes(self) -> int:
         return self.inter.nbytes + self.intra.nbytes + self.received.nbytes

@@ -30,7 +30,7 @@ class PlacedChunk:
     reuse: Reuse  # how well the variant's old context fits the new one
     unchanged: bool  # same context in the same place: nothing but its codec's rounding is to be mended, never repaired
     # Per row of profile.inter: the `index` of that chunk in the new prompt, -1 where it does not stand before this one:
-    # (-1, *matches(context, prefix)). Row 0, the System, is in every prompt, and nobody reads its entry.
+    # (-1, *reuse.places). Row 0, the System, is in every prompt, and nobody reads its entry.
     sources: tuple[int, ...]
 
     @property

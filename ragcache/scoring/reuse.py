@@ -8,10 +8,10 @@ old context is the k-th copy of the new prefix, and all equations hold as they a
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Sequence
+from bisect import bisect, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Reuse:
     gamma: float  # eq 7, [0, 1]: share of the pairs of these chunks that changed their order
     cci: float  # eq 11, [0.5, 1]: how much the context made the KV what it is
     exact: bool  # old context == new prefix
+    places: tuple[int, ...]  # of the old context's chunks in the new prefix, see Prefix.matches
 
     @property
     def beta_adjusted(self) -> float:
@@ -39,24 +40,49 @@ class Reuse:
         return min(1.0, alpha * self.cci * (1.0 - self.beta_adjusted))
 
 
-def reuse_of(profile: Profile, context: Sequence[str], prefix: Sequence[str]) -> Reuse:
-    """Scores of a variant computed behind `context` in a prompt with `prefix` before it: chunk hashes, in order."""
+class Prefix:
+    """Chunk hashes that stand before a place, in order. It grows as a plan does, and what is asked of it for a place
+    costs no more the later that place stands.
+    """
+
+    def __init__(self, chunks: Iterable[str] = ()) -> None:
+        self._chunks: list[str] = []
+        self._places: dict[str, list[int]] = {}
+        for chunk in chunks:
+            self.append(chunk)
+
+    def append(self, chunk: str) -> None:
+        self._places.setdefault(chunk, []).append(len(self._chunks))
+        self._chunks.append(chunk)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def equals(self, context: Sequence[str]) -> bool:
+        return len(context) == len(self) and list(context) == self._chunks
+
+    def matches(self, context: Sequence[str]) -> tuple[int, ...]:
+        """Per chunk of the old context: its place here, ABSENT where it has none."""
+        copies: dict[str, int] = {}
+        found = []
+        for chunk in context:
+            places, copy = self._places.get(chunk, ()), copies.get(chunk, 0)
+            found.append(places[copy] if copy < len(places) else ABSENT)
+            copies[chunk] = copy + 1
+        return tuple(found)
+
+
+def reuse_of(profile: Profile, context: Sequence[str], prefix: Prefix) -> Reuse:
+    """Scores of a variant computed behind `context` (chunk hashes, in order) in a prompt with `prefix` before it."""
     assert len(profile.lengths) == len(context) + 1, (len(profile.lengths), len(context))
-    places = matches(context, prefix)
+    places = prefix.matches(context)
     return Reuse(
         beta=_overlap(profile, places, prefix),
         gamma=_order_penalty([place for place in places if place != ABSENT]),
         cci=context_impact(profile),
-        exact=tuple(context) == tuple(prefix),
+        exact=prefix.equals(context),
+        places=places,
     )
-
-
-def matches(context: Sequence[str], prefix: Sequence[str]) -> list[int]:
-    """Per chunk of the old context: its place in the new prefix, ABSENT where it has none."""
-    waiting: dict[str, deque[int]] = {}
-    for place, chunk in enumerate(prefix):
-        waiting.setdefault(chunk, deque()).append(place)
-    return [waiting[chunk].popleft() if waiting.get(chunk) else ABSENT for chunk in context]
 
 
 def context_impact(profile: Profile) -> float:
@@ -68,15 +94,14 @@ def context_impact(profile: Profile) -> float:
     n = len(profile.intra)
     assert n > 0, n
     assert all(length > 0 for length in profile.lengths[1:]), profile.lengths
-    per_chunk = profile.inter[1:].sum(axis=1, dtype=np.float64)
-    outside = float((per_chunk / (n * np.asarray(profile.lengths[1:], dtype=np.float64))).sum())
+    outside = float((profile.context_sums / (n * np.asarray(profile.lengths[1:], dtype=np.float64))).sum())
     inside = float(profile.intra.sum(dtype=np.float64)) / n**2
     if outside == 0.0:
         return 0.5
     return 1.0 / (1.0 + math.exp(-outside / inside)) if inside > 0.0 else 1.0
 
 
-def _overlap(profile: Profile, places: Sequence[int], prefix: Sequence[str]) -> float:
+def _overlap(profile: Profile, places: Sequence[int], prefix: Prefix) -> float:
     """β, eq 6, and where its denominator is zero:
 
     - no old context: nothing of the new prefix was seen, so 0, or 1 when there is no prefix either;
@@ -84,7 +109,7 @@ def _overlap(profile: Profile, places: Sequence[int], prefix: Sequence[str]) -> 
     """
     if not places:
         return 0.0 if prefix else 1.0
-    weights = profile.inter[1:].sum(axis=1, dtype=np.float64)
+    weights = profile.context_sums
     if not weights.any():
         weights = np.ones(len(places))
     kept = np.asarray(places) != ABSENT
@@ -96,5 +121,9 @@ def _order_penalty(places: Sequence[int]) -> float:
     """γ, eq 7: discordant pairs over all pairs; fewer than two shared chunks have no order."""
     if all(earlier < later for earlier, later in pairwise(places)):
         return 0.0
-    pairs = list(combinations(places, 2))
-    return sum(earlier > later for earlier, later in pairs) / len(pairs)
+    seen: list[int] = []
+    discordant = 0
+    for place in places:
+        discordant += len(seen) - bisect(seen, place)
+        insort(seen, place)
+    return discordant / math.comb(len(places), 2)

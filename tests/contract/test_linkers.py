@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragcache.linking import LINKERS, make_linker
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
-from ragcache.scoring.reuse import ABSENT, reuse_of
+from ragcache.scoring.reuse import ABSENT, Prefix, reuse_of
 from ragcache.types import FloatArray, Profile
 
 
@@ -50,7 +50,7 @@ class RandomPrompt(LinkedPrompt):
         profile = Profile(self._row(rows, n), self._row(n), self._row(n), lengths=(3,) * rows)
         prefix = [f"chunk {i}" for i in range(index)]
         context = prefix if shape.exact else [f"stranger {i}" for i in range(rows - 1)]
-        reuse = reuse_of(profile, context, prefix)
+        reuse = reuse_of(profile, context, Prefix(prefix))
         sources = range(index) if shape.exact else [ABSENT] * (rows - 1)
         return PlacedChunk(index, start, n, profile, reuse, shape.exact, (ABSENT, *sources))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError, PromptError, StoreError
 from ragcache.keeping import Keeper
+from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
+from ragcache.rates import Rates
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, System, Text, Variant
@@ -25,6 +27,15 @@ DOCUMENT = make_chunks(40, 31, 38, 25)
 (STRANGER,) = make_chunks(27, seed=5)
 
 MakeCache = Callable[..., ChunkCache]
+
+
+class CallsOf:
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.call, self.arguments = call, list[Any]()
+
+    def __call__(self, argument: Any) -> Any:
+        self.arguments.append(argument)
+        return self.call(argument)
 
 
 def prompt(*middle: Segment) -> list[Segment]:
@@ -65,6 +76,45 @@ def test_kept_chunks_behind_inexact_ones_are_not_taken_for_exact(make_cache: Mak
     assert [chunk.tier for chunk in second.report.chunks] == ["ram"] * 3
     assert [chunk.exact for chunk in second.report.chunks] == [True, False, False]
     assert_close(cache.prefill(segments, linker="cci:ratio=1").logits, stock(tiny.model, second.plan.ids).logits[-1])
+
+
+class SlowDisk(Rates):
+    def load_seconds(self, tier: str, nbytes: int) -> float:
+        return 1e6
+
+
+@pytest.mark.parametrize("settings", [{"rates": SlowDisk()}, {"loader": SequentialLoader(front=9)}])
+@pytest.mark.parametrize("middle", [DOCUMENT, (*DOCUMENT, STRANGER)])
+def test_what_was_computed_though_it_is_stored_is_not_captured_again(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], middle: Sequence[Chunk]
+) -> None:
+    store = open_store(None, None, None, "raw")
+    cache = ChunkCache(tiny.engine, store, context_chunks=2, **settings)
+    list(cache.ingest(SYSTEM, DOCUMENT))
+    put, get = CallsOf(store.put), CallsOf(store.get)
+    monkeypatch.setattr(store, "put", put)
+    monkeypatch.setattr(store, "get", get)
+    for stored in ([], []) if middle is DOCUMENT else ([STRANGER.hash], []):
+        put.arguments.clear()
+        get.arguments.clear()
+        answer = cache.generate(prompt(*middle), max_tokens=1)
+        list(answer)
+        assert {chunk.tier for chunk in answer.report.chunks} == {COMPUTED}
+        assert [variant.key.chunk for variant in put.arguments] == stored
+        assert [key.chunk for key in get.arguments if key.context] == [
+            chunk.hash for chunk in DOCUMENT[-2:] for _ in stored
+        ], "only what the captured chunk stands behind is read"
+
+
+def test_a_lead_variant_is_captured_once_where_links_are_declined(tiny: Tiny) -> None:
+    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), rates=SlowDisk())
+    list(cache.ingest(SYSTEM, DOCUMENT))
+    kept = []
+    for _ in range(2):
+        answer = cache.generate(prompt(DOCUMENT[2]), max_tokens=1)
+        list(answer)
+        kept.append("keep" in answer.report.seconds)
+    assert kept == [True, False]
 
 
 def test_a_full_recompute_keeps_nothing(make_cache: MakeCache) -> None:

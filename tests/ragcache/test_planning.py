@@ -108,6 +108,18 @@ def test_nothing_is_looked_up_where_nothing_is_wanted(store: KVStore, tiny: Tiny
     assert not plan(store, tiny, A, lookup=False).chunks[0].candidates
 
 
+def test_a_chunk_that_comes_again_is_looked_up_once(
+    store: KVStore, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, tiny, A, B)
+    asked: list[str] = []
+    variants = store.variants
+    monkeypatch.setattr(store, "variants", lambda family, flaws: (asked.append(family), variants(family, flaws))[1])
+    found = plan(store, tiny, A, B, A, B, A)
+    assert [bool(chunk.candidates) for chunk in found.chunks] == [True] * 5
+    assert len(asked) == len(set(asked)) == 3, "System, A, B"
+
+
 def test_another_engine_or_system_segment_shares_nothing(store: KVStore, tiny: Tiny) -> None:
     keep(store, tiny, A)
     assert not plan_prompt([SYSTEM, A, QUESTION], "another", store).chunks[0].candidates

@@ -32,6 +32,7 @@ from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 
 KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
+MOST_SEGMENTS = 1024  # each is hashed, looked up and judged: a prompt of one-token segments would hold up all others
 MOST_CONTEXT = 1024  # chunks before a captured one
 HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
@@ -191,6 +192,8 @@ def _is_hash(name: object) -> bool:
 def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
     if len(told) > len(ids):  # each has a token at least
         raise PromptError(f"there are {len(told):,} segments, and {len(ids)} tokens in the prompt: cut the same ids")
+    if len(told) > MOST_SEGMENTS:
+        raise PromptError(f"there are {len(told):,} segments: cut the prompt into {MOST_SEGMENTS:,} at most")
     segments: list[Segment] = []
     start = 0
     for place, one in enumerate(told):

@@ -61,7 +61,7 @@ class VllmCache(PromptCache):
         keeps = self.keep_missed and not check_linker(chosen).recompute_all
         # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
-        finish = partial(self._finish, partial(self.keep, segments)) if keeps else None
+        finish = partial(self._finish, segments) if keeps else None
         generation = VllmGeneration(
             self.engine,
             plan.ids,
@@ -74,13 +74,6 @@ class VllmCache(PromptCache):
         )
         generation.report.incidents += self._told()
         return generation
-
-    def keep(self, segments: Sequence[Segment], report: Report) -> None:
-        """Capture what the prompt lacked, so the next one finds it: the chunks that were computed, each behind the
-        chunks before it, and the lead variant of the first chunk.
-        """
-        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
-        self._keep_missed(plan.system, [(chunk, chunk.candidates) for chunk in plan.chunks], report)
 
 
 class VllmGeneration(TokenStream):

@@ -39,13 +39,14 @@ class DiskThreads:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initializer)
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._moved = clock()
-        self._hanging: set[Task[Any]] = set()
+        self._given_up: set[Task[Any]] = set()  # and a thread is still at them
 
     def submit(self, call: Callable[[], T]) -> Task[T]:
         """Where no thread will come to it, its future holds a StoreError at once."""
         task: Task[T] = Task(self._clock())
-        self._hanging = {one for one in self._hanging if not one.future.done()}
-        if len(self._hanging) >= self._count:
+        self._given_up = {one for one in self._given_up if not one.future.done()}
+        # Given up is not late: its client may have gone away a moment after it began.
+        if sum(map(self.late, self._given_up)) >= self._count:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
             return task
         try:
@@ -68,7 +69,7 @@ class DiskThreads:
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
         if not task.future.cancel():
-            self._hanging.add(task)
+            self._given_up.add(task)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -51,7 +51,7 @@ def _chunk(
         received=np.asarray([0.0] * length if received is None else received, dtype=np.float32),
         lengths=(4,) * len(rows),
     )
-    reuse = Reuse(beta=beta, gamma=0.0, cci=cci, exact=exact)
+    reuse = Reuse(beta=beta, gamma=0.0, cci=cci, exact=exact, places=())
     return PlacedChunk(index, start, length, profile, reuse, exact, sources or (-1,) * len(rows))
 
 

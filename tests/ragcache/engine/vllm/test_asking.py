@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ragcache.address import history_of
 from ragcache.engine.vllm.asking import (
     KEY,
+    MOST_SEGMENTS,
     CaptureAsk,
     LinkAsk,
     capture_params,
@@ -91,6 +93,13 @@ def test_other_tokens_than_those_that_were_named() -> None:
         read(asked(), (1, 2, 3, 4, 6, *IDS[5:]))
     with pytest.raises(PromptError, match="the prompt has 11"):
         read(asked(), (*IDS, 11))
+
+
+def test_a_prompt_has_so_many_segments_at_most() -> None:
+    for count, read_or_refused in ((MOST_SEGMENTS, nullcontext()), (MOST_SEGMENTS + 1, pytest.raises(PromptError))):
+        segments = [System((1,)), *[Text((2,))] * (count - 1)]
+        with read_or_refused:
+            read(link_params(segments, "naive"), tuple(token for segment in segments for token in segment.ids))
 
 
 def test_a_message_shows_the_start_of_what_it_refuses() -> None:

@@ -62,6 +62,7 @@ def test_a_disk_that_hangs_is_asked_no_more_until_it_answers(disk: Disk) -> None
     first, begun, gate = disk.ask()
     assert begun.wait(60)
     disk.threads.give_up(first)
+    disk.now = LIMIT + 0.1
     refused, _, _ = disk.ask()
     with pytest.raises(StoreError, match="not answered for 5 s"):
         refused.future.result()
@@ -69,6 +70,17 @@ def test_a_disk_that_hangs_is_asked_no_more_until_it_answers(disk: Disk) -> None
     first.future.result()
     _, begun, _ = disk.ask()
     assert begun.wait(60)
+
+
+def test_what_was_given_up_early_is_no_sign_of_a_bad_disk(disk: Disk) -> None:
+    first, begun, gate = disk.ask()
+    assert begun.wait(60)
+    disk.now = LIMIT
+    disk.threads.give_up(first)
+    waiting, taken, _ = disk.ask()
+    gate.set()
+    assert taken.wait(60)
+    assert not waiting.future.done()
 
 
 def test_a_program_that_ends_asks_nothing_more(disk: Disk) -> None:
