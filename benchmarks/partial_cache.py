@@ -2,7 +2,8 @@
 
 Nobody should wait longer than without a cache, however little of a prompt it holds, so chunks are linked as by an
 application: where that is predicted to be sooner. Both sides of a round come right after each other, and the ratio is
-that of the round. "Busy" is beside requests that decode all the time.
+that of the round. "Busy" is beside requests that decode all the time, "keeping" right behind the same prompt, what it
+lacked of which is being captured.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from benchmarks.corpus import prompt_chunks, split_documents
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.ttft import QUESTION
+from benchmarks.unchanging import UnchangingStore
 from ragcache.base import PromptCache
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
 
 COLUMNS = ("engine", "tokens", "cached", "beside", "reused", "ttft_s", "stock_s", "ratio", "ratio_high")
-BESIDE = ("idle", "busy")
+IDLE, BUSY, KEEPING = BESIDE = ("idle", "busy", "keeping")
 DECODING = "beside"  # names of the threads that read the requests beside begin so
 STOCK = "full"
 CONTEXT = "document"
@@ -66,10 +68,13 @@ class Prompts(ABC):
         """KV of the System segment and of these chunks, in RAM."""
 
     @abstractmethod
-    def cache(self, store: KVStore) -> PromptCache: ...
+    def cache(self, store: KVStore, keep_missed: bool = False) -> PromptCache:
+        """With the keeper of the parts."""
 
-    def first_token(self, store: KVStore, segments: Sequence[Segment], linker: str) -> Report:
-        with closing(self.cache(store).generate(segments, max_tokens=1, linker=linker)) as generation:
+    def first_token(
+        self, store: KVStore, segments: Sequence[Segment], linker: str, keep_missed: bool = False
+    ) -> Report:
+        with closing(self.cache(store, keep_missed).generate(segments, max_tokens=1, linker=linker)) as generation:
             list(generation)
             return generation.report
 
@@ -111,7 +116,7 @@ def measure(prompts: Prompts, texts: Sequence[str], options: Options, out: Path 
         segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
         shares = {share: prompts.captured(documents, part_of(chunks, share, options.seed)) for share in options.cached}
         for beside in options.beside:
-            with prompts_beside(prompts, options) if beside == "busy" else nullcontext():
+            with prompts_beside(prompts, options) if beside == BUSY else nullcontext():
                 rows += _measure(prompts, segments, shares, beside, options)
     publish(common_settings(parts) | options.to_dict() | {"context": CONTEXT}, rows, COLUMNS, out)
     return rows
@@ -141,7 +146,12 @@ def _measure(
     for turn in range(WARM_UPS + options.rounds):
         for share, store in shares.items():
             order = (options.linker, STOCK) if turn % 2 else (STOCK, options.linker)
-            reports = {linker: prompts.first_token(store, segments, linker) for linker in order}
+            reports = {}
+            for linker in order:
+                if beside == KEEPING and linker != STOCK:
+                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=True)
+                reports[linker] = prompts.first_token(store, segments, linker)
+                prompts.parts.keeper.settle()
             if turn >= WARM_UPS:
                 pairs[share].append((reports[options.linker], reports[STOCK]))
     return [_row(prompts.name, share, beside, measured, options.seed) for share, measured in pairs.items()]

@@ -15,7 +15,7 @@ def partial(
         "0,5,25,50,75,100"
     ),
     tokens: Annotated[str, typer.Option(help="Lengths to measure, with commas between them.")] = "1024,4096",
-    beside: Annotated[str, typer.Option(help="idle and busy, with a comma.")] = "idle,busy",
+    beside: Annotated[str, typer.Option(help="idle, busy and keeping, with commas.")] = "idle,busy,keeping",
     decoding: Annotated[int, typer.Option(min=1, help="Requests that decode beside, where it is busy.")] = 8,
     linker: Annotated[str, typer.Option(help="Of the linked requests.")] = "auto",
     data: Annotated[Path | None, typer.Option(help="As for quality; the sample documents when left out.")] = None,

@@ -36,7 +36,13 @@ class TorchPrompts(Prompts):
             pass
         return cache.store
 
-    def cache(self, store: KVStore) -> ChunkCache:
+    def cache(self, store: KVStore, keep_missed: bool = False) -> ChunkCache:
         """All learn together what things take, as in an application."""
-        context, rates = CONTEXTS[CONTEXT], self.parts.rates
-        return ChunkCache(self.parts.engine, store, context_chunks=context, keep_missed=False, rates=rates)
+        return ChunkCache(
+            self.parts.engine,
+            store,
+            context_chunks=CONTEXTS[CONTEXT],
+            keep_missed=keep_missed,
+            keeper=self.parts.keeper,
+            rates=self.parts.rates,
+        )

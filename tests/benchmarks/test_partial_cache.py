@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from app.compose import Parts
 from app.samples import read_samples
 from benchmarks.choices import parse_names, parse_percents
 from benchmarks.corpus import prompt_chunks, split_documents
-from benchmarks.partial_cache import BESIDE, DECODING, Options, measure, part_of
+from benchmarks.partial_cache import BESIDE, DECODING, KEEPING, WARM_UPS, Options, measure, part_of
 from benchmarks.torch_partial import TorchPrompts
 from ragcache.errors import ConfigError
 
@@ -45,5 +47,20 @@ def test_lists_on_the_command_line() -> None:
     assert parse_names("busy,idle", "beside", BESIDE) == ("busy", "idle")
     with pytest.raises(ConfigError, match="--cached '0,101': give numbers from 0 to 100"):
         parse_percents("0,101", "cached")
-    with pytest.raises(ConfigError, match="unknown beside 'lazy': choose from idle, busy"):
+    with pytest.raises(ConfigError, match="unknown beside 'lazy': choose from idle, busy, keeping"):
         parse_names("lazy", "beside", BESIDE)
+
+
+def test_right_behind_a_prompt_what_it_lacked_is_being_captured(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each round lacks the same."""
+    captured: list[str] = []
+    capture = type(parts.engine).capture
+
+    def noting(engine: Any, before: Any, segment: Any, pause: Any = None) -> Any:
+        captured.append(threading.current_thread().name)
+        return capture(engine, before, segment, pause)
+
+    monkeypatch.setattr(type(parts.engine), "capture", noting)
+    rows = measure(TorchPrompts(parts), TEXTS, replace(OPTIONS, beside=(KEEPING,), cached=(0, 50)), None)
+    assert rows[0]["reused"] == 0
+    assert captured.count("ragcache-keep") >= 2 * (OPTIONS.rounds + WARM_UPS)

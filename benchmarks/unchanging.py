@@ -1,0 +1,39 @@
+"""A store that stays as it is, so that each round of a benchmark lacks the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.types import Variant, VariantInfo, VariantKey
+
+
+class UnchangingStore(KVStore):
+    """What is put is forgotten."""
+
+    def __init__(self, store: KVStore):
+        self._store = store
+
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        return self._store.variants(family, flaws)
+
+    def get(self, key: VariantKey) -> Fetched | None:
+        return self._store.get(key)
+
+    def put(self, variant: Variant) -> None:
+        pass
+
+    def delete(self, key: VariantKey) -> bool:
+        return False
+
+    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+        pass
+
+    def stats(self) -> Sequence[TierStats]:
+        return self._store.stats()
+
+    def verify(self) -> list[Flaw]:
+        return self._store.verify()
+
+    def check_integrity(self) -> None:
+        self._store.check_integrity()
