@@ -67,7 +67,7 @@ def write_copy(source: Path, target: Path) -> None:
     try:
         _copy(source.as_uri(), target)
     except sqlite3.OperationalError as error:
-        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        if not getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
             raise
         _copy(f"{source.as_uri()}?mode=ro{alone}", target)
     sync(target)

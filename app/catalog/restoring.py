@@ -16,7 +16,6 @@ import fcntl
 import glob
 import os
 import sqlite3
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.schema import BACKUPS, alone, inspect_schema
+from app.folders import UID
 from ragcache.private import FILE, private_folder
 
 REPLACED = "replaced.sqlite"  # ends the name of a catalog that was replaced
@@ -41,7 +41,7 @@ _LOCKED, _LENGTH = 0x40000000, 512
 class Restored:
     revision: str  # older than the newest where the copy is: it is upgraded when it is used
     kept: Path | None  # what was replaced
-    uids: tuple[str, ...]  # of collections in the copy: names of index folders that nobody uses now
+    uids: tuple[str, ...]  # of what was replaced: names of index folders that nobody uses now
 
 
 def restore(database: Database, source: Path, keep: int) -> Restored:
@@ -60,8 +60,9 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         with told(str(source), OSError):
             write_copy(source, fresh)
         check_sound(fresh, source)
-        revision, uids = _revision(fresh, source), _renewed(fresh)
-        uids |= _settle(path)
+        revision = _revision(fresh, source)
+        _renew(fresh, source)
+        uids = _settle(path)
         kept = _swap(path, fresh)
         for old in sorted((path.parent / BACKUPS).glob(f"*-{REPLACED}"))[: -max(1, keep)]:
             for file in (old, *companions(old)):
@@ -82,14 +83,11 @@ def _revision(fresh: Path, source: Path) -> str:
     return revision
 
 
-def _renewed(fresh: Path) -> set[str]:
-    """Give all collections new uids -> the old ones. Whatever ran when the copy was made runs no more."""
-    with closing(sqlite3.connect(fresh)) as connection, connection:
-        uids = [row[0] for row in connection.execute("SELECT uid FROM collections")]
-        for old in uids:
-            connection.execute("UPDATE collections SET uid = ? WHERE uid = ?", (uuid.uuid4().hex, old))
+def _renew(fresh: Path, source: Path) -> None:
+    """Give all collections new uids. Whatever ran when the copy was made runs no more."""
+    with told(str(source)), closing(sqlite3.connect(fresh)) as connection, connection:
+        connection.execute("UPDATE collections SET uid = lower(hex(randomblob(16)))")
         connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
-    return set(uids)
 
 
 def _settle(path: Path) -> set[str]:
@@ -100,11 +98,13 @@ def _settle(path: Path) -> set[str]:
         with closing(sqlite3.connect(path, timeout=0)) as connection:
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
                 raise _in_use(path)
-            return {row[0] for row in connection.execute("SELECT uid FROM collections")}
+            found = connection.execute("SELECT CAST(uid AS BLOB) FROM collections WHERE uid IS NOT NULL").fetchall()
+            return {uid for (raw,) in found if UID.fullmatch(uid := raw.decode(errors="replace"))}
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        name = getattr(error, "sqlite_errorname", "")  # the module's own errors have none
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise _in_use(path) from error
-        if error.sqlite_errorname.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
             return set()
         raise
 

@@ -18,9 +18,10 @@ from app.catalog.copies import back_up
 from app.catalog.engine import Database, database_url
 from app.catalog.restoring import Restored, keep_file, restore
 from app.catalog.schema import SCRIPTS, inspect_schema, upgrade
+from app.folders import index_folder
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
-from tests.app.catalog.samples import DIMENSION, document
+from tests.app.catalog.samples import DIMENSION, document, make_collection
 from tests.app.catalog.test_copies import copied, data, database, names, opened, sources
 
 __all__ = ["data"]
@@ -157,6 +158,29 @@ def test_indexes_follow_the_history_that_was_restored(data: Path, changed: Path,
         assert index(catalog) == (new, index(catalog)[1])
         nearest = catalog.chunks.found(index(catalog)[1])
         assert {found.chunk.text for found in nearest} == {"one", "two", "six", "seven"}
+
+
+@pytest.mark.parametrize("uid", ["../..", "/etc", "0" * 32 + "/..", b"\xff" * 32, 7])
+def test_only_folders_of_what_was_replaced_are_told(data: Path, changed: Path, tmp_path: Path, uid: object) -> None:
+    """A copy may be anybody's, and what it names is deleted: it has no say. Nor has one of another catalog."""
+    with closing(sqlite3.connect(changed)) as copy, copy:
+        copy.execute("UPDATE collections SET uid = ?", (uid,))
+    other = put_back(tmp_path / "other", changed)
+    assert other.uids == ()
+    with opened(data) as catalog:
+        make_collection(catalog, "second")
+    with closing(sqlite3.connect(data / "catalog.sqlite")) as catalog, catalog:
+        own = catalog.execute("SELECT uid FROM collections WHERE name = 'default'").fetchone()
+        catalog.execute("UPDATE collections SET uid = CAST(? AS TEXT) WHERE name = 'second'", (uid,))
+    assert put_back(data, changed).uids == own
+    with opened(data) as restored:
+        assert index_folder(Settings(data_dir=data), restored.collections.get("default").uid).parent == data / "index"
+
+
+@pytest.mark.parametrize("uid", ["..", "/", "", "a/" + "0" * 30, "0" * 32 + "\n"])
+def test_a_folder_of_indexes_has_no_other_name(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(CatalogError, match="which ragcache never gives"):
+        index_folder(Settings(data_dir=tmp_path), uid)
 
 
 def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
