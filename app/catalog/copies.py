@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from app.catalog.engine import Database
@@ -17,6 +19,8 @@ from ragcache.private import FILE, private_folder
 PART = ".part"  # ends the name of a copy that is not whole yet
 # What SQLite keeps beside a file, and takes for a part of it whatever file that is.
 COMPANIONS = ("-wal", "-shm", "-journal")
+BACKUPS = "backups"  # the folder beside a catalog, of copies named by it, their time and why they were made
+REPLACED, UPGRADED = "replaced", r"(?!replaced)\w+"  # by a restore, and by an upgrade from a revision
 
 
 def back_up(database: Database, target: Path, force: bool = False) -> None:
@@ -54,6 +58,26 @@ def sqlite_file(database: Database, command: str) -> Path:
 
 def companions(path: Path) -> list[Path]:
     return [path.with_name(path.name + ending) for ending in COMPANIONS]
+
+
+def new_backup(path: Path, why: str) -> Path:
+    """Its name, in a folder that is there."""
+    private_folder(path.parent / BACKUPS)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return path.parent / BACKUPS / f"{_named(path)}-{stamp}-{why}.sqlite"
+
+
+def drop_backups(path: Path, why: str, keep: int) -> None:
+    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern."""
+    name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
+    found = sorted(one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name))
+    for old in found[: max(0, len(found) - keep)]:
+        for file in (old, *companions(old)):
+            file.unlink(missing_ok=True)
+
+
+def _named(path: Path) -> str:
+    return path.name.removesuffix(".sqlite")
 
 
 def write_copy(source: Path, target: Path) -> None:

@@ -19,20 +19,30 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import URL
 
-from app.catalog.copies import PART, beside, check_sound, companions, put, sqlite_file, sync, write_copy
+from app.catalog.copies import (
+    PART,
+    REPLACED,
+    beside,
+    check_sound,
+    companions,
+    drop_backups,
+    new_backup,
+    put,
+    sqlite_file,
+    sync,
+    write_copy,
+)
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
-from app.catalog.schema import BACKUPS, alone, inspect_schema
+from app.catalog.schema import alone, inspect_schema
 from app.folders import UID
-from ragcache.private import FILE, private_folder
+from ragcache.private import FILE
 
-REPLACED = "replaced.sqlite"  # ends the name of a catalog that was replaced
 # The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
 _LOCKED, _LENGTH = 0x40000000, 512
 
@@ -64,9 +74,7 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         _renew(fresh, source)
         uids = _settle(path)
         kept = _swap(path, fresh)
-        for old in sorted((path.parent / BACKUPS).glob(f"*-{REPLACED}"))[: -max(1, keep)]:
-            for file in (old, *companions(old)):
-                file.unlink(missing_ok=True)
+        drop_backups(path, REPLACED, max(1, keep))
     return Restored(revision, kept, tuple(sorted(uids)))
 
 
@@ -111,9 +119,7 @@ def _settle(path: Path) -> set[str]:
 
 def _swap(path: Path, fresh: Path) -> Path | None:
     """Put the new file in the place of the old one -> where that is kept."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    kept = path.parent / BACKUPS / f"{path.stem}-{stamp}-{REPLACED}"
-    private_folder(kept.parent)
+    kept = new_backup(path, REPLACED)
     with _unused(path) as fd:
         if fd is not None:
             keep_file(fd, path, kept)

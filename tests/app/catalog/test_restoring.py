@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import URL
 
 from app.catalog import Catalog, CatalogError
 from app.catalog.copies import back_up
@@ -30,6 +31,22 @@ ROOT = Path(__file__).parents[3]
 
 def put_back(folder: Path, source: Path, keep: int = 1) -> Restored:
     return restore(database(folder), source, keep)
+
+
+def at(path: Path) -> Database:
+    return Database(URL.create("sqlite", database=str(path)))
+
+
+def newer(scripts: Path) -> Path:
+    """Scripts with one that is still to come."""
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    newest = inspect_schema(at(scripts / "none")).newest
+    (scripts / "versions" / "9999_next.py").write_text(
+        f"from alembic import op\nrevision, down_revision = '9999', {newest!r}\n"
+        "branch_labels = depends_on = None\n"
+        "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
+    )
+    return scripts
 
 
 @pytest.fixture
@@ -193,18 +210,27 @@ def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
-    scripts, path = tmp_path / "newer", database(data)
-    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "9999_next.py").write_text(
-        f"from alembic import op\nrevision, down_revision = '9999', {inspect_schema(path).newest!r}\n"
-        "branch_labels = depends_on = None\n"
-        "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
-    )
+    path, scripts = database(data), newer(tmp_path / "newer")
     backup = upgrade(path, 1, scripts)
     path.close()
     assert backup is not None and backup.stat().st_mode & 0o777 == 0o600
     put_back(data, backup)
     assert sources(data) == {"a"}
+
+
+def test_each_catalog_has_backups_of_each_kind_of_its_own(data: Path, changed: Path, tmp_path: Path) -> None:
+    """Names that a pattern of files would take for each other's, in one folder."""
+    catalogs = [at(data / name) for name in ("a.sqlite", "a-b.sqlite", "[ab].sqlite", "b.sqlite", "a.db")]
+    scripts = newer(tmp_path / "newer")
+    for catalog in catalogs:
+        back_up(at(data / "catalog.sqlite"), catalog.path or data)
+    for _ in range(2):
+        replaced = [restore(catalog, changed, 1).kept for catalog in catalogs]
+        upgraded = [upgrade(catalog, 1, scripts) for catalog in catalogs]
+        for catalog in catalogs:
+            catalog.close()
+        assert {path.name for path in (*replaced, *upgraded) if path} == names(data / "backups")
+    assert len(names(data / "backups")) == 2 * len(catalogs)
 
 
 def test_postgresql_has_its_own_tools(tmp_path: Path) -> None:
