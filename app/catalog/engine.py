@@ -30,9 +30,11 @@ _WRITING, HELD = "ragcache_writing", "ragcache_held"
 
 
 def database_url(settings: Settings) -> URL:
-    """Where the catalog is. Raises CatalogError for a URL that no driver here understands."""
+    """Where the catalog is: of links, where its file itself is, with all that lies beside it. Raises CatalogError for a
+    URL that no driver here understands.
+    """
     if settings.database_url is None:
-        return URL.create("sqlite", database=str(settings.data_dir.absolute() / FILE))
+        return URL.create("sqlite", database=os.path.realpath(settings.data_dir / FILE))
     try:
         url = make_url(settings.database_url.get_secret_value())
     except (ArgumentError, ValueError):
@@ -44,7 +46,7 @@ def database_url(settings: Settings) -> URL:
     if not url.database or url.database == ":memory:":
         raise CatalogError(f"RAGCACHE_DATABASE_URL names no database: {_ASIDE}")
     if url.drivername == "sqlite":
-        return url.set(database=str(Path(url.database).expanduser().absolute()))
+        return url.set(database=os.path.realpath(Path(url.database).expanduser()))
     return url
 
 

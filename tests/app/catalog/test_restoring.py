@@ -218,6 +218,21 @@ def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> No
     assert sources(data) == {"a"}
 
 
+def test_a_link_to_a_catalog_stays_one(data: Path, changed: Path, tmp_path: Path) -> None:
+    """What belongs to the catalog lies beside the file, also where several links lead to it."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "catalog.sqlite").symlink_to(data / "catalog.sqlite")
+    with opened(linked):
+        assert names(linked) == {"catalog.sqlite"}
+    restored = put_back(linked, changed)
+    assert restored.kept is not None and restored.kept.parent == data / "backups" and not restored.kept.is_symlink()
+    assert (linked / "catalog.sqlite").is_symlink() and names(linked) == {"catalog.sqlite"}
+    assert sources(data) == {"a"}
+    url = SecretStr(f"sqlite:///{linked}/catalog.sqlite")
+    assert database_url(Settings(database_url=url)) == database_url(Settings(data_dir=data))
+
+
 def test_each_catalog_has_backups_of_each_kind_of_its_own(data: Path, changed: Path, tmp_path: Path) -> None:
     """Names that a pattern of files would take for each other's, in one folder."""
     catalogs = [at(data / name) for name in ("a.sqlite", "a-b.sqlite", "[ab].sqlite", "b.sqlite", "a.db")]
