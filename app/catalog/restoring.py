@@ -12,12 +12,11 @@ index of that time would take the new chunks for those; by their uid, all indexe
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import stat
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +29,12 @@ from app.catalog.copies import (
     check_sound,
     companions,
     drop_backups,
+    in_use,
     new_backup,
     put,
     sqlite_file,
     sync,
+    unused,
     write_copy,
 )
 from app.catalog.engine import Database
@@ -42,9 +43,6 @@ from app.catalog.failures import told
 from app.catalog.schema import alone, inspect_schema
 from app.folders import UID
 from ragcache.private import FILE
-
-# The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
-_LOCKED, _LENGTH = 0x40000000, 512
 
 
 @dataclass(frozen=True)
@@ -105,13 +103,13 @@ def _settle(path: Path) -> set[str]:
     try:
         with closing(sqlite3.connect(path, timeout=0)) as connection:
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
-                raise _in_use(path)
+                raise in_use(path)
             found = connection.execute("SELECT CAST(uid AS BLOB) FROM collections WHERE uid IS NOT NULL").fetchall()
             return {uid for (raw,) in found if UID.fullmatch(uid := raw.decode(errors="replace"))}
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "")  # the module's own errors have none
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise _in_use(path) from error
+            raise in_use(path) from error
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
             return set()
         raise
@@ -120,12 +118,10 @@ def _settle(path: Path) -> set[str]:
 def _swap(path: Path, fresh: Path) -> Path | None:
     """Put the new file in the place of the old one -> where that is kept."""
     kept = new_backup(path, REPLACED)
-    with _unused(path) as fd:
+    with unused(path) as fd:
         if fd is not None:
+            _give_rights(fresh, path, os.fstat(fd))
             keep_file(fd, path, kept)
-            there = os.fstat(fd)
-            with suppress(PermissionError):
-                os.chown(fresh, there.st_uid, there.st_gid)
         for companion in companions(path):  # of a damaged catalog, or of one that is not there
             if companion.name.endswith("-shm"):
                 companion.unlink(missing_ok=True)  # SQLite makes it from the log
@@ -133,6 +129,18 @@ def _swap(path: Path, fresh: Path) -> Path | None:
                 companion.rename(kept.with_name(kept.name + companion.name.removeprefix(path.name)))
         put(fresh, path)
     return None if fd is None else kept
+
+
+def _give_rights(fresh: Path, path: Path, there: os.stat_result) -> None:
+    """Those that the old file has: whoever could use it can use the new one."""
+    try:
+        os.chown(fresh, there.st_uid, there.st_gid)
+    except PermissionError as error:
+        raise CatalogError(
+            f"{path} belongs to a user or a group that you may give no files to, and others could not use it any more: "
+            "restore it as its owner, or as root"
+        ) from error
+    fresh.chmod(stat.S_IMODE(there.st_mode))
 
 
 def keep_file(fd: int, path: Path, kept: Path) -> None:
@@ -147,25 +155,3 @@ def keep_file(fd: int, path: Path, kept: Path) -> None:
                 done += copy.write(block)
         sync(kept)
     sync(kept.parent)
-
-
-@contextmanager
-def _unused(path: Path) -> Iterator[int | None]:
-    """Nobody has the file open, and nobody can read it meanwhile -> its descriptor. Raises CatalogError."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _LOCKED)
-        except (BlockingIOError, PermissionError) as error:
-            raise _in_use(path) from error
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _in_use(path: Path) -> CatalogError:
-    return CatalogError(f"{path} is in use: stop the programs that have it open, and restore it then")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -23,9 +24,10 @@ from app.folders import index_folder
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
 from tests.app.catalog.samples import DIMENSION, document, make_collection
-from tests.app.catalog.test_copies import copied, data, database, names, opened, sources
+from tests.app.catalog.test_copies import copied, data, database, held_open, names, opened, sources
+from tests.app.catalog.test_failures import public_folder, without_rights
 
-__all__ = ["data"]
+__all__ = ["data", "public_folder"]
 ROOT = Path(__file__).parents[3]
 
 
@@ -104,16 +106,7 @@ def test_a_catalog_that_is_gone_or_damaged_is_restored(data: Path, changed: Path
 
 
 def test_a_catalog_that_is_in_use_stays(data: Path, changed: Path) -> None:
-    holder = (
-        "import sys; from pathlib import Path; from app.catalog import open_catalog; from app.settings import Settings;"
-        "catalog = open_catalog(Settings(data_dir=Path(sys.argv[1]))); catalog.collections.all();"
-        "print('open', flush=True); sys.stdin.readline()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(data)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None and other.stdout is not None
-        assert other.stdout.readline() == "open\n"
+    with held_open(data) as other:
         with pytest.raises(CatalogError, match="is in use: stop the programs that have it open"):
             put_back(data, changed)
         (data / "catalog.sqlite").write_bytes(b"\xff" * 9000)  # damaged while somebody has it open
@@ -124,6 +117,32 @@ def test_a_catalog_that_is_in_use_stays(data: Path, changed: Path) -> None:
     with opened(data), pytest.raises(CatalogError, match="is in use"):
         put_back(data, changed)
     assert sources(data) == {"a"}
+
+
+def test_who_could_use_a_catalog_can_use_the_restored_one(data: Path, changed: Path) -> None:
+    path = data / "catalog.sqlite"
+    path.chmod(0o664)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 5678)
+    before = path.stat()
+    kept = put_back(data, changed).kept
+    for file in (path, kept):
+        after = file.stat() if file else None
+        assert after and (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_a_catalog_whose_rights_cannot_be_kept_stays(public_folder: Path, changed: Path) -> None:
+    """Restored by another user who may write there, it would be theirs alone."""
+    if os.geteuid():
+        pytest.skip("only root can make a file of another user")
+    shared, copy = public_folder / "catalog.sqlite", public_folder / "copy.sqlite"
+    for path in (shared, copy):
+        shutil.copyfile(changed, path)
+        path.chmod(0o666)
+    public_folder.chmod(0o777)
+    with without_rights(), pytest.raises(CatalogError, match="belongs to a user or a group that you may give no files"):
+        put_back(public_folder, copy)
+    assert shared.stat().st_mode & 0o777 == 0o666 and names(public_folder / "backups") == set()
 
 
 def test_only_a_sound_catalog_is_put_in_place(data: Path, changed: Path, tmp_path: Path) -> None:
