@@ -83,8 +83,6 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         extra="forbid",
         frozen=True,
-        # Unknown names are told by _refuse_unknown, which also suggests the right one; others' variables are not ours.
-        dotenv_filtering="only_existing",
         hide_input_in_errors=True,
         protected_namespaces=(),
     )
@@ -149,8 +147,10 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
     in_file = read_env_file(env_file, PREFIX)
     _refuse_unknown(os.environ, "the environment")
     _refuse_unknown(in_file, str(env_file))
+    environment = {name.upper() for name in os.environ}
+    of_file = {name: in_file[variable(name)] for name in Settings.model_fields if variable(name) in in_file}
     try:
-        return Settings(_env_file=env_file, **given)
+        return Settings(**{name: value for name, value in of_file.items() if variable(name) not in environment} | given)
     except ValidationError as error:
         told = [_told(detail, given, in_file, env_file) for detail in error.errors(include_url=False)]
         raise ConfigError("; ".join(told)) from error

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.catalog.columns import escape
 from app.catalog.errors import CatalogError
+from app.catalog.locks import check_held
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow, RetirementRow
 from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
 
@@ -48,6 +49,7 @@ def lock(connection: Connection, collection: Collection) -> None:
             f"collection {collection.name!r} was embedded again or restored meanwhile by another process, and nothing "
             "of this change was written: run the command again"
         )
+    check_held(connection, collection)
 
 
 def retire(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> tuple[int, set[str]]:

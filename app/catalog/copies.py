@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from app.catalog.engine import Database
@@ -17,24 +20,30 @@ from ragcache.private import FILE, private_folder
 PART = ".part"  # ends the name of a copy that is not whole yet
 # What SQLite keeps beside a file, and takes for a part of it whatever file that is.
 COMPANIONS = ("-wal", "-shm", "-journal")
+# The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
+_LOCKED, _LENGTH = 0x40000000, 512
+BACKUPS = "backups"  # the folder beside a catalog, of copies named by it, their time and why they were made
+REPLACED, UPGRADED = "replaced", r"(?!replaced)\w+"  # by a restore, and by an upgrade from a revision
 
 
 def back_up(database: Database, target: Path, force: bool = False) -> None:
-    """The catalog of one moment as a file of its own. Raises CatalogError; `force` replaces a file that is there."""
+    """The catalog of one moment as a file of its own. Raises CatalogError; `force` replaces a file that nobody uses."""
     source, target = sqlite_file(database, "backup"), Path(os.path.realpath(target))
     if not source.exists():
         raise CatalogError(f"there is no catalog at {source}: nothing was copied")
-    if target.exists() and target.samefile(source):
-        raise CatalogError(f"{target} is the catalog itself: name another file")
+    own = target.exists() and target.samefile(source)
+    if own or target in companions(source) or source in companions(target):
+        raise CatalogError(f"{target} is the catalog itself, or a part of it: name another file")
     there = [path for path in (target, *companions(target)) if path.exists()]
     if there and not force:
         raise CatalogError(f"{there[0]} is there already: name another file, or replace it with --force")
     with told(str(target), OSError), beside(target) as fresh:
         write_copy(source, fresh)
         check_sound(fresh, source)
-        for path in companions(target):
-            path.unlink(missing_ok=True)
-        put(fresh, target)
+        with unused(target):
+            for path in companions(target):
+                path.unlink(missing_ok=True)
+            put(fresh, target)
 
 
 def sqlite_file(database: Database, command: str) -> Path:
@@ -56,6 +65,26 @@ def companions(path: Path) -> list[Path]:
     return [path.with_name(path.name + ending) for ending in COMPANIONS]
 
 
+def new_backup(path: Path, why: str) -> Path:
+    """Its name, in a folder that is there."""
+    private_folder(path.parent / BACKUPS)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return path.parent / BACKUPS / f"{_named(path)}-{stamp}-{why}.sqlite"
+
+
+def drop_backups(path: Path, why: str, keep: int) -> None:
+    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern."""
+    name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
+    found = sorted(one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name))
+    for old in found[: max(0, len(found) - keep)]:
+        for file in (old, *companions(old)):
+            file.unlink(missing_ok=True)
+
+
+def _named(path: Path) -> str:
+    return path.name.removesuffix(".sqlite")
+
+
 def write_copy(source: Path, target: Path) -> None:
     """All of a database that others may be writing to, on the disk when this returns. Raises sqlite3.Error and OSError.
 
@@ -67,7 +96,7 @@ def write_copy(source: Path, target: Path) -> None:
     try:
         _copy(source.as_uri(), target)
     except sqlite3.OperationalError as error:
-        if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        if not getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
             raise
         _copy(f"{source.as_uri()}?mode=ro{alone}", target)
     sync(target)
@@ -115,3 +144,25 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def unused(path: Path) -> Iterator[int | None]:
+    """Nobody has the file open, and nobody can read it meanwhile -> its descriptor. Raises CatalogError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _LOCKED)
+        except (BlockingIOError, PermissionError) as error:
+            raise in_use(path) from error
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def in_use(path: Path) -> CatalogError:
+    return CatalogError(f"{path} is in use: stop the programs that have it open, and try again")

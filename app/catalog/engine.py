@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
@@ -23,13 +26,15 @@ FILE = "catalog.sqlite"
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
-_WRITING = "ragcache_writing"
+_WRITING, HELD = "ragcache_writing", "ragcache_held"
 
 
 def database_url(settings: Settings) -> URL:
-    """Where the catalog is. Raises CatalogError for a URL that no driver here understands."""
+    """Where the catalog is: of links, where its file itself is, with all that lies beside it. Raises CatalogError for a
+    URL that no driver here understands.
+    """
     if settings.database_url is None:
-        return URL.create("sqlite", database=str(settings.data_dir.absolute() / FILE))
+        return URL.create("sqlite", database=os.path.realpath(settings.data_dir / FILE))
     try:
         url = make_url(settings.database_url.get_secret_value())
     except (ArgumentError, ValueError):
@@ -41,7 +46,7 @@ def database_url(settings: Settings) -> URL:
     if not url.database or url.database == ":memory:":
         raise CatalogError(f"RAGCACHE_DATABASE_URL names no database: {_ASIDE}")
     if url.drivername == "sqlite":
-        return url.set(database=str(Path(url.database).expanduser().absolute()))
+        return url.set(database=os.path.realpath(Path(url.database).expanduser()))
     return url
 
 
@@ -61,9 +66,13 @@ class Database:
         self._engine = _create(url, busy_seconds)
         # SQLite lets in whoever happens to ask in the right moment: one thread of many could wait until it gives up.
         self._turn = RLock()
-        self._writer = self._engine.execution_options(**{_WRITING: True})
+        self.held: dict[int, int] = {}  # sessions of PostgreSQL with locks of collections: see locks.py
+        self._writer = self._engine.execution_options(**{_WRITING: True, HELD: self.held})
         snapshot = {} if self.path else {"isolation_level": "REPEATABLE READ"}
         self._reader = self._engine.execution_options(**snapshot)
+        self._sessions = WeakSet[Any]()  # connections to PostgreSQL
+        if self.path is None:
+            event.listen(self._engine, "connect", partial(_note, self._sessions))
         carry_over(self)
 
     @property
@@ -132,7 +141,9 @@ class Database:
         """A connection to PostgreSQL that belongs to the caller alone, each of its statements a transaction."""
         assert self.path is None
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
-        connection = self._engine.dialect.connect(*arguments, **options)
+        with self._turn:  # so that no fork comes in between
+            connection = self._engine.dialect.connect(*arguments, **options)
+            self._sessions.add(connection)
         connection.autocommit = True
         return connection
 
@@ -148,10 +159,25 @@ class Database:
 
     def after_fork_in_child(self) -> None:
         self._turn = RLock()
+        for session in self._sessions:  # or the server would keep it, and its locks, when the parent has ended
+            _let_go(session)
+        self._sessions.clear()
         self._engine.dispose(close=False)  # what another thread was using is still the parent's
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _note(sessions: WeakSet[Any], session: Any, record: Any) -> None:
+    sessions.add(session)
+
+
+def _let_go(session: Any) -> None:
+    """Of what a parent has: closing it would tell the server, and its number would then be another file's."""
+    if not session.closed:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nothing, session.fileno(), inheritable=False)
+        os.close(nothing)
 
 
 def _create(url: URL, busy_seconds: float) -> Engine:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from sqlalchemy import Connection
 
-from app.catalog.engine import Database
-from app.catalog.errors import CollectionBusy
+from app.catalog.engine import HELD, Database
+from app.catalog.errors import CatalogError, CollectionBusy
 from app.catalog.failures import told
 from app.catalog.records import Collection
 from ragcache.private import FILE, private_folder
@@ -28,11 +29,17 @@ Holder = Callable[[Collection], str]
 _NAMESPACE = 0x52414743 << 32  # "RAGC", above the number of the collection
 # When a machine is gone, the server should notice within two minutes, and not when its system does, after two hours.
 _ALIVE = {"tcp_keepalives_idle": 60, "tcp_keepalives_interval": 20, "tcp_keepalives_count": 3}
-_BY_WHOM = (
-    "SELECT activity.application_name FROM pg_locks AS held JOIN pg_stat_activity AS activity USING (pid) "
+# What a server may end sessions by, which would lose a lock that is held, or the wait for one.
+_UNLIMITED = (
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', 'statement_timeout', "
+    "'idle_in_transaction_session_timeout', 'transaction_timeout', 'lock_timeout')"
+)
+_HELD = (
+    "FROM pg_locks AS held JOIN pg_stat_activity AS activity USING (pid) "
     "WHERE held.locktype = 'advisory' AND held.granted AND activity.datname = current_database() "
     "AND (held.classid::bigint << 32 | held.objid::bigint) = %s AND held.objsubid = 1"
 )
+_BY_WHOM, _BY_SESSION = f"SELECT activity.application_name {_HELD}", f"SELECT 1 {_HELD} AND held.pid = %s"
 
 
 @contextmanager
@@ -86,7 +93,8 @@ def _rows(database: Database, collections: Sequence[Collection], waiting: Waitin
     with ExitStack() as stack:
         with told(database.where):
             connection = stack.enter_context(closing(database.apart()))
-            for name, value in {"lock_timeout": 0, "application_name": _own_name(), **_ALIVE}.items():
+            connection.execute(_UNLIMITED)
+            for name, value in {"application_name": _own_name(), **_ALIVE}.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
             for collection in collections:
                 key = _NAMESPACE + collection.id
@@ -94,7 +102,23 @@ def _rows(database: Database, collections: Sequence[Collection], waiting: Waitin
                     other = _value(connection, _BY_WHOM, key) or "of another user"
                     _wait(collection, waiting, f"another process ({other})")
                     connection.execute("SELECT pg_advisory_lock(%s)", (key,))
+                database.held[collection.id] = connection.info.backend_pid
+                stack.callback(database.held.pop, collection.id)
         yield
+
+
+def check_held(connection: Connection, collection: Collection) -> None:
+    """In a change by a process that holds the collection's lock. Raises CatalogError where the server has ended that
+    session, as it does when it is started again: another process may be working on the collection since.
+    """
+    session = connection.get_execution_options()[HELD].get(collection.id)
+    if session is not None:
+        found = connection.exec_driver_sql(_BY_SESSION, (_NAMESPACE + collection.id, session))
+        if found.one_or_none() is None:
+            raise CatalogError(
+                f"the server has ended the session that held the lock of collection {collection.name!r}, and nothing "
+                "of this change was written: run the command again"
+            )
 
 
 def _wait(collection: Collection, waiting: Waiting | None, holder: str) -> None:

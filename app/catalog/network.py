@@ -19,7 +19,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")  # how the table writes spaces and the like
 
 def refuse_network(file: Path, mounts: Path = MOUNTS) -> None:
     """Raises CatalogError where the folder of an SQLite file is on a network file system."""
-    kind = file_system(Path(os.path.realpath(file.parent)), mounts)
+    kind = file_system(Path(os.path.realpath(file)).parent, mounts)
     name = kind.removeprefix("fuse.")
     if kind in NETWORK or (name != kind and name in REMOTE_FUSE):
         raise CatalogError(

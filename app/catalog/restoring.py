@@ -12,36 +12,44 @@ index of that time would take the new chunks for those; by their uid, all indexe
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import os
 import sqlite3
-import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import stat
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import URL
 
-from app.catalog.copies import PART, beside, check_sound, companions, put, sqlite_file, sync, write_copy
+from app.catalog.copies import (
+    PART,
+    REPLACED,
+    beside,
+    check_sound,
+    companions,
+    drop_backups,
+    in_use,
+    new_backup,
+    put,
+    sqlite_file,
+    sync,
+    unused,
+    write_copy,
+)
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
-from app.catalog.schema import BACKUPS, alone, inspect_schema
-from ragcache.private import FILE, private_folder
-
-REPLACED = "replaced.sqlite"  # ends the name of a catalog that was replaced
-# The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
-_LOCKED, _LENGTH = 0x40000000, 512
+from app.catalog.schema import alone, inspect_schema
+from app.folders import UID
+from ragcache.private import FILE
 
 
 @dataclass(frozen=True)
 class Restored:
     revision: str  # older than the newest where the copy is: it is upgraded when it is used
     kept: Path | None  # what was replaced
-    uids: tuple[str, ...]  # of collections in the copy: names of index folders that nobody uses now
+    uids: tuple[str, ...]  # of what was replaced: names of index folders that nobody uses now
 
 
 def restore(database: Database, source: Path, keep: int) -> Restored:
@@ -60,12 +68,11 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         with told(str(source), OSError):
             write_copy(source, fresh)
         check_sound(fresh, source)
-        revision, uids = _revision(fresh, source), _renewed(fresh)
-        uids |= _settle(path)
+        revision = _revision(fresh, source)
+        _renew(fresh, source)
+        uids = _settle(path)
         kept = _swap(path, fresh)
-        for old in sorted((path.parent / BACKUPS).glob(f"*-{REPLACED}"))[: -max(1, keep)]:
-            for file in (old, *companions(old)):
-                file.unlink(missing_ok=True)
+        drop_backups(path, REPLACED, max(1, keep))
     return Restored(revision, kept, tuple(sorted(uids)))
 
 
@@ -82,14 +89,11 @@ def _revision(fresh: Path, source: Path) -> str:
     return revision
 
 
-def _renewed(fresh: Path) -> set[str]:
-    """Give all collections new uids -> the old ones. Whatever ran when the copy was made runs no more."""
-    with closing(sqlite3.connect(fresh)) as connection, connection:
-        uids = [row[0] for row in connection.execute("SELECT uid FROM collections")]
-        for old in uids:
-            connection.execute("UPDATE collections SET uid = ? WHERE uid = ?", (uuid.uuid4().hex, old))
+def _renew(fresh: Path, source: Path) -> None:
+    """Give all collections new uids. Whatever ran when the copy was made runs no more."""
+    with told(str(source)), closing(sqlite3.connect(fresh)) as connection, connection:
+        connection.execute("UPDATE collections SET uid = lower(hex(randomblob(16)))")
         connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
-    return set(uids)
 
 
 def _settle(path: Path) -> set[str]:
@@ -99,27 +103,25 @@ def _settle(path: Path) -> set[str]:
     try:
         with closing(sqlite3.connect(path, timeout=0)) as connection:
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
-                raise _in_use(path)
-            return {row[0] for row in connection.execute("SELECT uid FROM collections")}
+                raise in_use(path)
+            found = connection.execute("SELECT CAST(uid AS BLOB) FROM collections WHERE uid IS NOT NULL").fetchall()
+            return {uid for (raw,) in found if UID.fullmatch(uid := raw.decode(errors="replace"))}
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise _in_use(path) from error
-        if error.sqlite_errorname.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+        name = getattr(error, "sqlite_errorname", "")  # the module's own errors have none
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise in_use(path) from error
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
             return set()
         raise
 
 
 def _swap(path: Path, fresh: Path) -> Path | None:
     """Put the new file in the place of the old one -> where that is kept."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    kept = path.parent / BACKUPS / f"{path.stem}-{stamp}-{REPLACED}"
-    private_folder(kept.parent)
-    with _unused(path) as fd:
+    kept = new_backup(path, REPLACED)
+    with unused(path) as fd:
         if fd is not None:
+            _give_rights(fresh, path, os.fstat(fd))
             keep_file(fd, path, kept)
-            there = os.fstat(fd)
-            with suppress(PermissionError):
-                os.chown(fresh, there.st_uid, there.st_gid)
         for companion in companions(path):  # of a damaged catalog, or of one that is not there
             if companion.name.endswith("-shm"):
                 companion.unlink(missing_ok=True)  # SQLite makes it from the log
@@ -127,6 +129,18 @@ def _swap(path: Path, fresh: Path) -> Path | None:
                 companion.rename(kept.with_name(kept.name + companion.name.removeprefix(path.name)))
         put(fresh, path)
     return None if fd is None else kept
+
+
+def _give_rights(fresh: Path, path: Path, there: os.stat_result) -> None:
+    """Those that the old file has: whoever could use it can use the new one."""
+    try:
+        os.chown(fresh, there.st_uid, there.st_gid)
+    except PermissionError as error:
+        raise CatalogError(
+            f"{path} belongs to a user or a group that you may give no files to, and others could not use it any more: "
+            "restore it as its owner, or as root"
+        ) from error
+    fresh.chmod(stat.S_IMODE(there.st_mode))
 
 
 def keep_file(fd: int, path: Path, kept: Path) -> None:
@@ -141,25 +155,3 @@ def keep_file(fd: int, path: Path, kept: Path) -> None:
                 done += copy.write(block)
         sync(kept)
     sync(kept.parent)
-
-
-@contextmanager
-def _unused(path: Path) -> Iterator[int | None]:
-    """Nobody has the file open, and nobody can read it meanwhile -> its descriptor. Raises CatalogError."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _LENGTH, _LOCKED)
-        except (BlockingIOError, PermissionError) as error:
-            raise _in_use(path) from error
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _in_use(path: Path) -> CatalogError:
-    return CatalogError(f"{path} is in use: stop the programs that have it open, and restore it then")

@@ -8,13 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
-from app.catalog.copies import write_copy
+from app.catalog.copies import BACKUPS, UPGRADED, drop_backups, new_backup, write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
@@ -24,7 +23,6 @@ from ragcache.private import FILE, private_file, private_folder
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[2] / "migrations"
 VERSION_TABLE = "ragcache_schema"
-BACKUPS = "backups"
 # How long to wait for another process that copies and upgrades a large database.
 PATIENCE = 600.0
 # Alembic keeps the migration at hand in its modules, so of the threads of a process one at a time can have it.
@@ -158,17 +156,13 @@ def _write_ahead(database: Database) -> None:
 def _back_up(database: Database, revision: str, keep: int) -> Path:
     """A copy of an SQLite file, which others may be using; the oldest beyond `keep` go."""
     assert database.path is not None
-    folder = database.path.parent / BACKUPS
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    target = folder / f"{database.path.stem}-{stamp}-{revision}.sqlite"
-    temporary = target.with_suffix(".part")
-    with told(str(target), OSError):
-        private_folder(folder)
+    with told(f"{database.path.parent / BACKUPS}", OSError):
+        target = new_backup(database.path, revision)
+        temporary = target.with_suffix(".part")
         try:
             write_copy(database.path, temporary)
             temporary.rename(target)
         finally:
             temporary.unlink(missing_ok=True)
-        for old in sorted(folder.glob(f"{database.path.stem}-*.sqlite"))[:-keep]:
-            old.unlink(missing_ok=True)
+        drop_backups(database.path, UPGRADED, keep)
     return target

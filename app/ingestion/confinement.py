@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import sys
+from pathlib import Path
 
 from app.loaders.base import MEGABYTE
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
+NEAR = 0.8  # of the memory that a process may take
 LEAST_MEMORY = 1 << 30  # bytes; the libraries that read formats take some of it themselves
 
 
@@ -40,6 +43,15 @@ def memory_told() -> str:
     """How much this process may take, in words."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return "there is" if limit == resource.RLIM_INFINITY else f"the {limit / MEGABYTE:,.0f} MB that it may take"
+
+
+def near_the_limit() -> bool:
+    """Whether this process has ever been: a library that gets no memory may tell of anything else."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or sys.platform != "linux":
+        return False
+    (peak,) = re.findall(r"^VmPeak:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    return int(peak) * 1024 >= NEAR * limit
 
 
 def _end_with(parent: int) -> None:

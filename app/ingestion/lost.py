@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.catalog import FileState
-from app.catalog.network import mount_point
+from app.catalog.network import MOUNTS, mount_point
 from app.ingestion.errors import IngestError
 from app.ingestion.survey import RealNames
 from app.loaders.errors import printable
@@ -61,7 +61,7 @@ def lost_documents(
     bare, unmounted = set[str](), set[str]()
     if not everything:
         bare = {root for root, own in below.items() if gone.keys() >= {*own} and _is_bare(root, own)}
-        unmounted = _unmounted(fstab)
+        unmounted = _unmounted(fstab, {str(folder) for source in gone for folder in Path(source).parents})
     emptied = {root for root in bare if not _is_gone(root) or root in states}
     absent = Counter(point for source in gone for point in unmounted.intersection(map(str, Path(source).parents)))
     absent |= {root: len(below[root]) for root in bare - emptied}
@@ -76,14 +76,24 @@ def lost_documents(
     )
 
 
-def _unmounted(fstab: Path) -> set[str]:
-    """Places of disks that the system knows and that are not there now."""
+def _unmounted(fstab: Path, folders: Set[str]) -> set[str]:
+    """Those of the folders that are places of disks which the system knows and which are not there now.
+
+    No other place is looked at, and none that has its disk: a server that does not answer would keep us waiting.
+    """
+    mounted = _points(MOUNTS) if folders else set()
+    known = {os.path.realpath(point) for point in _points(fstab) if folders and os.path.normpath(point) not in mounted}
+    return {point for point in known & folders if not os.path.ismount(point)}
+
+
+def _points(table: Path) -> set[str]:
+    """Of disks. People write them in fstab with slashes too many, or through links."""
     try:
-        lines = fstab.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return set()
-    points = {mount_point(fields[1]) for line in lines if len(fields := line.split()) > 1 and not line.startswith("#")}
-    return {point for point in points if point.startswith("/") and not os.path.ismount(point)}
+    rows = [fields for line in lines if len(fields := line.split()) > 1 and not fields[0].startswith("#")]
+    return {point for row in rows if (point := mount_point(row[1])).startswith("/")}
 
 
 def _is_bare(root: str, own: Sequence[str]) -> bool:

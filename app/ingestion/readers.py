@@ -136,6 +136,8 @@ class _Process:
             late.cancel()
         for record in answer.log:
             logging.getLogger(record.name).handle(record)
+        if answer.spent:
+            self.bury()
         return answer.outcome
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.ingestion.confinement import memory_told
+from app.ingestion.confinement import memory_told, near_the_limit
 from app.loaders import parse, refuse_unknown
 from app.loaders.base import Limits, Parsed
 from app.loaders.errors import LoadError
@@ -17,11 +17,9 @@ from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read
 PATIENCE = 1800.0  # seconds, whatever the size of the file
-# What the machine lacks, or the disk could not do just now: the same content may be read in a minute.
-PASSING = {
-    errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
-    errno.ENOSPC, errno.ESTALE, errno.ETIMEDOUT,
-}  # fmt: skip
+# What a number or a name in the content comes to. Of all else that the system refuses, a file that is in memory is not
+# to blame: the machine lacks something, or a library cannot read its own files.
+OF_CONTENT = {errno.EDOM, errno.EILSEQ, errno.EINVAL, errno.ENAMETOOLONG, errno.EOVERFLOW, errno.ERANGE}
 
 
 @dataclass(frozen=True)
@@ -101,13 +99,17 @@ def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
     try:
         return Read(stamp, parse(path, data, job.limits))
     except LoadError as error:
+        if near_the_limit():
+            return Unread(f"{error.reason}; or reading it needs more memory than {memory_told()}")
         return Unread(error.reason, None if may_pass(error) else stamp)
 
 
 def may_pass(error: BaseException | None) -> bool:
     """Whether something else than the content is behind an error of a loader."""
     while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in PASSING):
+        if isinstance(error, MemoryError):
+            return True
+        if isinstance(error, OSError) and error.errno is not None and error.errno not in OF_CONTENT:
             return True
         error = error.__cause__ or error.__context__
     return False

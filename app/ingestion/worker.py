@@ -12,7 +12,7 @@ import pickle
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from app.ingestion.confinement import confine, confine_time
+from app.ingestion.confinement import confine, confine_time, near_the_limit
 from app.ingestion.reading import Job, Outcome, read
 
 OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
@@ -22,6 +22,7 @@ OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its
 class Answer:
     outcome: Outcome
     log: tuple[logging.LogRecord, ...]  # what the loaders said meanwhile
+    spent: bool  # whether the next file needs a fresh process, of which it can be told what that file took
 
 
 class _Kept(logging.Handler):
@@ -57,7 +58,7 @@ def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
         confine_time(job.seconds)
         outcome = read(job)
         try:
-            pickle.dump(Answer(outcome, kept.taken()), answers, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(Answer(outcome, kept.taken(), near_the_limit()), answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
         except BrokenPipeError:
             return

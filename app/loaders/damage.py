@@ -42,7 +42,15 @@ def reading(source: Source, what: str, *others: type[Exception]) -> Iterator[Non
     except RecursionError as error:
         raise source.error(f"nests its content too deep to be read as {what}: flatten it") from error
     except (*DAMAGE, *others) as error:
+        if _lacked_memory(error):
+            raise MemoryError from error
         raise source.error(
             f"is damaged or cut short and cannot be read as {what} ({type(error).__name__}: {error}): "
             "get the file again, or open it in its program and save it anew"
         ) from error
+
+
+def _lacked_memory(error: Exception) -> bool:
+    """Of the codes of expat and libxml2, which has none at all where it could not even note it."""
+    code = getattr(error, "code", None)
+    return (isinstance(error, ExpatError) and code == 1) or (isinstance(error, SyntaxError) and code in (0, 2))

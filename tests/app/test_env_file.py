@@ -52,6 +52,18 @@ def test_what_every_user_can_write_is_refused(checkout: Path) -> None:
     assert load_settings().top_k == 3
 
 
+def test_what_is_no_file_is_refused(checkout: Path) -> None:
+    """Anybody may write to a pipe, at another moment another thing; nobody, and every command waits."""
+    file = checkout / ".env"
+    os.mkfifo(file)
+    for read in (load_settings, redirection):
+        with pytest.raises(ConfigError, match=r"cannot read \.env: it is a pipe or device, not a file"):
+            read()
+    file.unlink()
+    file.mkdir()  # of a virtual environment
+    assert load_settings().top_k == 5
+
+
 def test_what_the_file_redirects_is_told(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

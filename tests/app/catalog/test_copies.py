@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from tests.app.catalog.samples import document, make_collection
 from tests.app.catalog.test_failures import public_folder, without_rights
 
 __all__ = ["public_folder"]
+
+ROOT = Path(__file__).parents[3]
 
 
 def opened(folder: Path) -> Catalog:
@@ -40,6 +45,21 @@ def sources(folder: Path) -> set[str]:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+@contextmanager
+def held_open(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the catalog open, until it gets a line."""
+    holder = (
+        "import sys; from pathlib import Path; from app.catalog import open_catalog; from app.settings import Settings;"
+        "catalog = open_catalog(Settings(data_dir=Path(sys.argv[1]))); catalog.collections.all();"
+        "print('open', flush=True); sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(folder)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "open\n"
+        yield other
 
 
 @pytest.fixture
@@ -100,6 +120,29 @@ def test_a_copy_replaces_nothing_unless_it_is_told_to(data: Path, tmp_path: Path
         copied(tmp_path / "nowhere", tmp_path / "new.sqlite")
     assert not (tmp_path / "nowhere").exists()
     assert sources(data) == {"a"}
+
+
+def test_a_copy_replaces_no_catalog_that_is_in_use(data: Path, tmp_path: Path) -> None:
+    """Whoever has it open would go on in a file that has no name, beside a log that is not its own."""
+    other = tmp_path / "other"
+    with opened(other) as catalog:
+        make_collection(catalog)
+    with held_open(other) as holder:
+        with pytest.raises(CatalogError, match="is in use: stop the programs that have it open"):
+            copied(data, other / "catalog.sqlite", force=True)
+        holder.communicate("\n", timeout=60)
+    assert sources(other) == set() and not any(".part" in name for name in names(other))
+    copied(data, other / "catalog.sqlite", force=True)
+    assert sources(other) == {"a"}
+
+
+def test_a_copy_replaces_no_part_of_its_catalog(data: Path) -> None:
+    with opened(data) as catalog:
+        catalog.documents.replace(catalog.collections.get("default"), *document(["three"], "b"))
+        for name in ("catalog.sqlite-wal", "catalog.sqlite-shm", "catalog.sqlite-journal"):
+            with pytest.raises(CatalogError, match=f"{name} is the catalog itself, or a part of it"):
+                copied(data, data / name, force=True)
+    assert sources(data) == {"a", "b"}
 
 
 def test_a_copy_of_a_damaged_catalog_is_none(data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog import Catalog, Collection
+from app.catalog import Catalog, Collection, CollectionBusy, open_catalog
+from app.settings import Settings
 from tests.app.catalog.samples import document
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # with threads, which we mean
@@ -64,6 +65,38 @@ def test_nothing_that_is_open_gets_into_a_child(catalog: Catalog, collection: Co
 
     used(catalog, collection, "before")
     assert ended(child(look)) == 0
+
+
+def test_a_child_neither_keeps_nor_ends_its_parents_lock(
+    settings: Settings, catalog: Catalog, collection: Collection
+) -> None:
+    """Of whoever was killed with a child, the lock is free; a child that leaves the block leaves it to its parent."""
+    read, write = os.pipe()
+
+    def hold() -> None:
+        with open_catalog(settings) as own, own.alone(collection):
+            left = os.fork()
+            if left:
+                os.waitpid(left, 0)
+                stays = os.fork()
+                if stays:
+                    os.write(write, str(stays).encode())
+                signal.pause()
+        os._exit(0)
+
+    holder = child(hold)
+    stays = int(os.read(read, 20))
+    try:
+        with pytest.raises(CollectionBusy), catalog.alone(collection):
+            pytest.fail("the lock is held")
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        with catalog.alone(collection, waiting=lambda _: None):
+            pass
+    finally:
+        os.kill(stays, signal.SIGKILL)
+        os.close(read)
+        os.close(write)
 
 
 def test_a_fork_waits_for_the_change_of_another_thread(catalog: Catalog, collection: Collection) -> None:

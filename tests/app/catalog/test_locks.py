@@ -12,10 +12,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
-from app.catalog import Catalog, Collection, CollectionBusy, open_catalog
+from app.catalog import Catalog, CatalogError, Collection, CollectionBusy, open_catalog
 from app.settings import Settings
-from tests.app.catalog.samples import make_collection
+from tests.app.catalog.samples import document, make_collection
+from tests.postgres import Server
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
@@ -126,6 +128,63 @@ def test_many_locks_take_one_connection_and_none_of_the_pool(catalog: Catalog, c
         for busy in (others[0], others[19], collection):
             with pytest.raises(CollectionBusy), catalog.alone(busy):
                 pytest.fail("the lock is held")
+
+
+@pytest.fixture
+def strict(postgres_server: Server, tmp_path: Path) -> Iterator[Settings]:
+    """A database that ends whatever takes 0.2 seconds, or does nothing for so long."""
+    url = postgres_server.create("strict")
+    yield Settings(database_url=SecretStr(url), data_dir=tmp_path / "data")
+    postgres_server.drop("strict")
+
+
+def test_the_servers_limits_end_no_lock(strict: Settings, postgres_server: Server) -> None:
+    with (
+        psycopg.connect(postgres_server.url("postgres"), autocommit=True) as watching,
+        open_catalog(strict) as catalog,
+        open_catalog(strict) as other,
+    ):
+        collection = make_collection(catalog)
+        for limit in ("idle_session_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            watching.execute(f"ALTER DATABASE strict SET {limit} = '200ms'")
+        waits, done = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            with other.alone(collection, waiting=lambda _: waits.set()):
+                done.set()
+
+        waiter = threading.Thread(target=wait)
+        with catalog.alone(collection):
+            waiter.start()
+            assert waits.wait(60)
+            watching.execute("SELECT pg_sleep(0.6)")
+            assert not done.is_set()
+            catalog.documents.replace(collection, *document(["one"], "a"))
+        waiter.join()
+        assert done.is_set()
+
+
+def test_a_lock_that_was_lost_lets_nothing_be_written(
+    postgres_url: str, settings: Settings, catalog: Catalog, collection: Collection
+) -> None:
+    """A server that is started again knows nothing of it."""
+    if settings.database_url is None:
+        return
+    with catalog.alone(collection):
+        catalog.documents.replace(collection, *document(["one"], "a"))
+        with psycopg.connect(postgres_url, autocommit=True) as watching:
+            watching.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+                "WHERE starts_with(application_name, 'ragcache, process ')"
+            )
+        with open_catalog(settings) as other, other.alone(collection):
+            with pytest.raises(CatalogError, match="has ended the session that held the lock of collection 'default'"):
+                catalog.documents.replace(collection, *document(["two"], "a"))
+            other.documents.replace(collection, *document(["three"], "b"))
+        with pytest.raises(CatalogError, match="has ended the session"):
+            catalog.documents.delete(collection, [1])
+    catalog.documents.delete(collection, [1])
+    assert set(catalog.documents.states(collection)) == {"b"}
 
 
 def test_the_server_may_limit_how_long_others_wait(postgres_url: str, settings: Settings, tmp_path: Path) -> None:

@@ -81,3 +81,12 @@ def test_a_link_is_followed_and_a_database_looks(tmp_path: Path) -> None:
         Database(make_url(f"sqlite:///{tmp_path}/link/catalog.sqlite"), mounts=table)
     Database(make_url("postgresql+psycopg://host/books"), mounts=table)
     Database(make_url(f"sqlite:///{tmp_path}/catalog.sqlite"), mounts=table).close()
+
+
+def test_the_file_itself_may_be_a_link(tmp_path: Path) -> None:
+    nas, here, mounts = tmp_path / "nas", tmp_path / "here", tmp_path / "mounts"
+    here.mkdir()
+    mounts.write_text(f"host:/srv {nas} nfs4 rw 0 0\n")
+    (here / "catalog.sqlite").symlink_to(nas / "catalog.sqlite")
+    with pytest.raises(CatalogError, match=r"would be on a network file system \(nfs4\)"):
+        refuse_network(here / "catalog.sqlite", mounts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -12,23 +13,42 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import URL
 
 from app.catalog import Catalog, CatalogError
 from app.catalog.copies import back_up
 from app.catalog.engine import Database, database_url
 from app.catalog.restoring import Restored, keep_file, restore
 from app.catalog.schema import SCRIPTS, inspect_schema, upgrade
+from app.folders import index_folder
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
-from tests.app.catalog.samples import DIMENSION, document
-from tests.app.catalog.test_copies import copied, data, database, names, opened, sources
+from tests.app.catalog.samples import DIMENSION, document, make_collection
+from tests.app.catalog.test_copies import copied, data, database, held_open, names, opened, sources
+from tests.app.catalog.test_failures import public_folder, without_rights
 
-__all__ = ["data"]
+__all__ = ["data", "public_folder"]
 ROOT = Path(__file__).parents[3]
 
 
 def put_back(folder: Path, source: Path, keep: int = 1) -> Restored:
     return restore(database(folder), source, keep)
+
+
+def at(path: Path) -> Database:
+    return Database(URL.create("sqlite", database=str(path)))
+
+
+def newer(scripts: Path) -> Path:
+    """Scripts with one that is still to come."""
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    newest = inspect_schema(at(scripts / "none")).newest
+    (scripts / "versions" / "9999_next.py").write_text(
+        f"from alembic import op\nrevision, down_revision = '9999', {newest!r}\n"
+        "branch_labels = depends_on = None\n"
+        "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
+    )
+    return scripts
 
 
 @pytest.fixture
@@ -86,16 +106,7 @@ def test_a_catalog_that_is_gone_or_damaged_is_restored(data: Path, changed: Path
 
 
 def test_a_catalog_that_is_in_use_stays(data: Path, changed: Path) -> None:
-    holder = (
-        "import sys; from pathlib import Path; from app.catalog import open_catalog; from app.settings import Settings;"
-        "catalog = open_catalog(Settings(data_dir=Path(sys.argv[1]))); catalog.collections.all();"
-        "print('open', flush=True); sys.stdin.readline()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(data)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None and other.stdout is not None
-        assert other.stdout.readline() == "open\n"
+    with held_open(data) as other:
         with pytest.raises(CatalogError, match="is in use: stop the programs that have it open"):
             put_back(data, changed)
         (data / "catalog.sqlite").write_bytes(b"\xff" * 9000)  # damaged while somebody has it open
@@ -106,6 +117,32 @@ def test_a_catalog_that_is_in_use_stays(data: Path, changed: Path) -> None:
     with opened(data), pytest.raises(CatalogError, match="is in use"):
         put_back(data, changed)
     assert sources(data) == {"a"}
+
+
+def test_who_could_use_a_catalog_can_use_the_restored_one(data: Path, changed: Path) -> None:
+    path = data / "catalog.sqlite"
+    path.chmod(0o664)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 5678)
+    before = path.stat()
+    kept = put_back(data, changed).kept
+    for file in (path, kept):
+        after = file.stat() if file else None
+        assert after and (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_a_catalog_whose_rights_cannot_be_kept_stays(public_folder: Path, changed: Path) -> None:
+    """Restored by another user who may write there, it would be theirs alone."""
+    if os.geteuid():
+        pytest.skip("only root can make a file of another user")
+    shared, copy = public_folder / "catalog.sqlite", public_folder / "copy.sqlite"
+    for path in (shared, copy):
+        shutil.copyfile(changed, path)
+        path.chmod(0o666)
+    public_folder.chmod(0o777)
+    with without_rights(), pytest.raises(CatalogError, match="belongs to a user or a group that you may give no files"):
+        put_back(public_folder, copy)
+    assert shared.stat().st_mode & 0o777 == 0o666 and names(public_folder / "backups") == set()
 
 
 def test_only_a_sound_catalog_is_put_in_place(data: Path, changed: Path, tmp_path: Path) -> None:
@@ -159,6 +196,29 @@ def test_indexes_follow_the_history_that_was_restored(data: Path, changed: Path,
         assert {found.chunk.text for found in nearest} == {"one", "two", "six", "seven"}
 
 
+@pytest.mark.parametrize("uid", ["../..", "/etc", "0" * 32 + "/..", b"\xff" * 32, 7])
+def test_only_folders_of_what_was_replaced_are_told(data: Path, changed: Path, tmp_path: Path, uid: object) -> None:
+    """A copy may be anybody's, and what it names is deleted: it has no say. Nor has one of another catalog."""
+    with closing(sqlite3.connect(changed)) as copy, copy:
+        copy.execute("UPDATE collections SET uid = ?", (uid,))
+    other = put_back(tmp_path / "other", changed)
+    assert other.uids == ()
+    with opened(data) as catalog:
+        make_collection(catalog, "second")
+    with closing(sqlite3.connect(data / "catalog.sqlite")) as catalog, catalog:
+        own = catalog.execute("SELECT uid FROM collections WHERE name = 'default'").fetchone()
+        catalog.execute("UPDATE collections SET uid = CAST(? AS TEXT) WHERE name = 'second'", (uid,))
+    assert put_back(data, changed).uids == own
+    with opened(data) as restored:
+        assert index_folder(Settings(data_dir=data), restored.collections.get("default").uid).parent == data / "index"
+
+
+@pytest.mark.parametrize("uid", ["..", "/", "", "a/" + "0" * 30, "0" * 32 + "\n"])
+def test_a_folder_of_indexes_has_no_other_name(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(CatalogError, match="which ragcache never gives"):
+        index_folder(Settings(data_dir=tmp_path), uid)
+
+
 def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
     with opened(data) as catalog:
         catalog.runs.start(catalog.collections.get("default"))
@@ -169,18 +229,42 @@ def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
-    scripts, path = tmp_path / "newer", database(data)
-    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "9999_next.py").write_text(
-        f"from alembic import op\nrevision, down_revision = '9999', {inspect_schema(path).newest!r}\n"
-        "branch_labels = depends_on = None\n"
-        "def upgrade():\n    op.execute('DELETE FROM retirements')\n"
-    )
+    path, scripts = database(data), newer(tmp_path / "newer")
     backup = upgrade(path, 1, scripts)
     path.close()
     assert backup is not None and backup.stat().st_mode & 0o777 == 0o600
     put_back(data, backup)
     assert sources(data) == {"a"}
+
+
+def test_a_link_to_a_catalog_stays_one(data: Path, changed: Path, tmp_path: Path) -> None:
+    """What belongs to the catalog lies beside the file, also where several links lead to it."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "catalog.sqlite").symlink_to(data / "catalog.sqlite")
+    with opened(linked):
+        assert names(linked) == {"catalog.sqlite"}
+    restored = put_back(linked, changed)
+    assert restored.kept is not None and restored.kept.parent == data / "backups" and not restored.kept.is_symlink()
+    assert (linked / "catalog.sqlite").is_symlink() and names(linked) == {"catalog.sqlite"}
+    assert sources(data) == {"a"}
+    url = SecretStr(f"sqlite:///{linked}/catalog.sqlite")
+    assert database_url(Settings(database_url=url)) == database_url(Settings(data_dir=data))
+
+
+def test_each_catalog_has_backups_of_each_kind_of_its_own(data: Path, changed: Path, tmp_path: Path) -> None:
+    """Names that a pattern of files would take for each other's, in one folder."""
+    catalogs = [at(data / name) for name in ("a.sqlite", "a-b.sqlite", "[ab].sqlite", "b.sqlite", "a.db")]
+    scripts = newer(tmp_path / "newer")
+    for catalog in catalogs:
+        back_up(at(data / "catalog.sqlite"), catalog.path or data)
+    for _ in range(2):
+        replaced = [restore(catalog, changed, 1).kept for catalog in catalogs]
+        upgraded = [upgrade(catalog, 1, scripts) for catalog in catalogs]
+        for catalog in catalogs:
+            catalog.close()
+        assert {path.name for path in (*replaced, *upgraded) if path} == names(data / "backups")
+    assert len(names(data / "backups")) == 2 * len(catalogs)
 
 
 def test_postgresql_has_its_own_tools(tmp_path: Path) -> None:

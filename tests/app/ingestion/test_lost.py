@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,32 @@ def test_a_disk_that_the_system_knows_is_missed_below_a_path_too(tmp_path: Path)
     assert (dict(found.absent), found.emptied) == ({str(tmp_path / "a disk"): 2}, {})
     assert len(lost_documents([tmp_path], known, everything=True, fstab=fstab).documents) == 3
     assert len(lost_documents([tmp_path], known, fstab=tmp_path / "none").documents) == 3
+
+
+@pytest.mark.parametrize("written", ["docs/usb/", "link/usb", "link", "/docs//usb", "docs/../docs/usb"])
+def test_a_place_of_a_disk_may_be_written_in_any_way(tmp_path: Path, written: str) -> None:
+    (tmp_path / "docs" / "usb").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / ("docs/usb" if written == "link" else "docs"))
+    (tmp_path / "docs" / "here.txt").write_text("words")
+    known, fstab = states(tmp_path, "docs/usb/a.txt", "docs/b.txt", "docs/here.txt"), tmp_path / "fstab"
+    fstab.write_text(f"  # UUID=0 {tmp_path}/docs ext4\nUUID=1 {tmp_path}/{written} ext4 noauto 0 0\n")
+    found = lost_documents([tmp_path / "docs"], known, fstab=fstab)
+    assert names(tmp_path, found.documents) == ["docs/b.txt"]
+    assert names(tmp_path, found.absent) == ["docs/usb"]
+
+
+def test_only_places_above_what_is_gone_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that does not answer elsewhere would keep the ingest waiting."""
+    looked: list[object] = []
+    real = os.path.ismount
+    monkeypatch.setattr(os.path, "ismount", lambda path: (looked.append(path), real(path))[1])
+    (tmp_path / "here.txt").write_text("words")
+    fstab = tmp_path / "fstab"
+    fstab.write_text(f"nas:/x /net/away nfs hard 0 0\nUUID=1 {tmp_path}/disk ext4 noauto 0 0\n")
+    lost_documents([tmp_path], states(tmp_path, "here.txt"), fstab=fstab)
+    assert looked == []
+    lost_documents([tmp_path], states(tmp_path, "here.txt", "disk/a.txt"), fstab=fstab)
+    assert looked == [str(tmp_path / "disk")]
 
 
 def test_what_is_below_a_folder_that_cannot_be_listed_stays(tmp_path: Path) -> None:

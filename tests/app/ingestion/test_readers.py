@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
@@ -85,6 +86,31 @@ def test_want_of_memory_is_not_the_contents_fault(tmp_path: Path, nbytes: int) -
     assert short.stamp is None
 
 
+def test_what_libraries_make_of_want_of_memory_is_not_the_contents_fault(tmp_path: Path) -> None:
+    """libxml2 tells of an "unknown error" then."""
+    with ZipFile(tmp_path / "a.epub", "w", ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/epub+zip")
+        archive.writestr("META-INF/container.xml", f"<container>{'<a><b/></a>' * 2_000_000}</container>")
+    (short,) = outcomes(pending(tmp_path / "a.epub"), workers=1, limits=Limits(max_memory=300_000_000))
+    assert isinstance(short, Unread) and short.stamp is None
+    assert short.reason.startswith("needs more memory to be read than the 300 MB that it may take: split it")
+
+
+def test_what_is_told_near_the_limit_of_memory_has_no_stamp(tmp_path: Path) -> None:
+    """The process that reads the next file has its memory whole."""
+    (tmp_path / "a.xlsx").write_bytes(b"PK\3\4" + b"\0" * 500)
+    much = '[__import__("app.loaders.base", fromlist=["Limits"]).Limits(), bytearray(1_610_000_000)][0]'
+    with Readers(1, Limits(max_memory=2_000_000_000)) as readers:
+        found = []
+        for limits in (readers._limits, Bomb(eval, much), readers._limits):
+            readers._limits = limits
+            found += [outcome for _, outcome in readers.read(pending(tmp_path / "a.xlsx"))]
+    damaged, short, again = found
+    assert isinstance(damaged, Unread) and damaged.stamp is not None and again == damaged
+    assert isinstance(short, Unread) and short.stamp is None
+    assert re.search("is damaged .*; or reading it needs more memory than the 2,000 MB that it may take", short.reason)
+
+
 def test_a_reader_that_the_system_kills_is_not_the_contents_fault(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     bomb = Bomb(eval, "__import__('os').kill(__import__('os').getpid(), 9)")
@@ -100,6 +126,8 @@ def test_a_reader_that_the_system_kills_is_not_the_contents_fault(tmp_path: Path
         (OSError(errno.EIO, "Input/output error"), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError(errno.ENOENT, "No such file or directory", "default.pptx"), True),
+        (OSError(errno.EACCES, "Permission denied"), True),
         (OSError("cannot identify image file"), False),
         (OSError(errno.EINVAL, "Invalid argument"), False),
         (ValueError("no such page"), False),
