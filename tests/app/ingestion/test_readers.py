@@ -111,6 +111,14 @@ def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause:
     assert may_pass(failed.value) is passing
 
 
+def test_a_fault_of_a_loader_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    monkeypatch.setattr("app.ingestion.reading.parse", lambda *_: [].pop())
+    outcome = read(Job(str(tmp_path / "a.txt"), None, Limits()))
+    assert isinstance(outcome, Unread) and outcome.stamp is None
+    assert "by a fault of this program (IndexError: pop from empty list)" in outcome.reason
+
+
 def test_a_file_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     (slow,) = outcomes(pending(tmp_path / "a.txt"), limits=Bomb(time.sleep, 1000), patience=0.2)
