@@ -31,6 +31,7 @@ AHEAD = 32 * MEGABYTE
 # nothing but text, which read a megabyte in 10 s, and in 50 beside busy processes.
 LEAST_PATIENCE = 120.0
 PATIENCE_PER_MEGABYTE = 60.0
+ENDING = 5.0  # seconds from the end of a child's answers to its own
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
 # The child finds the packages where we did, also in a program that has changed its path.
 _START = (
@@ -154,6 +155,8 @@ class _Process:
 
     def _buried(self, late: float | None) -> Outcome:
         """What the system or a library did to it is no error of Python's. `late`: seconds that were too many."""
+        with suppress(subprocess.TimeoutExpired):  # it may still be ending in its own way, which its status tells
+            self._child.wait(ENDING)
         status, megabytes = self.bury(), self.memory / MEGABYTE
         if late is not None or status == -signal.SIGXCPU:
             told = f"{late:,.0f} seconds" if late is not None else "its share of the cores' time"

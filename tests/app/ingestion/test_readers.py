@@ -66,6 +66,15 @@ def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     assert all(isinstance(one, Read) for one in rest)
 
 
+def test_an_exception_in_a_reading_process_is_no_want_of_memory(tmp_path: Path) -> None:
+    """Python takes a while to end behind it, when its pipes are closed already."""
+    (tmp_path / "a.txt").write_text("Words.")
+    bomb = Bomb(exec, "import sys, time; sys.excepthook = lambda *_: time.sleep(0.3); raise KeyError")
+    (ended,) = outcomes(pending(tmp_path / "a.txt"), limits=bomb)
+    assert isinstance(ended, Unread) and ended.stamp is None
+    assert ended.reason.startswith("crashes the program that reads it (exit status 1)")
+
+
 # So many bytes more than the reading process has when the job arrives.
 WITH_LITTLE_MEMORY = """(
     __import__("resource").setrlimit(
