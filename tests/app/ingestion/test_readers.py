@@ -9,13 +9,14 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.catalog import FileState
-from app.ingestion.readers import Readers
+from app.ingestion.readers import Backlog, Readers
 from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, may_pass, read
 from app.ingestion.survey import Pending
 from app.loaders.base import Limits, Source
@@ -172,6 +173,51 @@ def test_large_files_are_not_read_far_ahead(tmp_path: Path) -> None:
         results = readers.read(give())
         next(results)
         assert len(taken) == 2
+
+
+def test_texts_wait_for_their_turn_in_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes of a file may stand for any number of characters."""
+    monkeypatch.setattr("app.ingestion.readers.AHEAD", 100_000)
+    paths = [tmp_path / f"{number}.txt" for number in range(9)]
+    for path in paths:
+        path.write_text("Words. " * 10_000)
+    with Readers(2) as readers:
+        entered = []
+        for _, outcome in readers.read([Pending(str(path), 1, None) for path in paths]):
+            assert isinstance(outcome, Read)
+            entered.append(readers._backlog.nbytes)
+    assert len(entered) == 9
+    assert max(entered) <= 100_000
+
+
+def test_a_backlog_lets_in_what_has_room_or_is_expected() -> None:
+    backlog = Backlog(100)
+    with ThreadPoolExecutor() as threads:
+        backlog.enter(1, 90)
+        first, third = threads.submit(backlog.enter, 0, 500), threads.submit(backlog.enter, 2, 11)
+        backlog.enter(3, 10)
+        assert not first.done() and not third.done()
+        with backlog.turn():
+            first.result(timeout=60)
+            assert backlog.nbytes == 600
+        assert not third.done()
+        with backlog.turn():
+            pass
+        third.result(timeout=60)
+        assert backlog.nbytes == 21
+        late = threads.submit(backlog.enter, 4, 1_000)
+        backlog.close()
+        late.result(timeout=60)
+
+
+def test_texts_that_nobody_takes_keep_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ingestion.readers.AHEAD", 1)
+    (tmp_path / "a.txt").write_text("Words.")
+    files = pending(*[tmp_path / "a.txt"] * 8)
+    with Readers(2) as readers:
+        left = readers.read(files)
+        next(left)
+        assert [file for file, _ in readers.read(files)] == files
 
 
 def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:
