@@ -98,6 +98,17 @@ def test_cells_may_be_long() -> None:
     assert parsed("a.csv", f"id,article\n1,{'word ' * 100_000}\n").text.count("word") == 100_000
 
 
+def test_a_first_row_that_is_no_header_is_told_whole() -> None:
+    first, second = "First article. " * 20 + "Its end.", "Second article."
+    assert parsed("a.csv", f'"{first}",1\n"{second}",2\n').text == f"{first} 1\n\n{first[:200]}: {second}\n1: 2"
+
+
+def test_names_of_empty_columns_are_told() -> None:
+    assert parsed("a.csv", "name,note,,age\nAnn,,,7\nBob, \n").text == (
+        "name: Ann\nage: 7\n\nname: Bob\n\ncolumns without values: note"
+    )
+
+
 def test_one_row_alone_is_no_header() -> None:
     assert parsed("a.csv", "just,these,cells").text == "just these cells"
 
