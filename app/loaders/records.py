@@ -14,7 +14,7 @@ CONVERSATION = ("messages", "conversations", "conversation", "turns")
 SPEAKER = ("role", "from", "speaker", "sender")
 SAID = ("content", "value", "text", "message")
 # What a turn may hold beside them. With anything else it is some other record, which is told whole.
-BESIDE = frozenset("id uuid message_id parent_id index weight timestamp time created_at ts".split())
+BESIDE = frozenset({"id", "uuid", "message_id", "parent_id", "index", "weight", "timestamp", "time", "created_at"})
 
 
 def load_json(source: Source) -> Parsed:
