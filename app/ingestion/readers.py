@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -25,12 +26,15 @@ from app.ingestion.survey import Pending
 from app.ingestion.worker import OUT_OF_MEMORY, Answer
 from app.loaders.base import MEGABYTE, Limits
 
-# Bytes of files that are read ahead: several times as much memory, whatever the number of files.
+# Bytes of files that are read ahead, which take several times as much memory in their processes, and of texts that wait
+# here for their turn.
 AHEAD = 32 * MEGABYTE
 # Seconds that a file may take, and more for each megabyte of it, up to PATIENCE. The slowest sound ones are PDFs of
 # nothing but text, which read a megabyte in 10 s, and in 50 beside busy processes.
 LEAST_PATIENCE = 120.0
 PATIENCE_PER_MEGABYTE = 60.0
+Enter = Callable[[int], None]  # waits until there is room for so many bytes
+ENDING = 5.0  # seconds from the end of a child's answers to its own
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
 # The child finds the packages where we did, also in a program that has changed its path.
 _START = (
@@ -49,19 +53,26 @@ class Readers:
         self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="reader")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._all: list[_Process] = []
+        self._backlog = Backlog(AHEAD)
 
     def read(self, files: Iterable[Pending], retry: bool = False) -> Iterator[tuple[Pending, Outcome]]:
         """In the order of the files. `retry` parses files anew that failed with the same content before."""
+        self._backlog.close()
+        backlog = self._backlog = Backlog(AHEAD)
         waiting: deque[tuple[Pending, Future[Outcome]]] = deque()
         nbytes = 0
-        for file in files:
-            while waiting and (len(waiting) >= 4 * self._workers or nbytes + file.size > AHEAD):
-                nbytes -= waiting[0][0].size
-                yield _taken(waiting)
-            waiting.append((file, self._threads.submit(self._read, self._job(file, retry))))
-            nbytes += file.size
-        while waiting:
-            yield _taken(waiting)
+        try:
+            for number, file in enumerate(files):
+                while waiting and (len(waiting) >= 4 * self._workers or nbytes + file.size > AHEAD):
+                    nbytes -= waiting[0][0].size
+                    yield _taken(waiting, backlog)
+                enter = partial(backlog.enter, number)
+                waiting.append((file, self._threads.submit(self._read, self._job(file, retry), enter)))
+                nbytes += file.size
+            while waiting:
+                yield _taken(waiting, backlog)
+        finally:
+            backlog.close()  # whoever leaves in the middle wants no more of them
 
     def _job(self, file: Pending, retry: bool) -> Job:
         failed = file.state is not None and file.state.state == "failed"
@@ -69,13 +80,13 @@ class Readers:
         scaled = LEAST_PATIENCE + PATIENCE_PER_MEGABYTE * file.size / MEGABYTE
         return Job(file.source, known, self._limits, min(self._patience, scaled))
 
-    def _read(self, job: Job) -> Outcome:
+    def _read(self, job: Job, enter: Enter) -> Outcome:
         try:
             process = self._idle.get_nowait()
         except queue.Empty:
             process = _Process(memory_for(self._limits.max_memory, self._workers))
             self._all.append(process)
-        outcome = process.read(job)
+        outcome = process.read(job, enter)
         if process.alive:
             self._idle.put(process)
         return outcome
@@ -89,16 +100,57 @@ class Readers:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._all:
             process.stop()  # also in the middle of a file: nobody wants the answer any more
+        self._backlog.close()
         self._threads.shutdown()
         for process in self._all:
             process.bury()
 
 
-def _taken(waiting: deque[tuple[Pending, Future[Outcome]]]) -> tuple[Pending, Outcome]:
+def _taken(waiting: deque[tuple[Pending, Future[Outcome]]], backlog: Backlog) -> tuple[Pending, Outcome]:
     file, future = waiting[0]
-    outcome = future.result()
+    with backlog.turn():
+        outcome = future.result()
     waiting.popleft()
     return file, outcome
+
+
+class Backlog:
+    """Texts that wait for their turn, in bytes of memory. Whose turn it is comes in whatever it takes."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self._changed = threading.Condition()
+        self._held: dict[int, int] = {}  # by their numbers, which count from 0
+        self._taken = 0  # how many are gone
+        self._called = 0  # how many may come in at once
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._held.values())
+
+    def enter(self, number: int, nbytes: int) -> None:
+        """Waits for room, or for the turn of this number."""
+        with self._changed:
+            self._changed.wait_for(lambda: number < self._called or self.nbytes + nbytes <= self._most)
+            self._held[number] = nbytes
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Of the next number, which is gone at the end of the block."""
+        with self._changed:
+            self._called = max(self._called, self._taken + 1)
+            self._changed.notify_all()
+        yield
+        with self._changed:
+            self._held.pop(self._taken, None)  # a process that died brought nothing
+            self._taken += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        with self._changed:
+            self._called = sys.maxsize
+            self._changed.notify_all()
 
 
 @dataclass
@@ -109,6 +161,7 @@ class _Process:
 
     def __post_init__(self) -> None:
         self.alive = True
+        self._late = False
         self._child = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps(sys.path), str(os.getpid()), str(self.memory)],
             stdin=subprocess.PIPE,
@@ -117,28 +170,42 @@ class _Process:
             process_group=0,  # a Ctrl-C is for us, who then stop it
         )
 
-    def read(self, job: Job) -> Outcome:
+    def read(self, job: Job, enter: Enter) -> Outcome:
         """A child that dies takes one file with it, and not the ingest."""
         assert self._child.stdin is not None and self._child.stdout is not None
-        late = threading.Timer(job.seconds, self._child.kill)
-        late.daemon = True
-        late.start()
         try:
-            pickle.dump(job, self._child.stdin)
-            self._child.stdin.flush()
-            answer: Answer = pickle.load(self._child.stdout)
+            with self._within(job.seconds):
+                pickle.dump(job, self._child.stdin)
+                self._child.stdin.flush()
+                nbytes: int = pickle.load(self._child.stdout)
+            enter(nbytes)
+            with self._within(job.seconds):
+                answer: Answer = pickle.load(self._child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):  # cut off in the middle of an answer, perhaps
-            return self._buried(None if late.is_alive() else job.seconds)
+            return self._buried(job.seconds if self._late else None)
         except MemoryError:  # here, where the answer does not fit
             self.bury()
             return short_of_memory()
-        finally:
-            late.cancel()
         for record in answer.log:
             logging.getLogger(record.name).handle(record)
         if answer.spent:
             self.bury()
         return answer.outcome
+
+    @contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        """A block that waits for the child, which ends when that takes longer."""
+        timer = threading.Timer(seconds, self._give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        self._late = True
+        self._child.kill()
 
     def stop(self) -> None:
         """From any thread; whoever waits for an answer then sees the end of it."""
@@ -156,6 +223,8 @@ class _Process:
 
     def _buried(self, late: float | None) -> Outcome:
         """What the system or a library did to it is no error of Python's. `late`: seconds that were too many."""
+        with suppress(subprocess.TimeoutExpired):  # it may still be ending in its own way, which its status tells
+            self._child.wait(ENDING)
         status, megabytes = self.bury(), self.memory / MEGABYTE
         if late is not None or status == -signal.SIGXCPU:
             told = f"{late:,.0f} seconds" if late is not None else "its share of the cores' time"

@@ -12,6 +12,7 @@ from pathlib import Path
 from app.ingestion.confinement import memory_told, near_the_limit
 from app.loaders import parse, refuse_unknown
 from app.loaders.base import Limits, Parsed
+from app.loaders.damage import DAMAGE
 from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
@@ -84,6 +85,11 @@ def read(job: Job) -> Outcome:
         return Unread(error.reason)
     except MemoryError:
         return short_of_memory()
+    except DAMAGE as error:  # outside of what `reading` guards; the next files are to be read all the same
+        return Unread(
+            f"cannot be read, by a fault of this program ({type(error).__name__}: {error}): report it, or convert the "
+            "file to another format"
+        )
     return Unread("changes again and again while it is read: ingest it again when it is complete")
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from app.ingestion.confinement import confine, confine_time, near_the_limit
-from app.ingestion.reading import Job, Outcome, read
+from app.ingestion.reading import Job, Outcome, Read, read
 
 OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
+LINE = 400  # bytes of memory that a line with its box takes
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class _Kept(logging.Handler):
 
 
 def serve(parent: int, memory: int) -> None:
-    """The end of stdin is the end, and so is that of the parent. `memory`: bytes that this process may take."""
+    """Before each answer goes the memory that it takes, and the answer when its reader has room for it.
+
+    The end of stdin is the end, and so is that of the parent. `memory`: bytes that this process may take.
+    """
     confine(parent, memory)
     with os.fdopen(os.dup(0), "rb") as jobs, os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # what a library prints must not come between the answers
@@ -58,9 +63,19 @@ def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
         confine_time(job.seconds)
         outcome = read(job)
         try:
+            pickle.dump(_nbytes(outcome), answers)
+            answers.flush()
             pickle.dump(Answer(outcome, kept.taken(), near_the_limit()), answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
         except BrokenPipeError:
             return
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
+
+
+def _nbytes(outcome: Outcome) -> int:
+    """Of the memory that it takes, about: a few bytes of a file may stand for any number of characters."""
+    if not isinstance(outcome, Read):
+        return 0
+    parsed = outcome.parsed
+    return sys.getsizeof(parsed.text) + LINE * (len(parsed.lines) + len(parsed.pages))

@@ -70,6 +70,11 @@ def _refuse_bombs(source: Source, members: list[zipfile.ZipInfo], streamed: tupl
 def _refuse_lies(source: Source, members: list[zipfile.ZipInfo]) -> None:
     """zipfile gives no byte more than a member tells, but may expand 2 GB of it at a time before it cuts."""
     data = memoryview(source.data)
+    if sum(member.compress_size for member in members) > len(data):
+        raise source.error(
+            "is damaged or forged, since its parts overlap: get the file again, or open it in its program and save it "
+            "anew"
+        )
     for member in members:
         if member.compress_type == zipfile.ZIP_STORED:
             continue
@@ -83,3 +88,5 @@ def _refuse_lies(source: Source, members: list[zipfile.ZipInfo]) -> None:
                     "is damaged or forged, since a part of it is larger than it says: get the file again, or open it "
                     "in its program and save it anew"
                 )
+            if expander.eof:
+                break  # what follows is kept by zlib, again with each piece

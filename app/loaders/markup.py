@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from app.loaders.grid import Table
 
@@ -24,6 +25,7 @@ SPACES = re.compile(r"[ \t\n\r\f]+")
 BREAK = "\0"  # a <br>: HTML cannot hold this character
 AROUND_BREAK = re.compile(rf" ?{BREAK} ?")
 DEEPEST = 10  # levels that are shown; a page may nest 100,000, and each line would be marked as often
+Role = Literal["block", "line", "title", "skipped", ""]  # what the end of a tag closes, since its start has opened it
 LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
 
 
@@ -64,7 +66,7 @@ class MarkdownWriter:
 
     def __init__(self) -> None:
         self.title = ""
-        self._opened: list[str] = []
+        self._opened: list[tuple[str, Role]] = []
         self._skipping = 0
         self._flows = [_Flow()]
         self._tables: list[Table] = []
@@ -73,33 +75,20 @@ class MarkdownWriter:
         self._language = ""
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._opened.append(tag)
-        if self._skipping or tag in SKIPPED:
-            self._skipping += 1
-        elif self._raw is not None:
-            self._within_pre(tag, attributes)
-        elif tag == "br":
-            self._flow.inline.append(BREAK)
-        elif tag == "img" and attributes.get("alt"):
-            self._flow.inline.append(f" {attributes['alt']} ")
-        elif tag == "head":
-            self._flow.close()
-        elif tag in BLOCKS:
-            self._flow.close()
-            self._open_block(tag, attributes)
+        self._opened.append((tag, self._begin(tag, attributes)))
 
     def end(self, tag: str) -> None:
-        if not self._opened or self._opened[-1] != tag:
+        if not self._opened or self._opened[-1][0] != tag:
             return  # closes nothing
-        self._opened.pop()
-        if self._skipping:
+        _, role = self._opened.pop()
+        if role == "skipped":
             self._skipping -= 1
-        elif tag == "pre":
-            self._close_pre()
-        elif self._raw is None and tag == "title" and not self.title:
+        elif role == "line":
+            self._break_line()
+        elif role == "title" and not self.title:
             self.title = SPACES.sub(" ", "".join(self._flow.inline)).strip()
             self._flow.inline.clear()
-        elif self._raw is None and tag in BLOCKS:
+        elif role == "block":
             self._flow.close()
             self._close_block(tag)
 
@@ -116,13 +105,33 @@ class MarkdownWriter:
 
     def close(self) -> str:
         while self._opened:
-            self.end(self._opened[-1])
+            self.end(self._opened[-1][0])
         self._flow.close()
         return self._flow.text()
 
     @property
     def _flow(self) -> _Flow:
         return self._flows[-1]
+
+    def _begin(self, tag: str, attributes: Mapping[str, str]) -> Role:
+        if self._skipping or tag in SKIPPED:
+            self._skipping += 1
+            return "skipped"
+        if self._raw is not None:
+            return self._within_pre(tag, attributes)
+        if tag == "br":
+            self._flow.inline.append(BREAK)
+        elif tag == "img" and attributes.get("alt"):
+            self._flow.inline.append(f" {attributes['alt']} ")
+        elif tag == "head":
+            self._flow.close()
+        elif tag == "title":
+            return "title"
+        elif tag in BLOCKS:
+            self._flow.close()
+            self._open_block(tag, attributes)
+            return "block"
+        return ""
 
     def _open_block(self, tag: str, attributes: Mapping[str, str]) -> None:
         flow = self._flow
@@ -157,6 +166,8 @@ class MarkdownWriter:
             flow.mark, flow.indent = "", "  " * min(len(flow.lists) - 1, DEEPEST)
         elif tag == "blockquote":
             flow.quotes = max(0, flow.quotes - 1)
+        elif tag == "pre":
+            self._close_pre()
         elif tag in ("td", "th") and self._in_table:
             cell = self._flows.pop()
             self._tables[-1].add_cell([block.strip("\n") for block in cell.blocks], cell.structured)
@@ -180,12 +191,22 @@ class MarkdownWriter:
         for block in self._tables.pop().blocks():
             self._flow.add(block)
 
-    def _within_pre(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _within_pre(self, tag: str, attributes: Mapping[str, str]) -> Role:
+        """Blocks in it are lines: a page may have one for each line of a program."""
         assert self._raw is not None
         found = LANGUAGE.search(attributes.get("class") or "")
         if found and not self._language:
             self._language = found[1]
         if tag == "br":
+            self._raw.append("\n")
+        if tag not in BLOCKS:
+            return ""
+        self._break_line()
+        return "line"
+
+    def _break_line(self) -> None:
+        assert self._raw is not None
+        if self._raw and not self._raw[-1].endswith("\n"):
             self._raw.append("\n")
 
     def _close_pre(self) -> None:

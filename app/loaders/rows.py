@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 # A title or a note above the header is one cell in a table of several columns.
 LOOK_AHEAD = 20
@@ -11,7 +11,11 @@ LONGEST_NAME = 200  # characters; a name is told again with every value
 
 
 def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """One item a row, a `column: value` line per cell that is not blank. The first full row names the columns."""
+    """One item a row, a `column: value` line per cell that is not blank. The first full row names the columns.
+
+    It is an item itself where nothing is below it, or where a name is too long to be told again: no header, perhaps.
+    Names that no row has told come last.
+    """
     filled = (row for row in rows if any(cell and not cell.isspace() for cell in row))
     ahead = list(islice(filled, LOOK_AHEAD))
     if not ahead:
@@ -21,13 +25,16 @@ def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in ahead[:at]:
         yield " ".join(cell.strip() for cell in row if cell.strip())
     header = [cell.strip() for cell in ahead[at]]
-    if at == len(ahead) - 1:
-        yield " ".join(name for name in header if name)  # nothing below it: not a header
+    whole = at == len(ahead) - 1 or max(map(len, header)) > LONGEST_NAME
+    if whole:
+        yield " ".join(name for name in header if name)
     header = [name[:LONGEST_NAME] for name in header]
-    for row in ahead[at + 1 :]:
+    untold = set() if whole else {index for index, name in enumerate(header) if name}
+    for row in chain(ahead[at + 1 :], filled):
+        untold = {index for index in untold if not row[index : index + 1] or not row[index].strip()}
         yield _item(header, row)
-    for row in filled:
-        yield _item(header, row)
+    if untold:
+        yield f"columns without values: {', '.join(header[index] for index in sorted(untold))}"
 
 
 def _cells(row: Sequence[str]) -> int:

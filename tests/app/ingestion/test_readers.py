@@ -9,6 +9,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -16,7 +17,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from app.catalog import FileState
-from app.ingestion.readers import Readers
+from app.ingestion.readers import Backlog, Readers
 from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, may_pass, read
 from app.ingestion.survey import Pending
 from app.loaders.base import Limits, Source
@@ -65,6 +66,15 @@ def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     assert crashed.reason.startswith("crashes the program that reads it (exit status -6)")
     assert crashed.stamp is None
     assert all(isinstance(one, Read) for one in rest)
+
+
+def test_an_exception_in_a_reading_process_is_no_want_of_memory(tmp_path: Path) -> None:
+    """Python takes a while to end behind it, when its pipes are closed already."""
+    (tmp_path / "a.txt").write_text("Words.")
+    bomb = Bomb(exec, "import sys, time; sys.excepthook = lambda *_: time.sleep(0.3); raise KeyError")
+    (ended,) = outcomes(pending(tmp_path / "a.txt"), limits=bomb)
+    assert isinstance(ended, Unread) and ended.stamp is None
+    assert ended.reason.startswith("crashes the program that reads it (exit status 1)")
 
 
 # So many bytes more than the reading process has when the job arrives.
@@ -139,6 +149,14 @@ def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause:
     assert may_pass(failed.value) is passing
 
 
+def test_a_fault_of_a_loader_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    monkeypatch.setattr("app.ingestion.reading.parse", lambda *_: [].pop())
+    outcome = read(Job(str(tmp_path / "a.txt"), None, Limits()))
+    assert isinstance(outcome, Unread) and outcome.stamp is None
+    assert "by a fault of this program (IndexError: pop from empty list)" in outcome.reason
+
+
 def test_a_file_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     (slow,) = outcomes(pending(tmp_path / "a.txt"), limits=Bomb(time.sleep, 1000), patience=0.2)
@@ -183,6 +201,51 @@ def test_large_files_are_not_read_far_ahead(tmp_path: Path) -> None:
         results = readers.read(give())
         next(results)
         assert len(taken) == 2
+
+
+def test_texts_wait_for_their_turn_in_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes of a file may stand for any number of characters."""
+    monkeypatch.setattr("app.ingestion.readers.AHEAD", 100_000)
+    paths = [tmp_path / f"{number}.txt" for number in range(9)]
+    for path in paths:
+        path.write_text("Words. " * 10_000)
+    with Readers(2) as readers:
+        entered = []
+        for _, outcome in readers.read([Pending(str(path), 1, None) for path in paths]):
+            assert isinstance(outcome, Read)
+            entered.append(readers._backlog.nbytes)
+    assert len(entered) == 9
+    assert max(entered) <= 100_000
+
+
+def test_a_backlog_lets_in_what_has_room_or_is_expected() -> None:
+    backlog = Backlog(100)
+    with ThreadPoolExecutor() as threads:
+        backlog.enter(1, 90)
+        first, third = threads.submit(backlog.enter, 0, 500), threads.submit(backlog.enter, 2, 11)
+        backlog.enter(3, 10)
+        assert not first.done() and not third.done()
+        with backlog.turn():
+            first.result(timeout=60)
+            assert backlog.nbytes == 600
+        assert not third.done()
+        with backlog.turn():
+            pass
+        third.result(timeout=60)
+        assert backlog.nbytes == 21
+        late = threads.submit(backlog.enter, 4, 1_000)
+        backlog.close()
+        late.result(timeout=60)
+
+
+def test_texts_that_nobody_takes_keep_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ingestion.readers.AHEAD", 1)
+    (tmp_path / "a.txt").write_text("Words.")
+    files = pending(*[tmp_path / "a.txt"] * 8)
+    with Readers(2) as readers:
+        left = readers.read(files)
+        next(left)
+        assert [file for file, _ in readers.read(files)] == files
 
 
 def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.loaders import load
+from app.loaders.archive import AT_ONCE
 from app.loaders.base import Limits
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
@@ -61,6 +64,53 @@ def test_a_member_that_lies_about_its_size_and_its_checksum_is_refused(tmp_path:
     with zipfile.ZipFile(path) as archive:
         assert len(archive.read("OEBPS/a.xhtml")) == 100
     refused(path, "a part of it is larger than it says")
+
+
+class Expander:
+    """One of zlib, which counts the bytes that are given to it."""
+
+    def __init__(self, *arguments: Any):
+        self._expander, self.given = zlib.decompressobj(*arguments), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._expander, name)
+
+    def decompress(self, data: bytes) -> bytes:
+        self.given += len(data)
+        return self._expander.decompress(data)
+
+
+def test_what_stands_behind_the_end_of_a_part_is_not_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib keeps it, and copies all of it with each piece."""
+    path = write_docx(tmp_path / "a.docx", [("Normal", "x")])
+    archive = path.read_bytes()
+    with zipfile.ZipFile(path) as opened:
+        last = opened.infolist()[-1]
+    told = struct.pack("<L", last.compress_size)
+    rest = 40 * AT_ONCE
+    at = archive.rindex(b"PK\x01\x02")  # of the directory's entry of the last part
+    start = archive.index(b"PK\x01\x02")
+    longer = archive[at:].replace(told, struct.pack("<L", last.compress_size + rest), 1)
+    directory = struct.pack("<L", start), struct.pack("<L", start + rest)
+    path.write_bytes(archive[:start] + bytes(rest) + archive[start:at] + longer.replace(*directory, 1))
+    made: list[Expander] = []
+
+    def expander(*arguments: Any) -> Expander:
+        made.append(Expander(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr("app.loaders.archive.zlib", SimpleNamespace(decompressobj=expander, MAX_WBITS=zlib.MAX_WBITS))
+    assert load(path).text == "x"
+    assert 0 < sum(one.given for one in made) <= len(archive) + AT_ONCE
+
+
+def test_parts_that_are_the_same_bytes_are_refused(tmp_path: Path) -> None:
+    path = write_docx(tmp_path / "a.docx", [("Normal", "word " * 1_000)])
+    with zipfile.ZipFile(path, "a") as archive:
+        for _ in range(1_000):
+            archive.filelist.append(archive.filelist[-1])
+        archive._didModify = True  # type: ignore[attr-defined]
+    refused(path, "its parts overlap")
 
 
 def test_a_chapter_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ from app.loaders.html import markdown_of
         ("</div></p>text</td>", "text"),
         ("<td>cell</td> without a table", "cell\n\nwithout a table"),
         ("<svg><title>no</title></svg>yes", "yes"),
+        ("<pre><div>a</div><div>b</div>c</pre>", "```\na\nb\nc\n```"),
+        ("<pre><div><table><tr><td><pre>a</pre>b</td></tr></table></div></pre>c", "```\na\nb\n```\n\nc"),
+        ("<table><tr><td><pre><i><ul><li><pre>a</pre></ul></i></pre>b<td>c</table>d", "```\na\n```\n\nb\n\nc\n\nd"),
     ],
 )
 def test_html_becomes_markdown(html: str, markdown: str) -> None:
@@ -61,7 +64,10 @@ def test_depth_costs_neither_the_stack_nor_the_memory(tag: str) -> None:
     assert len(text) < 50 * depth
 
 
-TAGS = "<p> </p> <ul> <li> </li> </ul> <table> <tr> <td> </td> </table> <pre> </pre> <h2> </h2> <br> w w w <b> </b>"
+TAGS = """
+    <p> </p> <ul> <li> </li> </ul> <table> <tr> <td> </td> </tr> </table> <pre> <pre> </pre> </pre> <div> </div>
+    <h2> </h2> <blockquote> </blockquote> <br> w w w <b> </b>
+"""
 
 
 @given(st.lists(st.sampled_from(TAGS.split())))
