@@ -27,6 +27,7 @@ class Ingest:
         self.engine = engine
         self.store = store
         self.kvgen = KVGen(engine, context_chunks)
+        store.expect(engine.spec.form, engine.spec.fingerprint)
         self._system_lock = threading.Lock()
 
     def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:

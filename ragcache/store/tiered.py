@@ -8,7 +8,7 @@ from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.store.ram import RamTier
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
 class TieredStore(KVStore):
@@ -20,6 +20,9 @@ class TieredStore(KVStore):
     def __init__(self, ram: RamTier, disk: DiskTier) -> None:
         self._ram = ram
         self._disk = disk
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._disk.expect(form, fingerprint)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         infos = {info.key: info for info in self._disk.variants(family, flaws)}

@@ -16,6 +16,7 @@ from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
+from ragcache.types import KVForm
 
 STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "digests"}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
@@ -52,7 +53,10 @@ class Setup:
     def _store(self, ram: int | None, heads: slice | None = None) -> KVStore:
         root = self.extra.get("store")
         codec = self.extra.get("codec", "bf16")
-        return open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
+        store = open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
+        model = self.vllm_config.model_config
+        store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
+        return store
 
     def scheduler(self) -> LinkScheduler:
         return LinkScheduler(
