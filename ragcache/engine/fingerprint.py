@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 
-from ragcache.engine.digests import Digests
+from ragcache.engine.digests import Digests, state
 from ragcache.errors import ModelError
 
 # Config keys that leave KV as it is: where the model came from and what wrote it.
@@ -64,6 +65,25 @@ def digest_folder(folder: Path, remembered: Digests | None = None) -> tuple[str,
     digests = remembered or Digests(None)
     try:
         return digests.of(weight_files(folder)), digests.of(sorted(folder.glob("tokenizer*")))
+    except OSError as error:
+        raise ModelError(f"cannot read the model in {folder}: {error}") from error
+
+
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Around all that reads a model: raises ModelError where its files are others afterwards than before. Named by the
+    old and loaded from the new, one model would take the other's KV for its own.
+    """
+    before = model_state(folder)
+    yield
+    if model_state(folder) != before:
+        raise ModelError(f"the files of the model in {folder} changed while they were read: start again")
+
+
+def model_state(folder: Path) -> str:
+    """Another one whenever a file is written that KV depends on. Raises ModelError."""
+    try:
+        return state([*weight_files(folder), *sorted(folder.glob("*.json")), *sorted(folder.glob("tokenizer*"))])
     except OSError as error:
         raise ModelError(f"cannot read the model in {folder}: {error}") from error
 
