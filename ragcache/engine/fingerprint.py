@@ -29,6 +29,7 @@ IRRELEVANT = {
 }
 SCHEMA = "ragcache-kv-1"  # raised when our own KV changes meaning
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+NAMED = "transformers_weights"
 
 
 def fingerprint(config: dict[str, Any], dtype: torch.dtype, weights: str, tokenizer: str) -> str:
@@ -94,6 +95,11 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if (folder / "adapter_config.json").exists():
         raise ModelError(f"{folder} holds an adapter, which would change the weights: merge it into a model of its own")
+    for path in sorted(folder.glob("config*.json")):  # transformers chooses one by its own version
+        if (name := _named_weights(path)) is not None:
+            raise ModelError(
+                f"{path} names {name!r} as its weights ({NAMED}): rename them to {WEIGHTS} and drop the key"
+            )
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
@@ -102,6 +108,15 @@ def weight_files(folder: Path) -> list[Path]:
         f"{folder} holds no weights that can be read: neither {WEIGHTS} nor {INDEX} (KV is named by their bytes; other "
         "formats, such as .bin and GGUF, must be converted to safetensors)"
     )
+
+
+def _named_weights(config: Path) -> object:
+    """What transformers reads before any other file; None where the configuration names nothing."""
+    try:
+        found = json.loads(config.read_bytes())
+    except (OSError, ValueError):  # whoever loads it says so
+        return None
+    return found.get(NAMED) if isinstance(found, dict) else None
 
 
 def indexed(folder: Path) -> list[str]:
