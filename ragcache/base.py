@@ -53,7 +53,7 @@ class PromptCache(Ingest, ABC):
         self, system: System, stored: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report
     ) -> None:
         """Capture and store what the store lacked. `stored`: the prompt's chunks, each with its variants there."""
-        leads = _lacks_lead(system, stored)
+        leads = _lacks_lead(system, stored) and not self._refused.skips(stored[0][0].segment.hash)
         needed = self._needed(stored, report)
         if not leads and not needed:
             return
@@ -68,11 +68,13 @@ class PromptCache(Ingest, ABC):
     def _needed(self, stored: Sequence[tuple[PlannedChunk, Sequence[Candidate]]], report: Report) -> list[int]:
         """Places of the chunks that were computed and have no variant, and of those that they are captured behind."""
         computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
+        lacking = {chunk.segment.hash for chunk, variants in stored if not variants} & computed
+        wanted = {chunk for chunk in lacking if not self._refused.skips(chunk)}
         needed: list[int] = []
         before = 0  # chunks that the one behind still wants
         for place in range(len(stored) - 1, -1, -1):
             chunk, variants = stored[place]
-            lacks = not variants and (before > 0 or chunk.segment.hash in computed)
+            lacks = not variants and (before > 0 or chunk.segment.hash in wanted)
             if lacks or before > 0:
                 needed.append(place)
             before = self.kvgen.context_chunks if lacks else before - 1

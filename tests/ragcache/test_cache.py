@@ -10,6 +10,7 @@ import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError, PromptError, StoreError
+from ragcache.ingest import RETRY
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.rates import Rates
 from ragcache.report import COMPUTED
@@ -110,6 +111,30 @@ def test_a_lead_variant_is_captured_once_where_links_are_declined(tiny: Tiny) ->
         list(answer)
         kept.append("keep" in answer.report.seconds)
     assert kept == [True, False]
+
+
+def test_what_the_store_has_no_room_for_is_not_computed_again_for_each_prompt(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, 0, 5000, "raw")
+    cache = ChunkCache(tiny.engine, store)
+    put = CallsOf(store.put)
+    monkeypatch.setattr(store, "put", put)
+    tries = []
+    for _ in range(RETRY + 2):
+        put.arguments.clear()
+        list(cache.generate(prompt(*DOCUMENT[:2]), max_tokens=1))
+        tries.append([variant.key.chunk for variant in put.arguments].count(DOCUMENT[1].hash))
+    assert tries == [1, *[0] * (RETRY - 1), 1, 0]
+
+
+def test_what_a_full_disk_cannot_keep_serves_from_ram(tiny: Tiny, tmp_path: Path) -> None:
+    cache = ChunkCache(tiny.engine, open_store(tmp_path, None, 5000, "raw"))
+    for tier in (COMPUTED, "ram"):
+        answer = cache.generate(prompt(*DOCUMENT[:2]), max_tokens=1)
+        list(answer)
+        assert [chunk.tier for chunk in answer.report.chunks] == [tier] * 2
+        assert any("not stored" in told for told in answer.report.incidents) == (tier == COMPUTED)
 
 
 def test_a_full_recompute_keeps_nothing(make_cache: MakeCache) -> None:
