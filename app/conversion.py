@@ -35,10 +35,11 @@ class FileRecord:
 def converted_folder(gguf: Path, name: str, cache_dir: Path) -> Path:
     """Where the conversion of this very file lies: another GGUF gets another folder."""
     records = Records(cache_dir / FOLDER)
+    basis = records.basis(gguf.parent)
     digest = (records.read(KIND, gguf.parent, file=gguf.name) or {}).get("sha256")
     if not isinstance(digest, str):
         digest = _sha256(gguf)
-        records.write(KIND, gguf.parent, {"sha256": digest}, file=gguf.name)
+        records.write(KIND, gguf.parent, {"sha256": digest}, basis, file=gguf.name)
     return cache_dir / "models" / f"{name}-{digest[:12]}"
 
 

@@ -72,6 +72,7 @@ def open_tokenizer(settings: Settings, folder: Path) -> PreTrainedTokenizerBase:
     from app.prompt import load_tokenizer
 
     records = records_of(settings)
+    basis = records.basis(folder)
     if (values := records.read(KIND, folder)) is not None:
         try:
             return cast("PreTrainedTokenizerBase", PlainTokenizer(values))
@@ -79,7 +80,7 @@ def open_tokenizer(settings: Settings, folder: Path) -> PreTrainedTokenizerBase:
             pass  # it is read anew
     tokenizer = load_tokenizer(folder)
     if (values := recorded(tokenizer)) is not None:
-        records.write(KIND, folder, values)
+        records.write(KIND, folder, values, basis)
     return tokenizer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
 class UnchangingStore(KVStore):
@@ -13,6 +13,9 @@ class UnchangingStore(KVStore):
 
     def __init__(self, store: KVStore):
         self._store = store
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._store.expect(form, fingerprint)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._store.variants(family, flaws)

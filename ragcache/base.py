@@ -90,7 +90,8 @@ class PromptCache(Ingest, ABC):
         before it, and the lead variant of the first chunk.
         """
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
-        leads, needed = _lacks_lead(plan), self._needed(plan, report)
+        leads = _lacks_lead(plan) and not self._refused.skips(plan.chunks[0].segment.hash)
+        needed = self._needed(plan, report)
         if not leads and not needed:
             return
         with report.stage("keep"):
@@ -104,10 +105,12 @@ class PromptCache(Ingest, ABC):
     def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
         """Those that were computed and have no variant, and those that they are captured behind."""
         computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
+        lacking = {chunk.segment.hash for chunk in plan.chunks if not chunk.candidates} & computed
+        wanted = {chunk for chunk in lacking if not self._refused.skips(chunk)}
         needed: list[PlannedChunk] = []
         before = 0  # chunks that the one behind still wants
         for chunk in reversed(plan.chunks):
-            lacks = not chunk.candidates and (before > 0 or chunk.segment.hash in computed)
+            lacks = not chunk.candidates and (before > 0 or chunk.segment.hash in wanted)
             if lacks or before > 0:
                 needed.append(chunk)
             before = self.kvgen.context_chunks if lacks else before - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -20,6 +21,33 @@ from ragcache.types import Chunk, System, Variant, VariantKey
 logger = logging.getLogger(__name__)
 
 
+RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
+_REMEMBERED = 1024  # such chunks
+
+
+class Refused:
+    """Chunks that the store could not keep. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._skips: OrderedDict[str, int] = OrderedDict()  # prompts to come, by the chunk's hash
+
+    def add(self, chunk: str) -> None:
+        with self._lock:
+            self._skips[chunk] = RETRY - 1
+            self._skips.move_to_end(chunk)
+            if len(self._skips) > _REMEMBERED:
+                self._skips.popitem(last=False)
+
+    def skips(self, chunk: str) -> bool:
+        """Asked once by each prompt that lacks it."""
+        with self._lock:
+            left = self._skips.pop(chunk, 0)
+            if left > 1:
+                self._skips[chunk] = left - 1
+            return left > 0
+
+
 class Ingest:
     """One engine and the store that its KV goes to. Threads may share it."""
 
@@ -27,6 +55,8 @@ class Ingest:
         self.engine = engine
         self.store = store
         self.kvgen = KVGen(engine, context_chunks)
+        store.expect(engine.spec.form, engine.spec.fingerprint)
+        self._refused = Refused()
         self._system_lock = threading.Lock()
 
     def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
@@ -91,5 +121,6 @@ class Ingest:
         try:
             self.store.put(variant)
         except StoreError as error:
+            self._refused.add(variant.key.chunk)
             logger.warning("KV not stored: %s", error)
             incidents.append(f"KV not stored: {error}")

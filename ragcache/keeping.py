@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from ragcache.faults import FAULTS, reason_of
+
 logger = logging.getLogger(__name__)
 
 Task = Callable[[], list[str]]  # returns what went wrong in it
@@ -112,6 +114,6 @@ class Keeper:
 def _told(task: Task) -> list[str]:
     try:
         return task()
-    except Exception as error:
+    except FAULTS as error:
         logger.warning("what an earlier prompt lacked was not captured", exc_info=True)
-        return [f"what an earlier prompt lacked was not captured: {error}"]
+        return [f"what an earlier prompt lacked was not captured: {reason_of(error)}"]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragcache.private import private_folder
 
@@ -24,6 +24,7 @@ FOLDER = "records"
 FORMAT = 1  # raised when what is recorded changes meaning
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "tokenizers")
 MOST = 64  # records that are kept; older ones go
+Basis: TypeAlias = list[Any]
 log = logging.getLogger(__name__)
 
 
@@ -42,12 +43,21 @@ class Records:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, kind: str, folder: Path, values: Mapping[str, Any], **facts: str) -> None:
+    def basis(self, folder: Path) -> Basis | None:
+        """What the folder's files are. Asked for before anything is read of which a record is to be made."""
+        try:
+            return _basis(folder)
+        except OSError:
+            return None
+
+    def write(self, kind: str, folder: Path, values: Mapping[str, Any], basis: Basis | None, **facts: str) -> None:
+        """Found out of the files of that basis."""
+        if basis is None:
+            return
         try:
             private_folder(self.root)
-            basis = {"basis": _basis(folder), "values": values}
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.root, suffix=".tmp", delete=False) as file:
-                json.dump(basis, file)
+                json.dump({"basis": basis, "values": values}, file)
             Path(file.name).replace(self._path(kind, folder, facts))
             self._bound()
         except OSError as error:
@@ -72,7 +82,7 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _basis(folder: Path) -> list[Any]:
+def _basis(folder: Path) -> Basis:
     """Sizes, times and inodes of the folder's files, as JSON gives them back. Raises OSError."""
     found = []
     for path in sorted(folder.iterdir()):

@@ -172,6 +172,15 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class KVForm:
+    """Of all KV of one engine."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
 class VariantInfo:
     """What is known of a stored variant without reading its KV."""
 

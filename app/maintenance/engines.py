@@ -73,10 +73,11 @@ def _fingerprint(settings: Settings) -> str:
     from ragcache.engine.digests import Digests
     from ragcache.engine.fingerprint import folder_fingerprint
 
+    basis = records_of(settings).basis(folder)
     dtype = resolve_dtype(settings, resolve_device(settings))
     found = folder_fingerprint(folder, dtype, Digests(digests_file(settings)))
     if (facts := _facts(settings)) is not None:
-        records_of(settings).write(KIND, folder, {"fingerprint": found}, **facts)
+        records_of(settings).write(KIND, folder, {"fingerprint": found}, basis, **facts)
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from ragcache.address import address_of
 from ragcache.errors import PromptError
 from ragcache.keeping import Pause
-from ragcache.types import Segment, Variant, VariantKey, check_ids
+from ragcache.types import KVForm, Segment, Variant, VariantKey, check_ids
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,10 @@ class EngineSpec:
     max_tokens: int
     vocabulary: int
     eos: frozenset[int]
+
+    @property
+    def form(self) -> KVForm:
+        return KVForm(self.layers, self.kv_heads, self.head_dim)
 
     @property
     def token_bytes(self) -> int:

@@ -32,13 +32,13 @@ class Digests:
 
     def of(self, paths: Sequence[Path]) -> str:
         """Of the names and the bytes. Raises OSError."""
-        before = _state(paths)
+        before = state(paths)
         known = self._known()
         if before in known:
             return known[before]
         digest = _digest(paths)
         settled = all(time.time_ns() - path.stat().st_ctime_ns > SETTLED_NS for path in paths)
-        if settled and _state(paths) == before:
+        if settled and state(paths) == before:
             self._remember({**known, before: digest})
         return digest
 
@@ -62,7 +62,8 @@ class Digests:
             Path(name).replace(self._file)
 
 
-def _state(paths: Sequence[Path]) -> str:
+def state(paths: Sequence[Path]) -> str:
+    """Another one whenever any of the files is written. Raises OSError."""
     facts = []
     for path in paths:
         found = path.stat()

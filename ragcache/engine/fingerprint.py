@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 
-from ragcache.engine.digests import Digests
+from ragcache.engine.digests import Digests, state
 from ragcache.errors import ModelError
 
 # Config keys that leave KV as it is: where the model came from and what wrote it.
@@ -28,6 +29,7 @@ IRRELEVANT = {
 }
 SCHEMA = "ragcache-kv-1"  # raised when our own KV changes meaning
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+NAMED = "transformers_weights"
 
 
 def fingerprint(config: dict[str, Any], dtype: torch.dtype, weights: str, tokenizer: str) -> str:
@@ -68,12 +70,36 @@ def digest_folder(folder: Path, remembered: Digests | None = None) -> tuple[str,
         raise ModelError(f"cannot read the model in {folder}: {error}") from error
 
 
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Around all that reads a model: raises ModelError where its files are others afterwards than before. Named by the
+    old and loaded from the new, one model would take the other's KV for its own.
+    """
+    before = model_state(folder)
+    yield
+    if model_state(folder) != before:
+        raise ModelError(f"the files of the model in {folder} changed while they were read: start again")
+
+
+def model_state(folder: Path) -> str:
+    """Another one whenever a file is written that KV depends on. Raises ModelError."""
+    try:
+        return state([*weight_files(folder), *sorted(folder.glob("*.json")), *sorted(folder.glob("tokenizer*"))])
+    except OSError as error:
+        raise ModelError(f"cannot read the model in {folder}: {error}") from error
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that transformers reads: one, or those of the index. Raises ModelError where there is none, or where
     they are not all of the weights.
     """
     if (folder / "adapter_config.json").exists():
         raise ModelError(f"{folder} holds an adapter, which would change the weights: merge it into a model of its own")
+    for path in sorted(folder.glob("config*.json")):  # transformers chooses one by its own version
+        if (name := _named_weights(path)) is not None:
+            raise ModelError(
+                f"{path} names {name!r} as its weights ({NAMED}): rename them to {WEIGHTS} and drop the key"
+            )
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
@@ -82,6 +108,15 @@ def weight_files(folder: Path) -> list[Path]:
         f"{folder} holds no weights that can be read: neither {WEIGHTS} nor {INDEX} (KV is named by their bytes; other "
         "formats, such as .bin and GGUF, must be converted to safetensors)"
     )
+
+
+def _named_weights(config: Path) -> object:
+    """What transformers reads before any other file; None where the configuration names nothing."""
+    try:
+        found = json.loads(config.read_bytes())
+    except (OSError, ValueError):  # whoever loads it says so
+        return None
+    return found.get(NAMED) if isinstance(found, dict) else None
 
 
 def indexed(folder: Path) -> list[str]:

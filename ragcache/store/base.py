@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class KVStore(ABC):
 
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
     """
+
+    @abstractmethod
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        """Of the KV of an engine, or of any: what a file holds in another form is none of it, whatever its name."""
 
     @abstractmethod
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:

@@ -25,7 +25,7 @@ from ragcache.store.info_cache import InfoCache, Stamp
 from ragcache.store.layout import Layout
 from ragcache.store.ledger import Ledger, Usage
 from ragcache.store.quarantine import BadFile, Quarantine, Removal
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 _SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
 
@@ -46,6 +46,7 @@ class DiskTier(KVStore):
         self._layout = Layout(root)
         self._codec = open_codec(codec)
         self._budget, self._order, self._heads = budget, order, heads
+        self._forms: dict[str, KVForm] = {}  # by fingerprint; "" is any engine
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._removal = Removal(self._take_away)
@@ -57,6 +58,9 @@ class DiskTier(KVStore):
             with self._ledger.change(recount=True) as usage:
                 sweep(self._layout.temporaries())
                 self._make_room(usage, 0)  # the budget may be smaller than last time
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._forms[fingerprint] = form
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
@@ -72,9 +76,10 @@ class DiskTier(KVStore):
                 self._tally("misses")
                 return None
             with self._quarantining(path, fd):
-                reader = EntryReader.whole(fd, str(path))
+                reader = EntryReader.parts(fd, str(path))
                 reader.expect(key)
-                variant = reader.variant(self._heads)
+                self._expect_form(reader, path)
+                variant = reader.whole(fd).variant(self._heads)
             self._touch(fd)
         self._tally("hits")
         return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
@@ -171,16 +176,23 @@ class DiskTier(KVStore):
                 return None
             try:
                 with self._quarantining(path, fd):
-                    reader = EntryReader.whole(fd, str(path))
+                    reader = EntryReader.parts(fd, str(path))
                     self._expect_place(reader, path)
-                    reader.variant()
+                    reader.whole(fd).variant()
             except (CorruptEntry, ForeignEntry) as error:
                 return Flaw(str(path), str(error))
         return None
 
     def _expect_place(self, reader: EntryReader, path: Path) -> None:
-        if self._layout.entry(reader.header.key) != path:
+        if not self._layout.holds(path, reader.header.key):
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
+        self._expect_form(reader, path)
+
+    def _expect_form(self, reader: EntryReader, path: Path) -> None:
+        found = reader.header.shape.form
+        expected = self._forms.get(reader.header.key.fingerprint) or self._forms.get("", found)
+        if found != expected:
+            raise ForeignEntry(f"{path} holds KV of another form, {found} instead of {expected}")
 
     def _leaving(self, key: VariantKey) -> list[Candidate]:
         """Variants of the same chunk that this one takes the place of."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -49,15 +50,15 @@ def sweep(temporaries: Iterable[Path]) -> int:
     removed = 0
     for path in temporaries:
         try:
-            fd = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only what may be written
+        except OSError:
+            continue  # gone, or another user's
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
             removed += 1
-        except BlockingIOError:
-            continue
+        except OSError:
+            continue  # locked, or its file system keeps no locks
         finally:
             os.close(fd)
     return removed
@@ -72,13 +73,21 @@ def _create_locked(target: Path) -> tuple[int, Path]:
         except FileNotFoundError:
             continue  # another process removed the empty folder just now
         except FileExistsError:
-            if target.parent.exists() and not target.parent.is_dir():
-                raise  # a file stands where the folder should
+            if any(map(_blocked, target.parents)):
+                raise
             continue  # mkdir met the folder, and it was gone when mkdir looked again
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
             return fd, temporary
         os.close(fd)  # swept between its creation and its lock
+
+
+def _blocked(folder: Path) -> bool:
+    """Whether a file or a dangling link stands where a folder should."""
+    try:
+        return not stat.S_ISDIR(folder.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return folder.is_symlink()
 
 
 def _write_all(fd: int, data: memoryview) -> None:
@@ -114,5 +123,5 @@ def stat_of(path: Path) -> os.stat_result | None:
 
 
 def size_of(path: Path) -> int | None:
-    stat = stat_of(path)
-    return None if stat is None else stat.st_size
+    found = stat_of(path)
+    return None if found is None else found.st_size

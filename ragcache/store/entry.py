@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
 
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
-from ragcache.store.format import Header, Section, checksum, pack_header, padded, section_sizes, unpack_header
+from ragcache.store.format import (
+    FIRST_LAYER,
+    Header,
+    Section,
+    checksum,
+    pack_header,
+    padded,
+    section_sizes,
+    unpack_header,
+)
 from ragcache.store.frame import Fetch
 from ragcache.types import Profile, Variant, VariantKey, ids_hash
-
-_FIRST_LAYER = 2  # sections before it: profile and ids
 
 
 def pack(variant: Variant, codec: Codec) -> list[memoryview]:
@@ -46,12 +54,14 @@ class EntryReader:
         """Reads only what is asked for."""
         return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where)
 
-    @classmethod
-    def whole(cls, fd: int, where: str) -> EntryReader:
-        """Reads the file at once; the tensors given out then share that memory where the codec allows."""
-        size = os.fstat(fd).st_size
-        data = _read(fd, 0, size, where)
-        return cls(lambda offset, length: data[offset : offset + length], size, where)
+    def whole(self, fd: int) -> EntryReader:
+        """Reads the file at once, now that its header fits it; the tensors given out then share that memory where the
+        codec allows.
+        """
+        data = _read(fd, 0, self.file_size, self._where)
+        reader = copy(self)
+        reader._fetch = lambda offset, length: data[offset : offset + length]
+        return reader
 
     def expect(self, key: VariantKey) -> None:
         """Raises ForeignEntry unless the file holds that variant."""
@@ -79,12 +89,14 @@ class EntryReader:
         section = self.header.sections[0]
         # A copy: a profile outlives the KV it came with, and must not keep the file's memory.
         values = np.frombuffer(self._checked(section)[: section.size], "<f4").astype(np.float32)
+        if not (values >= 0).all() or not np.isfinite(values).all():
+            raise CorruptEntry(f"the profile of {self._where} holds what is no attention")
         rows = values.reshape(len(self.header.lengths) + 2, self.header.shape.tokens)
         return Profile(inter=rows[:-2], intra=rows[-2], received=rows[-1], lengths=self.header.lengths)
 
     def layers(self, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of the layers [first, end), each [end - first, kv_heads, n, head_dim]."""
-        sections = self.header.sections[_FIRST_LAYER + first : _FIRST_LAYER + end]
+        sections = self.header.sections[FIRST_LAYER + first : FIRST_LAYER + end]
         size, stride = sections[0].size, sections[0].padded
         data = self._fetch(self._start + sections[0].offset, stride * len(sections))
         for index, section in enumerate(sections):

@@ -17,10 +17,12 @@ import xxhash
 
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
 from ragcache.store.codec import CODECS, KVShape, open_codec
-from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, VERSION, Fetch, key_of, unframed
+from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, key_of, unframed
 from ragcache.types import VariantKey
 
 ALIGNMENT = 64
+FIRST_LAYER = 2  # sections before it: profile and ids
+_MOST = 2**48 - 1  # bytes or tokens that a header may tell of
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -80,17 +82,24 @@ def unpack_header(fetch: Fetch, file_size: int, where: str) -> tuple[Header, int
 
 
 def _check_table(header: Header, data_size: int, where: str) -> None:
+    shape = header.shape
+    if min(shape.layers, shape.kv_heads, shape.tokens, shape.head_dim) < 1:
+        raise CorruptEntry(f"{where} holds no KV: {shape}")
+    if len(header.lengths) != len(header.key.context) + 1 or not all(header.lengths[1:]):
+        raise CorruptEntry(f"{where} has {len(header.lengths)} lengths for a context of {len(header.key.context)}")
+    if header.ids_hash != header.key.chunk:
+        raise CorruptEntry(f"{where} holds the ids of {header.ids_hash!r}, and is named by {header.key.chunk!r}")
+    if len(header.sections) != shape.layers + FIRST_LAYER:  # before a list of as many is made
+        raise CorruptEntry(f"{where} has {len(header.sections)} sections, and {shape.layers} layers")
     try:
         expected = section_sizes(header.shape, header.codec, header.lengths)
     except ConfigError as error:
         raise ForeignEntry(f"{where} cannot be decoded here: {error}") from error
     offset = 0
-    for section, (name, size) in zip(header.sections, expected, strict=False):
+    for section, (name, size) in zip(header.sections, expected, strict=True):
         if (section.name, section.offset, section.size) != (name, offset, size):
             raise CorruptEntry(f"{where} lists {section}, where {name!r} of {size} bytes at {offset} belongs")
         offset += section.padded
-    if len(header.sections) != len(expected):
-        raise CorruptEntry(f"{where} has {len(header.sections)} sections instead of {len(expected)}")
     if offset != data_size:
         raise CorruptEntry(f"{where} holds {data_size} bytes after its header instead of {offset}")
 
@@ -120,7 +129,7 @@ def _from_json(text: bytes, where: str) -> Header:
     try:
         fields = json.loads(text)
         layers, kv_heads, tokens, head_dim = (
-            int(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim")
+            _whole(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim")
         )
         shape = KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]])
         return Header(
@@ -129,11 +138,19 @@ def _from_json(text: bytes, where: str) -> Header:
             shape=shape,
             codec=fields["codec"],
             lossless=_lossless(fields, shape.dtype),
-            lengths=tuple(fields["lengths"]),
-            sections=tuple(Section(*row) for row in fields["sections"]),
+            lengths=tuple(map(_whole, fields["lengths"])),
+            sections=tuple(
+                Section(name, _whole(offset), _whole(size), told) for name, offset, size, told in fields["sections"]
+            ),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptEntry(f"the header of {where} is not what this version writes: {error!r}") from error
+    except UNREADABLE as error:
+        raise CorruptEntry(f"the header of {where} is not what this version writes: {error!r:.200}") from error
+
+
+def _whole(told: object) -> int:
+    if type(told) is not int or not 0 <= told <= _MOST:
+        raise ValueError(f"{told!r} is no count")
+    return told
 
 
 def _lossless(fields: dict[str, Any], dtype: torch.dtype) -> bool:
@@ -144,4 +161,6 @@ def _lossless(fields: dict[str, Any], dtype: torch.dtype) -> bool:
     if not isinstance(told, bool):
         raise TypeError(f"lossless is {told!r}")
     codec = fields["codec"]
+    if not isinstance(codec, str):
+        raise TypeError(f"codec is {codec!r}")
     return told and codec in CODECS and open_codec(codec).lossless(dtype)  # a codec unknown here is refused later

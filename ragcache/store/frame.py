@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,8 +22,13 @@ from ragcache.types import VariantKey
 
 MAGIC = b"RCKV"
 VERSION = 1
+MOST_HEADER = 16 << 20  # bytes: a thousand context chunks and a thousand layers have a hundredth of it
 PREFIX = struct.Struct("<4sHI")
 CHECKSUM = struct.Struct("<Q")
+
+_NAME = re.compile(r"[\w -]+", re.ASCII)
+# What the JSON of a frame raises that says something else than expected: too deep and too large are among it.
+UNREADABLE = (KeyError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 Fetch = Callable[[int, int], memoryview]  # (offset, size) of a file -> exactly these bytes, or raises CorruptEntry
 
@@ -31,6 +37,8 @@ def unframed(fetch: Fetch, file_size: int, where: str) -> tuple[bytes, int]:
     """The JSON, and the length of the whole frame. Raises CorruptEntry or ForeignEntry."""
     magic, version, length = PREFIX.unpack(fetch(0, min(PREFIX.size, file_size)).tobytes().ljust(PREFIX.size, b"\0"))
     end = PREFIX.size + length
+    if length > MOST_HEADER:
+        raise CorruptEntry(f"{where} is no cache file: its header would have {length:,} bytes")
     if magic != MAGIC or end + CHECKSUM.size > file_size:
         raise CorruptEntry(f"{where} is no cache file, or is cut short: {file_size} bytes beginning with {magic!r}")
     framed = fetch(0, end + CHECKSUM.size)
@@ -45,9 +53,17 @@ def unframed(fetch: Fetch, file_size: int, where: str) -> tuple[bytes, int]:
 
 
 def key_of(fields: Mapping[str, Any]) -> VariantKey:
-    """From the JSON's fields. Raises KeyError and TypeError."""
-    context = tuple(fields["context"])
-    return VariantKey(fields["fingerprint"], fields["system"], context, fields["chunk"], fields["history"])
+    """From the JSON's fields. Raises KeyError, and ValueError for names that could be read as others."""
+    fingerprint, system, chunk, history = (fields[part] for part in ("fingerprint", "system", "chunk", "history"))
+    context = fields["context"]
+    named = isinstance(context, list) and all(map(_is_name, (fingerprint, chunk, *context)))
+    if not named or not all(part == "" or _is_name(part) for part in (system, history)):
+        raise ValueError("its key is not made of names")
+    return VariantKey(fingerprint, system, tuple(context), chunk, history)
+
+
+def _is_name(told: object) -> bool:
+    return isinstance(told, str) and _NAME.fullmatch(told) is not None
 
 
 def read_key(path: Path) -> VariantKey | None:
@@ -59,7 +75,7 @@ def read_key(path: Path) -> VariantKey | None:
     try:
         text, _ = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
         return key_of(json.loads(text))
-    except (CorruptEntry, ForeignEntry, KeyError, TypeError, ValueError):
+    except (CorruptEntry, ForeignEntry, *UNREADABLE):
         return None
     finally:
         os.close(fd)

@@ -40,7 +40,11 @@ class Layout:
         engine = key.fingerprint[:16]
         assert re.fullmatch(r"[\w-]+", engine), f"a fingerprint names a folder: {engine!r}"
         assert engine != _QUARANTINE
-        return self.root / engine / key.family[:2] / key.family / (key.digest + ENTRY)
+        return self.root.joinpath(*_parts(key))
+
+    def holds(self, path: Path, key: VariantKey) -> bool:
+        """Whether an entry's path is that of the key that was found in it, which may be any."""
+        return path.parts[-4:] == _parts(key)
 
     def pin(self, entry: Path) -> Path:
         return entry.with_suffix(PIN)
@@ -86,6 +90,10 @@ class Layout:
                 continue
             for shard in _listing(engine):
                 yield from (family.path for family in _listing(shard.path))
+
+
+def _parts(key: VariantKey) -> tuple[str, str, str, str]:
+    return key.fingerprint[:16], key.family[:2], key.family, key.digest + ENTRY
 
 
 def _listing(folder: str | Path) -> list[os.DirEntry[str]]:

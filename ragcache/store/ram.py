@@ -14,7 +14,7 @@ import torch
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.eviction import Candidate, EvictionOrder, displaced, least_recently_used, victims
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
 @dataclass
@@ -36,6 +36,9 @@ class RamTier(KVStore):
         self._families: defaultdict[str, set[VariantKey]] = defaultdict(set)
         self._pinned: set[VariantKey] = set()
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        """What it holds was never in a file, or was looked at there."""
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.store.ram import RamTier
-from ragcache.types import Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
 class TieredStore(KVStore):
-    """What is in RAM is on the disk too, save for what other processes have deleted or evicted there meanwhile.
+    """What is in RAM is on the disk too, save for what that had no room for, and what other processes have deleted or
+    evicted there meanwhile.
 
     That is harmless: a key is the address of its content, so an entry can be superfluous but not out of date.
     """
@@ -20,6 +22,9 @@ class TieredStore(KVStore):
     def __init__(self, ram: RamTier, disk: DiskTier) -> None:
         self._ram = ram
         self._disk = disk
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._disk.expect(form, fingerprint)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         infos = {info.key: info for info in self._disk.variants(family, flaws)}
@@ -41,7 +46,11 @@ class TieredStore(KVStore):
         return fetched
 
     def put(self, variant: Variant) -> None:
-        self._disk.put(variant)
+        try:
+            self._disk.put(variant)
+        except StoreError:
+            self._ram.offer(variant)  # it serves as long as this process runs
+            raise
         self._promote(variant)
 
     def delete(self, key: VariantKey) -> bool:

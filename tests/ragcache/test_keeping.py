@@ -105,7 +105,10 @@ def test_what_went_wrong_is_told_once() -> None:
     for task in (broken, lambda: ["the disk is full"]):
         keeper.later(task)
     keeper.settle()
-    assert keeper.take_told() == ["what an earlier prompt lacked was not captured: out of memory", "the disk is full"]
+    assert keeper.take_told() == [
+        "what an earlier prompt lacked was not captured: RuntimeError: out of memory",
+        "the disk is full",
+    ]
     assert keeper.take_told() == []
 
 

@@ -22,7 +22,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_read(records: Records, model: Path) -> None:
     assert records.read("a", model) is None
-    records.write("a", model, {"number": 0.1, "texts": ["ä"]}, dtype="x")
+    records.write("a", model, {"number": 0.1, "texts": ["ä"]}, records.basis(model), dtype="x")
     assert records.read("a", model, dtype="x") == {"number": 0.1, "texts": ["ä"]}
     assert records.read("a", model) is None
     assert records.read("b", model, dtype="x") is None
@@ -30,7 +30,7 @@ def test_what_was_written_is_read(records: Records, model: Path) -> None:
 
 
 def test_it_is_of_these_files(records: Records, model: Path) -> None:
-    records.write("a", model, {})
+    records.write("a", model, {}, records.basis(model))
     (model / "more.json").write_text("")
     assert records.read("a", model) is None
     (model / "more.json").unlink()
@@ -41,9 +41,16 @@ def test_it_is_of_these_files(records: Records, model: Path) -> None:
     assert records.read("a", model) is None
 
 
+def test_it_is_of_the_files_that_were_read(records: Records, model: Path) -> None:
+    basis = records.basis(model)
+    (model / "config.json").write_text('{"changed": "meanwhile"}')
+    records.write("a", model, {}, basis)
+    assert records.read("a", model) is None
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"basis": []}'])
 def test_a_broken_one_is_as_good_as_none(records: Records, model: Path, content: str) -> None:
-    records.write("a", model, {})
+    records.write("a", model, {}, records.basis(model))
     (path,) = records.root.iterdir()
     path.write_text(content)
     assert records.read("a", model) is None
@@ -51,7 +58,7 @@ def test_a_broken_one_is_as_good_as_none(records: Records, model: Path, content:
 
 def test_only_so_many_are_kept(records: Records, model: Path) -> None:
     for number in range(MOST + 5):
-        records.write("a", model, {}, number=str(number))
+        records.write("a", model, {}, records.basis(model), number=str(number))
     assert len(list(records.root.iterdir())) == MOST
     assert records.read("a", model, number=str(MOST + 4)) == {}
 
@@ -59,5 +66,5 @@ def test_only_so_many_are_kept(records: Records, model: Path) -> None:
 def test_where_nothing_can_be_written_nothing_is_remembered(tmp_path: Path, model: Path) -> None:
     (tmp_path / "file").write_text("")
     records = Records(tmp_path / "file")
-    records.write("a", model, {})
+    records.write("a", model, {}, records.basis(model))
     assert records.read("a", model) is None

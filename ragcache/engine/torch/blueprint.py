@@ -22,7 +22,7 @@ from ragcache.engine.base import EngineSpec
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Decoder, Layer
 from ragcache.engine.torch.packing import linear
-from ragcache.records import Records
+from ragcache.records import Basis, Records
 from ragcache.rope import Rope, frequencies
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ def read_blueprint(
 
 
 @torch.inference_mode()
-def write_blueprint(records: Records, folder: Path, model: PreTrainedModel, decoder: Decoder, spec: EngineSpec) -> bool:
+def write_blueprint(
+    records: Records, folder: Path, basis: Basis | None, model: PreTrainedModel, decoder: Decoder, spec: EngineSpec
+) -> bool:
     """Says whether the next load may go the short way, which it may if it computes the same."""
     blueprint = Blueprint.of(model, decoder, spec)
     if blueprint is None or sum(path.stat().st_size for path in folder.glob("*.safetensors")) > LARGEST:
@@ -166,7 +168,7 @@ def write_blueprint(records: Records, folder: Path, model: PreTrainedModel, deco
             return False
     except (OSError, KeyError, AssertionError, RuntimeError, SafetensorError):
         return False  # weights under other names, or of other shapes
-    records.write(KIND, folder, asdict(blueprint), **_facts(spec.dtype, spec.device))
+    records.write(KIND, folder, asdict(blueprint), basis, **_facts(spec.dtype, spec.device))
     return True
 
 

@@ -12,7 +12,7 @@ import torch
 from ragcache.engine.base import Engine, EngineSpec
 from ragcache.engine.cores import FreeCores
 from ragcache.engine.digests import Digests
-from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint
+from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.buffer import KVBuffer
@@ -60,14 +60,16 @@ class TorchEngine(Engine):
 
             return load_pretrained(folder, dtype, device)
 
-        known = read_blueprint(records, folder, dtype, device) if records else None
-        if known is not None:
-            return cls(*known, stock)
-        weights, tokenizer = digest_folder(folder, remembered)
-        model = stock()
+        basis = records.basis(folder) if records else None
+        with unchanged(folder):
+            known = read_blueprint(records, folder, dtype, device) if records else None
+            if known is not None:
+                return cls(*known, stock)
+            weights, tokenizer = digest_folder(folder, remembered)
+            model = stock()
         engine = cls._of(model, weights, tokenizer)
         if records is not None:
-            write_blueprint(records, folder, model, engine.decoder, engine.spec)
+            write_blueprint(records, folder, basis, model, engine.decoder, engine.spec)
         return engine
 
     @classmethod

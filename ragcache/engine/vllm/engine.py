@@ -22,14 +22,15 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from ragcache.engine.base import Engine
+from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
 from ragcache.engine.vllm.asking import capture_params
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
-from ragcache.engine.vllm.faults import FAULTS
 from ragcache.engine.vllm.reading import Desk
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError, PromptError, RagcacheError
+from ragcache.faults import FAULTS
 from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
@@ -198,7 +199,9 @@ class VllmEngine(Engine):
         config = arguments.create_engine_config()
         # The worker in this process too, where the variants are. The CPU platform chooses another by itself.
         config.parallel_config.distributed_executor_backend = "uni"
-        self._engine = LLMEngine(config, UniProcExecutor, log_stats=False, multiprocess_mode=False)
+        with unchanged(Path(config.model_config.model)):
+            self._engine = LLMEngine(config, UniProcExecutor, log_stats=False, multiprocess_mode=False)
+            self.spec = engine_spec(config)
         self._scheduler = self._engine.engine_core.engine_core.scheduler
         connector, worker_side = self._scheduler.get_kv_connector(), get_kv_transfer_group()
         assert isinstance(connector, RagcacheConnector), connector
@@ -206,7 +209,6 @@ class VllmEngine(Engine):
         self._connector, self._worker = connector, worker_side.worker
         connector.scheduler.desks = self._worker.desks
         connector.scheduler.store = self._worker.store = store
-        self.spec = engine_spec(config)
 
     def _obey(self) -> bool:
         """Do what was asked between two steps; waits when there is nothing to step. False at the end."""

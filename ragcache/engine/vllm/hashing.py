@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ragcache.engine.vllm.faults import FAULTS
 from ragcache.errors import PromptError
+from ragcache.faults import FAULTS
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan
 

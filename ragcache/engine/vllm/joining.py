@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from vllm.forward_context import get_forward_context, override_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from ragcache.engine.vllm.faults import FAULTS
+from ragcache.faults import FAULTS
 
 
 @dataclass(frozen=True)

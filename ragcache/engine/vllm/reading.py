@@ -10,10 +10,10 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
-from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import Capture, Piece
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
+from ragcache.faults import FAULTS, reason_of
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Chunk, System, Variant, VariantKey
 

@@ -16,7 +16,6 @@ from ragcache.engine.vllm.asking import CaptureAsk, read_ask
 from ragcache.engine.vllm.budget import Budget, Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.disk_threads import DiskThreads
-from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.hashing import Names, private_name
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
 from ragcache.engine.vllm.leaders import Leaders
@@ -29,6 +28,7 @@ from ragcache.engine.vllm.rooms import Rooms
 from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
 from ragcache.engine.vllm.totals import FAILED, REFUSED
 from ragcache.errors import ConfigError, PromptError
+from ragcache.faults import FAULTS, reason_of
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 

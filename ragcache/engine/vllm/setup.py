@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ragcache.engine.digests import Digests
-from ragcache.engine.fingerprint import INDEX, IRRELEVANT, folder_fingerprint, indexed, weight_files
+from ragcache.engine.fingerprint import INDEX, IRRELEVANT, folder_fingerprint, indexed, model_state, weight_files
 from ragcache.engine.vllm.checks import refuse
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
-from ragcache.errors import ConfigError
+from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
+from ragcache.types import KVForm
 
 STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "digests"}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
@@ -52,7 +53,10 @@ class Setup:
     def _store(self, ram: int | None, heads: slice | None = None) -> KVStore:
         root = self.extra.get("store")
         codec = self.extra.get("codec", "bf16")
-        return open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
+        store = open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
+        model = self.vllm_config.model_config
+        store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
+        return store
 
     def scheduler(self) -> LinkScheduler:
         return LinkScheduler(
@@ -116,6 +120,14 @@ def model_fingerprint(vllm_config: Any) -> str:
         )
     digests = extra.get("digests")
     return folder_fingerprint(folder, model.dtype, Digests(digests and Path(digests)), _changes(model, folder))
+
+
+def files_of(vllm_config: Any) -> str:
+    """Another one whenever the model's files are written. What is no model is refused where it is named."""
+    try:
+        return model_state(Path(vllm_config.model_config.model))
+    except ModelError:
+        return ""
 
 
 def _files_of_vllm(folder: Path, load_format: str) -> list[str]:

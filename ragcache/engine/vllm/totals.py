@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Any
 
 from ragcache.engine.vllm.asking import KEY
-from ragcache.engine.vllm.faults import FAULTS, reason_of
+from ragcache.faults import FAULTS, reason_of
 from ragcache.report import Report
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_
 from vllm.platforms import current_platform
 
 from ragcache.engine.vllm.cores import Cores
-from ragcache.errors import ConfigError
+from ragcache.engine.vllm.setup import files_of
+from ragcache.errors import ConfigError, ModelError
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
@@ -23,6 +24,10 @@ class SpanWorker(PlatformWorker):
     """The platform's own worker, but for the hand-over and, on a CPU, for the cores that it leaves to others."""
 
     _cores: Cores | None = None
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._files = files_of(self.vllm_config)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
@@ -38,6 +43,14 @@ class SpanWorker(PlatformWorker):
         if self._cores is not None:
             self._cores.share()  # before attention is planned, since that is for a number of threads
         return super().execute_model(*arguments, **named)
+
+    def get_kv_connector_handshake_metadata(self) -> Any:
+        """Asked for once the scheduler's side has named the model: by files that must still be those that were loaded.
+        Raises ModelError.
+        """
+        if files_of(self.vllm_config) != self._files:
+            raise ModelError("the model's files changed while they were read: start again")
+        return super().get_kv_connector_handshake_metadata()
 
     def _tell(self, name: str, *arguments: Any) -> None:
         """Our connector, where there is one. Raises ConfigError for another, which may hide ours from its worker."""

@@ -14,7 +14,6 @@ import torch
 
 from ragcache.engine.vllm.cores import leave_cores
 from ragcache.engine.vllm.disk_threads import Clock, DiskThreads
-from ragcache.engine.vllm.faults import FAULTS, reason_of
 from ragcache.engine.vllm.orders import (
     Answers,
     Capture,
@@ -33,6 +32,7 @@ from ragcache.engine.vllm.orders import (
 from ragcache.engine.vllm.reading import Brought, Desk, Linking, Placed, bring, brought, misnamed, unused
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
+from ragcache.faults import FAULTS, reason_of
 from ragcache.rates import Work
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant

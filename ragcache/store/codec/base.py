@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import torch
 
+from ragcache.types import KVForm
+
 
 @dataclass(frozen=True)
 class KVShape:
@@ -23,6 +25,10 @@ class KVShape:
     def of(cls, k: torch.Tensor) -> KVShape:
         layers, kv_heads, tokens, head_dim = k.shape
         return cls(layers, kv_heads, tokens, head_dim, k.dtype)
+
+    @property
+    def form(self) -> KVForm:
+        return KVForm(self.layers, self.kv_heads, self.head_dim)
 
     @property
     def layer_elements(self) -> int:

@@ -261,46 +261,6 @@ def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:
         assert [one for _, one in readers.read([file], retry=True)] == [failed]
 
 
-@pytest.mark.parametrize(("data", "told"), [(b"", "is empty"), (b"x" * 11, "more than the limit")])
-def test_what_will_not_change_by_itself_has_a_stamp(data: bytes, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
-    outcome = read(Job(str(path), None, Limits(max_bytes=10)))
-    assert isinstance(outcome, Unread) and told in outcome.reason
-    stat = path.stat()
-    assert outcome.stamp is not None
-    assert (outcome.stamp.size, outcome.stamp.mtime_ns) == (len(data), stat.st_mtime_ns)
-
-
-def test_what_may_be_there_in_a_minute_has_none(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.txt")
-    for name in ("gone.txt", "pipe.txt", "unknown.suffix"):
-        outcome = read(Job(str(tmp_path / name), None, Limits()))
-        assert isinstance(outcome, Unread) and outcome.stamp is None
-
-
-def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    import app.ingestion.reading as reading
-
-    parse, changes = reading.parse, iter([b"newer", b"newest"])
-
-    def parsed(*arguments: Any) -> Any:
-        for data in changes:
-            path.write_bytes(data)
-            break
-        return parse(*arguments)
-
-    monkeypatch.setattr(reading, "parse", parsed)
-    outcome = read(Job(str(path), None, Limits()))
-    assert isinstance(outcome, Read) and outcome.parsed.text == "newest"
-    assert outcome.stamp.size == 6
-    changes = iter([b"1", b"22", b"333"])
-    restless = read(Job(str(path), None, Limits()))
-    assert isinstance(restless, Unread) and "changes again and again" in restless.reason
-
-
 def test_records_can_be_sent() -> None:
     for outcome in (Same(Stamp("h", 1, 2)), Unread("why", None)):
         assert pickle.loads(pickle.dumps(outcome)) == outcome

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from vllm.config import KVTransferConfig
 
 from ragcache.engine import cores
+from ragcache.engine.vllm import setup
 from ragcache.engine.vllm.cores import set_num_threads
 from ragcache.engine.vllm.orders import Probe
 from ragcache.engine.vllm.spans import SpanRunner
@@ -50,6 +53,21 @@ def test_a_start_that_fails(
     open_pair: OpenPair, options: dict[str, Any], error: type[RagcacheError], reason: str
 ) -> None:
     with pytest.raises(error, match=reason), open_pair(**options):
+        pass
+
+
+def test_files_that_change_between_their_loading_and_their_naming(
+    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = setup.folder_fingerprint
+
+    def racing(folder: Path, *arguments: Any) -> str:
+        shutil.copy(folder / "model.safetensors", folder / "new")
+        (folder / "new").replace(folder / "model.safetensors")
+        return named(folder, *arguments)
+
+    monkeypatch.setattr(setup, "folder_fingerprint", racing)
+    with pytest.raises(ModelError, match="changed while they were read"), open_pair():
         pass
 
 

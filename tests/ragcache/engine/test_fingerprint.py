@@ -132,6 +132,11 @@ UNREADABLE: dict[str, tuple[Change, str]] = {
     ),
     "GGUF alone": (lambda folder: (folder / WEIGHTS).rename(folder / "model.gguf"), "no weights that can be read"),
     "an adapter": (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds an adapter"),
+    "other weights by name": (edit(transformers_weights="tuned.safetensors"), "names 'tuned.safetensors' as its"),
+    "other weights in the configuration of a version": (
+        lambda folder: (folder / "config.4.0.0.json").write_text('{"transformers_weights": "x.safetensors"}'),
+        "names 'x.safetensors' as its weights",
+    ),
     "a directory": (lambda folder: ((folder / WEIGHTS).unlink(), (folder / WEIGHTS).mkdir()), "cannot read the model"),
 }
 BROKEN_INDEX = ["{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": {"a": "gone.safetensors"}}',

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +59,32 @@ def test_the_file_is_swept_before_it_is_locked(tmp_path: Path, monkeypatch: pyte
     assert swept
     assert target.read_bytes() == b"abcdef"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("level", ["a", "a/b"])
+@pytest.mark.parametrize("link", [False, True])
+def test_what_stands_where_a_folder_should_is_said(tmp_path: Path, level: str, link: bool) -> None:
+    (tmp_path / level).parent.mkdir(exist_ok=True)
+    if link:
+        (tmp_path / level).symlink_to("/nowhere/x")
+    else:
+        (tmp_path / level).write_text("")
+    with pytest.raises(OSError, match=f"{level}'"):
+        write(tmp_path / "a" / "b" / "x.kv")
+
+
+def test_leftovers_are_locked_for_writing_or_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS keeps no exclusive lock for a descriptor that only reads."""
+    flock = fcntl.flock
+
+    def nfs(fd: int, operation: int) -> None:
+        if operation & fcntl.LOCK_EX and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", nfs)
+    half, folder = tmp_path / "x.tmp", tmp_path / "y.tmp"
+    half.write_bytes(b"half")
+    folder.mkdir()  # as one that may not be opened
+    assert sweep([folder, half, tmp_path / "gone.tmp"]) == 1
+    assert list(tmp_path.iterdir()) == [folder]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def read_back(data: bytes, folder: Path) -> Variant:
     path.write_bytes(data)
     fd = os.open(path, os.O_RDONLY)
     try:
-        return EntryReader.whole(fd, "entry.kv").variant()
+        return EntryReader.parts(fd, "entry.kv").whole(fd).variant()
     finally:
         os.close(fd)
 
@@ -40,9 +41,13 @@ def with_header(data: bytes, version: int = 1, **changes: Any) -> bytes:
     """The file with another header, its checksum made right again."""
     (length,) = struct.unpack_from("<I", data, 6)
     fields = {**json.loads(data[10 : 10 + length]), **changes}
-    text = json.dumps(fields).encode()
-    framed = struct.pack("<4sHI", b"RCKV", version, len(text)) + text
-    return framed + struct.pack("<Q", xxhash.xxh3_64_intdigest(framed)) + data[10 + length + 8 :]
+    return framed(data, json.dumps(fields).encode(), version)
+
+
+def framed(data: bytes, text: bytes, version: int = 1) -> bytes:
+    (length,) = struct.unpack_from("<I", data, 6)
+    frame = struct.pack("<4sHI", b"RCKV", version, len(text)) + text
+    return frame + struct.pack("<Q", xxhash.xxh3_64_intdigest(frame)) + data[10 + length + 8 :]
 
 
 def sections(data: bytes) -> list[list[Any]]:
@@ -109,11 +114,65 @@ def test_a_missing_or_swapped_layer_is_noticed(tmp_path: Path, make_variant: Any
         {"lengths": [1]},
         {"context": None},
         {"tokens": "many"},
+        {"tokens": 0},
+        {"layers": -1},
+        {"layers": 50_000_000},
+        {"layers": float("inf")},
+        {"fingerprint": ""},
+        {"fingerprint": "../../x"},
+        {"fingerprint": ["a"]},
+        {"system": 5},
+        {"chunk": None},
+        {"chunk": "\ud800"},
+        {"context": [1, 2]},
+        {"context": ["a\nb", "c"]},
+        {"context": "ab"},
+        {"history": []},
+        {"lengths": ["x", 1, 1]},
+        {"lengths": [float("nan"), 1, 1]},
+        {"lengths": [1, 0, 1]},
+        {"lengths": 10**4000},
+        {"codec": ["raw"]},
+        {"dtype": []},
+        {"sections": [["profile"]]},
+        {"sections": [["profile", 0.0, 60.0, ""]] * 4},
     ],
 )
 def test_a_header_that_does_not_fit_the_data_is_corrupt(tmp_path: Path, make_variant: Any, changes: Any) -> None:
     with pytest.raises(CorruptEntry):
         read_back(with_header(packed(make_variant()), **changes), tmp_path)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"\xff\xfe", b'{"layers": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_a_header_of_another_form_is_corrupt(tmp_path: Path, make_variant: Any, text: bytes) -> None:
+    with pytest.raises(CorruptEntry, match="not what this version writes"):
+        read_back(framed(packed(make_variant()), text), tmp_path)
+
+
+def test_a_file_is_read_no_further_than_its_header_is_right(tmp_path: Path, make_variant: Any) -> None:
+    """What a header claims costs no memory before it is known to be so."""
+    data = packed(make_variant())
+    for claimed in (with_header(data, layers=50_000_000), with_header(data, tokens=2**40), data[:6] + b"\xff" * 4):
+        path = tmp_path / "entry.kv"
+        path.write_bytes(claimed)
+        os.truncate(path, 1 << 33)
+        fd = os.open(path, os.O_RDONLY)
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptEntry):
+                EntryReader.parts(fd, "entry.kv").whole(fd)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+            os.close(fd)
+
+
+def test_a_profile_is_made_of_attention(tmp_path: Path, make_variant: Any) -> None:
+    for strange in (float("nan"), float("inf"), -1.0):
+        variant = make_variant()
+        variant.profile.inter[0, 0] = strange
+        with pytest.raises(CorruptEntry, match="no attention"):
+            read_back(packed(variant), tmp_path)
 
 
 def test_a_rewritten_header_is_otherwise_accepted(tmp_path: Path, make_variant: Any) -> None:
@@ -184,9 +243,7 @@ def without(data: bytes, name: str) -> bytes:
     (length,) = struct.unpack_from("<I", data, 6)
     fields = json.loads(data[10 : 10 + length])
     del fields[name]
-    framed = json.dumps(fields).encode()
-    framed = struct.pack("<4sHI", b"RCKV", 1, len(framed)) + framed
-    return framed + struct.pack("<Q", xxhash.xxh3_64_intdigest(framed)) + data[10 + length + 8 :]
+    return framed(data, json.dumps(fields).encode())
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,14 @@ def test_an_entry_deleted_on_disk_meanwhile_is_not_promoted(
     assert store.get(make_variant().key) is None
 
 
-def test_what_the_disk_refuses_is_not_kept_in_ram(tmp_path: Path, ram: RamTier, make_variant: Any) -> None:
+def test_what_the_disk_refuses_serves_from_ram_alone(tmp_path: Path, ram: RamTier, make_variant: Any) -> None:
     store = TieredStore(ram, DiskTier(tmp_path / "store", 100, "raw"))
     with pytest.raises(StoreError, match="disk budget of 100 bytes"):
         store.put(make_variant())
-    assert store.get(make_variant().key) is None
+    fetched = store.get(make_variant().key)
+    assert fetched is not None
+    assert fetched.tier == "ram"
+    assert list(tmp_path.rglob("*.kv")) == []
 
 
 def test_some_heads_take_their_share_of_ram_and_the_file_stays_whole(tmp_path: Path, make_variant: Any) -> None:

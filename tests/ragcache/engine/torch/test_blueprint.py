@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import PreTrainedModel
 
+import ragcache.engine.torch.engine as module
 import ragcache.engine.torch.loading as loading
 from ragcache.engine.base import EngineSpec
 from ragcache.engine.torch.blueprint import LARGEST, Blueprint, read_blueprint
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ModelError
 from ragcache.records import Records
 from tests.tiny import Tiny, draw, make_config, make_model, make_tiny
 
@@ -53,6 +57,30 @@ def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the model is loaded by transformers")
 
     monkeypatch.setattr(loading, "load_pretrained", refused)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_files_that_change_while_they_are_read_are_refused(
+    folder: Path, tmp_path: Path, records: Records, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """Or KV would be named by the old weights and computed by the new, by every later start with the record too."""
+    make_model(make_config(), 5).save_pretrained(tmp_path / "other")
+    if recorded:
+        load(folder, records)
+    step = "read_blueprint" if recorded else "digest_folder"
+    real = getattr(module, step)
+
+    def racing(*arguments: Any) -> Any:
+        found = real(*arguments)
+        shutil.copy(tmp_path / "other" / "model.safetensors", folder / "new")
+        (folder / "new").replace(folder / "model.safetensors")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, racing)
+        with pytest.raises(ModelError, match="changed while they were read"):
+            load(folder, records)
+    assert load(folder, records).spec.fingerprint == load(folder, Records(tmp_path / "none")).spec.fingerprint
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,4 +1,4 @@
-"""What may break while a request is linked, and costs it no more than its link."""
+"""What may break while a request is linked, and costs it no more than its link; or while something is captured."""
 
 from __future__ import annotations
 
