@@ -154,6 +154,10 @@ def _bert(config: Mapping[str, Any]) -> nn.Module:
     def norm() -> nn.LayerNorm:
         return nn.LayerNorm(width, eps=config["layer_norm_eps"])
 
+    def embedding(size: str) -> nn.Embedding:
+        # By itself it draws random weights, for which torch imports its compiler.
+        return nn.Embedding.from_pretrained(torch.empty(config[size], width))
+
     def layer() -> nn.Module:
         own = _Part(**{name: nn.Linear(width, width) for name in ("query", "key", "value")}, num_attention_heads=heads)
         out = _Part(dense=nn.Linear(width, width), LayerNorm=norm())
@@ -168,9 +172,9 @@ def _bert(config: Mapping[str, Any]) -> nn.Module:
     with torch.device("meta"):
         return _Part(
             embeddings=_Part(
-                word_embeddings=nn.Embedding(config["vocab_size"], width),
-                token_type_embeddings=nn.Embedding(config["type_vocab_size"], width),
-                position_embeddings=nn.Embedding(config["max_position_embeddings"], width),
+                word_embeddings=embedding("vocab_size"),
+                token_type_embeddings=embedding("type_vocab_size"),
+                position_embeddings=embedding("max_position_embeddings"),
                 LayerNorm=norm(),
             ),
             encoder=_Part(layer=nn.ModuleList(layer() for _ in range(config["num_hidden_layers"]))),

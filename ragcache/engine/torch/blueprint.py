@@ -101,11 +101,10 @@ class Blueprint:
         head = weights.pop("lm_head.weight", embed)
         device = embed.device
         with torch.device("meta"):
-            embedding, last = nn.Embedding(*embed.shape), nn.Linear(head.shape[1], head.shape[0], bias=False)
-        embedding.weight = nn.Parameter(embed, requires_grad=False)
+            last = nn.Linear(head.shape[1], head.shape[0], bias=False)
         last.weight = nn.Parameter(head, requires_grad=False)
         return Decoder(
-            embed=embedding,
+            embed=nn.Embedding.from_pretrained(embed),
             layers=tuple(self._layer(weights, f"model.layers.{index}") for index in range(self.layers)),
             norm=_RmsNorm(weights.pop("model.norm.weight"), self.eps),
             head=last,
