@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -103,3 +105,14 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
     if backup is not None:
         log.info("the schema of %s is new; the old file is kept as %s", database.where, backup)
     return Catalog(database)
+
+
+@contextmanager
+def catalog_to_look_at(settings: Settings) -> Iterator[Catalog]:
+    """The same, but none is made: where there is no SQLite file, an empty one in a folder that goes after the block."""
+    with TemporaryDirectory(prefix="ragcache-") as folder:
+        path = Database(database_url(settings)).path
+        if path is not None and not path.exists():
+            settings = settings.model_copy(update={"data_dir": Path(folder), "database_url": None})
+        with open_catalog(settings) as catalog:
+            yield catalog

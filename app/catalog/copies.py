@@ -8,7 +8,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -120,8 +120,16 @@ def check_sound(path: Path, of: Path) -> None:
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A free name in the folder of `target`, for a file that is renamed in the block or removed after it."""
+    """A free name in the folder of `target`, for a file that is renamed in the block or removed after it.
+
+    Those that a killed process has left go before; while one is written, it is in use.
+    """
     private_folder(target.parent)
+    name = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(PART)}")
+    for left in [one for one in target.parent.iterdir() if name.fullmatch(one.name)]:
+        with suppress(CatalogError), unused(left):
+            for path in (left, *companions(left)):
+                path.unlink(missing_ok=True)
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{PART}")
     try:
         yield temporary

@@ -67,7 +67,10 @@ CONNECTING: Mapping[str, str] = {
 @contextmanager
 def told(where: str, *more: type[Exception]) -> Iterator[None]:
     """Failures of the database inside the block become a CatalogError about `where`, a name without a password."""
-    failures: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, sqlite3.Error, *_postgresql_errors(), *more)
+    failures: tuple[type[Exception], ...] = (
+        *(DBAPIError, PoolTimeout, sqlite3.Error, OverflowError),  # the last of an id that no database can be asked for
+        *(*_postgresql_errors(), *more),
+    )
     try:
         yield
     except failures as error:

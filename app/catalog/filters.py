@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import PurePath
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
@@ -17,7 +18,9 @@ from retriever.source import Where
 
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
 FILTERS = (DOCUMENT, KIND, SOURCE)
-LOOKED_THROUGH = 10_000  # sources, for those that look like one that is not there
+LARGEST_ID = (1 << 63) - 1  # that a database can be asked for
+# Sources, for those that look like one that is not there: comparing names takes its time, and whole paths much more.
+LOOKED_THROUGH, COMPARED = 10_000, 500
 
 
 def condition(connection: Connection, collection: Collection, where: Where) -> ColumnElement[bool]:
@@ -35,7 +38,7 @@ def _one(connection: Connection, collection: Collection, key: str, values: Seque
     if key == KIND:
         return _of_kind(connection, own, values)
     sources = {value: source_key(value) for value in values if isinstance(value, str)}
-    ids = [value for value in values if isinstance(value, int)] if key == DOCUMENT else []
+    ids = [value for value in values if isinstance(value, int) and 0 < value <= LARGEST_ID] if key == DOCUMENT else []
     chosen = or_(DocumentRow.source_key.in_(sources.values()), DocumentRow.id.in_(ids))
     found = connection.execute(select(DocumentRow.id, DocumentRow.source_key).where(own, chosen)).all()
     there = {row.id for row in found} | {row.source_key for row in found}
@@ -61,5 +64,13 @@ def _of_kind(connection: Connection, own: ColumnElement[bool], values: Sequence[
 def _like(connection: Connection, own: ColumnElement[bool], value: object) -> str:
     sources = connection.scalars(select(DocumentRow.source).where(own).limit(LOOKED_THROUGH)).all()
     # A file name alone is the most frequent mistake: sources are whole paths.
-    near = [one for one in sources if one.endswith(f"/{value}")] or get_close_matches(str(value), sources)
+    near = [one for one in sources if one.endswith(f"/{value}")] or _alike(str(value), sources[:COMPARED])
     return f"; there is: {', '.join(near[:3])}" if near else ": `ragcache ls -c COLLECTION` shows those that there are"
+
+
+def _alike(value: str, sources: Sequence[str]) -> list[str]:
+    """By their file names."""
+    names = [PurePath(one).name for one in sources]
+    near = get_close_matches(PurePath(value).name, dict.fromkeys(names))
+    alike = [(near.index(name), one) for name, one in zip(names, sources, strict=True) if name in near]
+    return [one for _, one in sorted(alike)]

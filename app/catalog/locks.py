@@ -8,6 +8,7 @@ comes next. Either ends with its process.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,6 +25,7 @@ from app.catalog.records import Collection
 from ragcache.private import FILE, private_folder
 
 LOCKS = "locks"
+OTHERS = 256  # files that a process has open beside locks
 Waiting = Callable[[str], None]  # told whom a lock is waited for
 Holder = Callable[[Collection], str]
 _NAMESPACE = 0x52414743 << 32  # "RAGC", above the number of the collection
@@ -72,6 +74,7 @@ def discard(database: Database, collection_id: int) -> None:
 def _files(
     database: Database, collections: Sequence[Collection], waiting: Waiting | None, holder: Holder
 ) -> Iterator[None]:
+    _make_room(len(collections))
     with ExitStack() as stack:
         for collection in collections:
             path = lock_file(database, collection.id)
@@ -85,6 +88,14 @@ def _files(
                     lock.acquire()
                 stack.callback(lock.release)
         yield
+
+
+def _make_room(files: int) -> None:
+    """For so many that are open at once, as far as the system lets this process have them."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = files + OTHERS if most == resource.RLIM_INFINITY else min(files + OTHERS, most)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 @contextmanager

@@ -12,7 +12,6 @@ index of that time would take the new chunks for those; by their uid, all indexe
 
 from __future__ import annotations
 
-import glob
 import os
 import sqlite3
 import stat
@@ -23,7 +22,6 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from app.catalog.copies import (
-    PART,
     REPLACED,
     beside,
     check_sound,
@@ -63,8 +61,6 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
     if path.exists() and source.samefile(path):
         raise CatalogError(f"{source} is the catalog itself: name a copy of it")
     with alone(database), told(str(path), OSError), beside(path) as fresh:
-        for left in path.parent.glob(f"{glob.escape(path.name)}.*{PART}*"):
-            left.unlink(missing_ok=True)  # of a restore that was killed
         with told(str(source), OSError):
             write_copy(source, fresh)
         check_sound(fresh, source)

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
-from app.catalog.copies import BACKUPS, UPGRADED, drop_backups, new_backup, write_copy
+from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, new_backup, put, write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
@@ -158,11 +158,8 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
     assert database.path is not None
     with told(f"{database.path.parent / BACKUPS}", OSError):
         target = new_backup(database.path, revision)
-        temporary = target.with_suffix(".part")
-        try:
-            write_copy(database.path, temporary)
-            temporary.rename(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with beside(target.parent / database.path.name) as fresh:
+            write_copy(database.path, fresh)
+            put(fresh, target)
         drop_backups(database.path, UPGRADED, keep)
     return target

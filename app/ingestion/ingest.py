@@ -18,7 +18,7 @@ from app.ingestion.reading import Outcome, Read, Same, Unread
 from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress, Tally
 from app.ingestion.room import Room
 from app.ingestion.survey import Pending, Survey, take_survey
-from app.ingestion.writing import Writer
+from app.ingestion.writing import OF_A_TEXT, Writer, uncut
 from app.loaders.errors import printable
 from app.workspace import Workspace
 
@@ -125,7 +125,7 @@ class Ingest:
             self._tally.note(lacking(collection))
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
-        """What an ingest would do, and how much that is; nothing is written."""
+        """What an ingest would do, and how much that is; nothing of it is done."""
         from app.ingestion.estimate import Estimate, tokens_per_second
 
         catalog, options, tally = self._workspace.catalog, self._options, self._tally
@@ -138,7 +138,11 @@ class Ingest:
             if isinstance(outcome, Read):
                 if estimate is None:
                     estimate = Estimate(self._workspace, self._collection, options.splitter, options.kv)
-                estimate.add(outcome.parsed)
+                try:
+                    estimate.add(outcome.parsed)
+                except OF_A_TEXT as error:
+                    tally.failed.append(uncut(file, error))
+                    continue
                 tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
         if estimate is not None:
             tally.estimated(estimate.size, tokens_per_second(catalog, options.kv and estimate.size.kv_bytes > 0))

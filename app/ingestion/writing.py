@@ -46,6 +46,12 @@ Advance = Callable[[int], None]  # told how many bytes of the file that is being
 Tell = Callable[[float], None]  # the same as a share
 
 
+def uncut(file: Pending, error: Exception) -> Failure:
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
+    return Failure(file.source, reason)
+
+
 class Writer:
     def __init__(self, workspace: Workspace, collection: Collection, tally: Tally, kv: bool, advance: Advance):
         self._workspace = workspace
@@ -165,9 +171,7 @@ class Writer:
 
     def _give_up(self, file: Pending, error: Exception) -> None:
         """Without a stamp: another version of this program may do better, so the next ingest tries again."""
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
-        self._tally.failed.append(Failure(file.source, reason))
+        self._tally.failed.append(uncut(file, error))
 
     def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> Vectors:
         """Of all pieces, [pieces, dimension]"""

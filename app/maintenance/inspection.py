@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.catalog import Chunk, Collection, Document
+from app.catalog.filters import LARGEST_ID
 from app.loaders.base import Page
 from app.maintenance.errors import MaintenanceError
 from app.maintenance.kv import StoredVariant, variants_of
-from app.maintenance.selection import LARGEST_ID, find_document
+from app.maintenance.selection import find_document
 from app.workspace import Workspace
 
 

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 from app.catalog import Catalog, Collection, Document
+from app.catalog.filters import LARGEST_ID
 from app.maintenance.errors import MaintenanceError
-
-LARGEST_ID = (1 << 63) - 1
 
 
 def find_document(catalog: Catalog, named: str, collection: Collection | None = None) -> tuple[Collection, Document]:

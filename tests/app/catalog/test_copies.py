@@ -136,6 +136,34 @@ def test_a_copy_replaces_no_catalog_that_is_in_use(data: Path, tmp_path: Path) -
     assert sources(other) == {"a"}
 
 
+def test_what_a_killed_copy_has_left_goes_with_the_next(data: Path, tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    copied(data, copies / "a.sqlite")
+    left = ("a.sqlite.0123abcd.part", "a.sqlite.0123abcd.part-journal", "b.sqlite.0123abcd.part", "a.sqlite.of me.part")
+    for name in left:
+        (copies / name).write_bytes(b"torn")
+    copied(data, copies / "a.sqlite", force=True)
+    assert names(copies) == {"a.sqlite", *left[2:]}
+
+
+def test_a_copy_that_is_being_written_stays(data: Path) -> None:
+    """Two may make one at the same time."""
+    part = data / "a.sqlite.0123abcd.part"
+    code = (
+        "import sqlite3, sys; copy = sqlite3.connect(sys.argv[1]); copy.execute('CREATE TABLE a AS SELECT 1 AS b'); "
+        "copy.isolation_level = None; copy.execute('BEGIN EXCLUSIVE'); print('open', flush=True); sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(part)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == "open\n"
+        copied(data, data / "a.sqlite")
+        assert part.exists()
+        writer.communicate("\n", timeout=60)
+    copied(data, data / "a.sqlite", force=True)
+    assert not part.exists()
+
+
 def test_a_copy_replaces_no_part_of_its_catalog(data: Path) -> None:
     with opened(data) as catalog:
         catalog.documents.replace(catalog.collections.get("default"), *document(["three"], "b"))

@@ -155,3 +155,9 @@ def test_what_the_system_says_is_told(number: int, said: str) -> None:
 def test_a_bug_is_no_failure_of_the_database() -> None:
     with pytest.raises(ZeroDivisionError), told("here"):
         raise ZeroDivisionError
+
+
+def test_a_number_that_no_database_can_hold_is_told(catalog: Catalog, collection: Collection) -> None:
+    for ask in (catalog.documents.get, catalog.documents.layout):
+        with pytest.raises(CatalogError):
+            ask(1 << 70)

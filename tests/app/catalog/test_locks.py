@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -128,6 +129,17 @@ def test_many_locks_take_one_connection_and_none_of_the_pool(catalog: Catalog, c
         for busy in (others[0], others[19], collection):
             with pytest.raises(CollectionBusy), catalog.alone(busy):
                 pytest.fail("the lock is held")
+
+
+def test_more_locks_than_open_files_are_made_room_for(catalog: Catalog, collection: Collection) -> None:
+    others = [make_collection(catalog, f"c{number}") for number in range(60)]
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 30, most))
+    try:
+        with catalog.alone(*others, collection):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
 
 
 @pytest.fixture

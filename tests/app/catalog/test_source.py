@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import difflib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -107,6 +108,8 @@ def test_filters(catalog: Catalog, collection: Collection) -> None:
         ({"document": ["typo.pdf"]}, "no document 'typo.pdf' in collection 'default': `ragcache ls"),
         ({"source": ["/docs/a.txt", "a.txt"]}, "no document 'a.txt' in collection 'default'; there is: /docs/a.txt"),
         ({"source": ["/docs/a.tx"]}, "no document '/docs/a.tx' in collection 'default'; there is: /docs/a.txt"),
+        ({"document": [2**70]}, "no document 1180591620717411303424 in collection 'default'"),
+        ({"document": [-(2**70)]}, "no document -1180591620717411303424 in collection 'default'"),
         ({"document": [99999]}, "no document 99999 in collection 'default'"),
         ({"source": [1]}, "no document 1 in collection 'default'"),
         ({"document": [None]}, "no document None in"),
@@ -125,6 +128,21 @@ def test_filters_that_can_match_nothing_are_refused(
     catalog.documents.replace(make_collection(catalog, "other"), *document(["a"], "/only/there", kind="prosa"))
     with pytest.raises(CatalogError, match=told):
         catalog.source(collection).live_ids(where)
+
+
+def test_what_is_alike_is_looked_for_among_a_bounded_number_of_names(
+    catalog: Catalog, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    real = difflib.SequenceMatcher.set_seq1
+    monkeypatch.setattr(
+        difflib.SequenceMatcher, "set_seq1", lambda matcher, name: (compared.append(name), real(matcher, name))[1]
+    )
+    for number in range(600):
+        catalog.documents.fail(collection, document(["a"], f"/{'folder/' * 20}report {number}.pdf")[0], "torn")
+    with pytest.raises(CatalogError, match=r"there is: /folder/.*report 41\.pdf"):
+        catalog.source(collection).live_ids({"source": ["/elsewhere/report 41.pdf"]})
+    assert 0 < len(compared) <= 501 and max(map(len, compared)) < 20
 
 
 def test_chunks_come_in_the_order_asked_for(catalog: Catalog, collection: Collection) -> None:

@@ -175,6 +175,7 @@ def test_a_large_text_takes_memory_by_its_size(ingest: Run, tmp_path: Path) -> N
     ran = ingest("large.txt", "--dry-run", before=peak)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("would have added 1, ")
+    assert not (tmp_path / "data").exists(), "a rehearsal makes no catalog"
     kilobytes = json.loads(ran.stdout.splitlines()[-1])
     parent, child = kilobytes
     assert child < 300_000, kilobytes

@@ -49,8 +49,8 @@ class FragileWorkspace(Workspace):
     def embedder(self) -> FragileEmbedder:  # type: ignore[override]
         return load_embedder(self.settings, FragileEmbedder)
 
-    def splitter(self, collection: Collection) -> Splitter:
-        return Fragile(super().splitter(collection))
+    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
+        return Fragile(super().splitter(collection, name))
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def workspace(settings: Settings) -> Iterator[FragileWorkspace]:
         workspace.catalog.check_integrity()
 
 
-def ingest(workspace: Workspace, docs: Path) -> IngestResult:
-    options = IngestOptions(kv=False, workers=1)
+def ingest(workspace: Workspace, docs: Path, dry_run: bool = False) -> IngestResult:
+    options = IngestOptions(kv=False, workers=1, dry_run=dry_run)
     return Ingest(workspace, workspace.collection_or_new("default"), options).run([docs])
 
 
@@ -72,7 +72,8 @@ def sources(workspace: Workspace) -> set[str]:
 def test_what_breaks_a_splitter_costs_one_file(workspace: FragileWorkspace, docs: Path) -> None:
     for name in ("a sound", "b deep", "c huge", "d odd", "e sound"):
         (docs / f"{name}.txt").write_text(f"A text that is {name}.")
-    result = ingest(workspace, docs)
+    rehearsed, result = ingest(workspace, docs, dry_run=True), ingest(workspace, docs)
+    assert (rehearsed.added, rehearsed.failed) == (2, result.failed)
     assert result.added == 2
     assert [Path(failure.source).name for failure in result.failed] == ["b deep.txt", "c huge.txt", "d odd.txt"]
     assert "RecursionError" in result.failed[0].reason and "MemoryError" in result.failed[1].reason
