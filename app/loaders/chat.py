@@ -1,4 +1,4 @@
-"""Which texts are the log of a conversation, and conversations as text."""
+"""Which texts are the log of a conversation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ TURN = re.compile(
     re.I,
 )
 LINE = re.compile(r"\S[^\n]*")
-CONVERSATION = ("messages", "conversations", "conversation", "turns")
-SPEAKER = ("role", "from", "speaker", "sender")
-SAID = ("content", "value", "text", "message")
 SAMPLE = 200  # lines
 HEAD = 1 << 18  # characters that they are looked for in
 LEAST_TURNS = 4
@@ -28,23 +25,3 @@ def is_chat(text: str) -> bool:
     lines = [found.group() for found in islice(LINE.finditer(lines_as_lf(text[:HEAD])), SAMPLE)]
     turns = sum(TURN.match(line) is not None for line in lines)
     return turns >= LEAST_TURNS and turns * 3 >= len(lines) and TURN.match(lines[0]) is not None
-
-
-def turns_of(value: object) -> list[str] | None:
-    """The turns of a conversation in JSON, in the shapes that chat programs and training sets write, or None."""
-    if isinstance(value, dict):
-        inner = next((value[key] for key in CONVERSATION if key in value), None)
-        return turns_of(inner) if isinstance(inner, list) else None
-    if not isinstance(value, list) or not value:
-        return None
-    turns = [_turn(item) for item in value]
-    known = [turn for turn in turns if turn is not None]
-    return known if len(known) == len(turns) else None
-
-
-def _turn(item: object) -> str | None:
-    if not isinstance(item, dict):
-        return None
-    who = next((item[key] for key in SPEAKER if key in item), None)
-    what = next((item[key] for key in SAID if key in item), None)
-    return f"{who}: {what}" if isinstance(who, str) and isinstance(what, str) else None

@@ -7,17 +7,21 @@ import re
 from collections.abc import Iterator
 
 from app.loaders.base import Parsed, Source
-from app.loaders.chat import turns_of
 from app.loaders.encodings import decode
 from app.loaders.rows import LONGEST_NAME
+
+CONVERSATION = ("messages", "conversations", "conversation", "turns")
+SPEAKER = ("role", "from", "speaker", "sender")
+SAID = ("content", "value", "text", "message")
+# What a turn may hold beside them. With anything else it is some other record, which is told whole.
+BESIDE = frozenset({"id", "uuid", "message_id", "parent_id", "index", "weight", "timestamp", "time", "created_at"})
 
 
 def load_json(source: Source) -> Parsed:
     value = _read(source, decode(source), "")
-    turns = turns_of(value)
-    if turns is not None:
-        return Parsed("\n\n".join(turns), "chat", source.name)
-    return Parsed("\n\n".join(source.bounded(_records(value))), "items", source.name)
+    turns = _conversation(value)
+    kind, items = ("items", _records(value)) if turns is None else ("chat", turns)
+    return Parsed("\n\n".join(source.bounded(items)), kind, source.name)
 
 
 def load_jsonl(source: Source) -> Parsed:
@@ -25,24 +29,65 @@ def load_jsonl(source: Source) -> Parsed:
     text = decode(source)
     lines = ((number, found.group()) for number, found in enumerate(re.finditer(r"[^\n]*\n?", text), start=1))
     values = [_read(source, line.rstrip(), f"line {number}, ") for number, line in lines if line.strip()]
-    one = turns_of(values)
-    several = [turns_of(value) for value in values] if one is None else [one]
-    turns = [turn for conversation in several for turn in conversation or ()]
-    if turns and None not in several:
-        return Parsed("\n\n".join(turns), "chat", source.name)
-    return Parsed("\n\n".join(source.bounded(map(_item, values))), "items", source.name)
+    one = _conversation(values)
+    several = [_conversation(value) for value in values] if one is None else [one]
+    turns = [turn for conversation in several if conversation is not None for turn in conversation]
+    kind, items = ("chat", turns) if turns and None not in several else ("items", map(_item, values))
+    return Parsed("\n\n".join(source.bounded(items)), kind, source.name)
+
+
+def _conversation(value: object) -> list[str] | None:
+    """The turns of one, in the shapes that chat programs and training sets write, behind what else is told of it."""
+    if isinstance(value, list):
+        return _turns(value)
+    if not isinstance(value, dict):
+        return None
+    known = ((key, turns) for key in CONVERSATION if (turns := _turns(value.get(key))) is not None)
+    name, turns = next(known, ("", None))
+    rest = {key: member for key, member in value.items() if key not in BESIDE and key != name}
+    return None if turns is None else [*filter(None, _records(rest)), *turns]
+
+
+def _turns(value: object) -> list[str] | None:
+    if not isinstance(value, list) or not value:
+        return None
+    turns = [_turn(item) for item in value]
+    known = [turn for turn in turns if turn is not None]
+    return known if len(known) == len(turns) else None
+
+
+def _turn(item: object) -> str | None:
+    if not isinstance(item, dict):
+        return None
+    who = next((key for key in SPEAKER if key in item), "")
+    what = next((key for key in SAID if key in item), "")
+    if any(_item(member) for key, member in item.items() if key not in BESIDE and key not in (who, what)):
+        return None
+    speaker, said = item.get(who), item.get(what)
+    return f"{speaker}: {said}" if isinstance(speaker, str) and isinstance(said, str) else None
 
 
 def _read(source: Source, text: str, where: str) -> object:
     """Numbers stay as they are written."""
     try:
-        value: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+        value: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         place = f"{where}column {error.colno}" if where else f"line {error.lineno}, column {error.colno}"
         raise source.error(f"is not valid JSON at {place} ({error.msg}): mend it there") from error
     except RecursionError as error:
         raise source.error(f"{where}nests its values too deep to be read: flatten it") from error
     return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """With all values of a name that stands in it several times."""
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    values: dict[str, list[object]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: several if len(several) > 1 else several[0] for name, several in values.items()}
 
 
 def _records(value: object) -> Iterator[str]:

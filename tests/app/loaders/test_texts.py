@@ -163,6 +163,36 @@ def test_conversations_in_json_are_chats(name: str, data: object) -> None:
     assert (found.kind, found.text) == ("chat", "user: Hi.\n\nassistant: Hello.\nHow can I help?")
 
 
+def test_what_is_told_beside_the_turns_stands_in_front_of_them() -> None:
+    """Ids and times are left out."""
+    turn = {"id": 7, "role": "user", "content": "Hi.", "tool_calls": []}
+    found = parsed("a.json", json.dumps({"id": 1, "title": "Case 17", "of": [{"a": 1}], "messages": [turn]}))
+    assert (found.kind, found.text) == ("chat", "title: Case 17\n\nof.a: 1\n\nuser: Hi.")
+    lines = [json.dumps({"topic": topic, "messages": [turn]}) for topic in ("crane", "rye")]
+    found = parsed("a.jsonl", "\n".join(lines))
+    assert (found.kind, found.text) == ("chat", "topic: crane\n\nuser: Hi.\n\ntopic: rye\n\nuser: Hi.")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"from": "a@b.c", "to": "d@e.f", "subject": "Invoice 4711", "text": "Please pay."},
+        {"from": "EUR", "to": "USD", "value": "1.09"},
+        {"role": "user", "content": "Hi.", "tool_calls": [{"name": "weather"}]},
+        {"sender": "Ann", "message": "Hi.", "text": "Another one."},
+    ],
+)
+def test_records_that_hold_more_than_a_turn_are_none(record: dict[str, object]) -> None:
+    for name, data in {"a.json": [record], "a.jsonl": record}.items():
+        found = parsed(name, json.dumps(data))
+        assert found.kind == "items"
+        assert len(found.text.split("\n")) == len(record)
+
+
+def test_all_values_of_a_name_are_told() -> None:
+    assert parsed("a.json", '{"a": "one", "b": 1, "a": "two", "a": {"c": 3}}').text == "a: one\na: two\na.c: 3\nb: 1"
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
