@@ -147,23 +147,6 @@ def test_styles_of_a_workbook_are_read_as_a_tree(tmp_path: Path) -> None:
     refused(path, "expands to 1.2 MB of markup", Limits(max_xml_bytes=1_000_000))
 
 
-def test_a_chart_that_says_how_many_values_it_has(tmp_path: Path) -> None:
-    from pptx import Presentation
-    from pptx.chart.data import CategoryChartData
-    from pptx.enum.chart import XL_CHART_TYPE
-
-    data = CategoryChartData()
-    data.categories = ["one", "two"]
-    data.add_series("s", (1, 2))
-    presentation = Presentation()
-    slide = presentation.slides.add_slide(presentation.slide_layouts[5])
-    slide.shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, data)
-    presentation.save(str(tmp_path / "a.pptx"))
-    assert "| one | 1 |" in load(tmp_path / "a.pptx", SMALL).text
-    replaced(tmp_path / "a.pptx", "ppt/charts/chart1.xml", ('<c:ptCount val="2"/>', '<c:ptCount val="1000000000"/>'))
-    refused(tmp_path / "a.pptx", "has a chart of more than 50,000 values")
-
-
 def test_many_pages(tmp_path: Path) -> None:
     refused(write_pdf(tmp_path / "a.pdf", [["words"]] * 21), "has more than 20 pages: split it")
     chapters = {f"{number}.xhtml": "<p>words</p>" for number in range(21)}
