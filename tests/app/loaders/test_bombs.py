@@ -16,7 +16,7 @@ from app.loaders import load
 from app.loaders.archive import AT_ONCE
 from app.loaders.base import Limits
 from app.loaders.errors import LoadError
-from tests.app.loaders.files import write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
+from tests.app.loaders.files import WORD, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
 SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
 
@@ -42,6 +42,17 @@ def replaced(path: Path, part: str, *pairs: tuple[str, str]) -> Path:
         assert old in whole
         whole = whole.replace(old, new)
     return write_zip(path, parts | {part: whole})
+
+
+def test_fields_that_begin_and_do_not_end(tmp_path: Path) -> None:
+    field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+    both = f"<w:p>{(field.format('begin') + field.format('separate') + field.format('end')) * 200}</w:p>"
+    assert load(write_docx(tmp_path / "a.docx", [("Normal", "x")], extra=both), SMALL).text == "x"
+    begun = f"<w:p>{field.format('begin') * 101}</w:p>"
+    refused(write_docx(tmp_path / "a.docx", [], extra=begun), "has more than 100 fields within each other")
+    path = write_docx(tmp_path / "a.docx", [("Normal", "x")])
+    notes = f'<w:footnotes xmlns:w="{WORD}">{begun}</w:footnotes>'
+    refused(write_zip(path, parts_of(path) | {"word/footnotes.xml": notes}), "has more than 100 fields")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
