@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,15 @@ from zipfile import ZipFile
 
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.errors import LoadError, printable
 from app.loaders.html import page_of
 from app.loaders.sniffing import EPUB
 from app.loaders.text import first_heading
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
+NO_TEXT = ("image/", "audio/", "video/", "font/")  # media types; some books give chapters odd ones
+logger = logging.getLogger(__name__)
 
 
 def load_epub(source: Source) -> Parsed:
@@ -27,11 +31,19 @@ def load_epub(source: Source) -> Parsed:
         for number, name in enumerate(_spine(archive, root, posixpath.dirname(package)), start=1):
             if name in locked:
                 raise source.error("is protected against copying (DRM): ask its seller for a copy that is not")
-            data = archive.read(name)
-            chapters.add(number, page_of(Source(source.path, data, source.limits))[0] if data else "")
+            chapters.add(number, _chapter(source, name, archive.read(name)))
         title = next((" ".join(found.split()) for found in _texts(root, "title")), "")
     parsed = chapters.parsed("markdown", "")
     return Parsed(parsed.text, parsed.kind, title or first_heading(parsed.text) or source.name, parsed.pages)
+
+
+def _chapter(source: Source, name: str, data: bytes) -> str:
+    """Its Markdown. One that cannot be read costs itself, and not the book."""
+    try:
+        return page_of(Source(source.path, data, source.limits))[0] if data else ""
+    except LoadError as error:
+        logger.warning("%s: the chapter %r is left out: it %s", printable(source.path), name, error.reason)
+        return ""
 
 
 def _rootfile(source: Source, archive: ZipFile) -> str:
@@ -46,7 +58,7 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
     items = {item.get("id"): item for item in _all(root, "item")}
     names = set(archive.namelist())
     for reference in _all(root, "itemref"):
-        item = items.get(reference.get("idref"))
+        item = _text_of(items, reference.get("idref"))
         if item is None or "nav" in item.get("properties", "").split():
             continue
         href = item.get("href", "")
@@ -57,6 +69,18 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
                 names.remove(name)
                 yield name
                 break
+
+
+def _text_of(items: dict[str | None, Any], key: str | None) -> Any | None:
+    """The item, or what the book gives for readers that cannot show it."""
+    seen = set()
+    while key in items and key not in seen:
+        item = items[key]
+        if not item.get("media-type", "").startswith(NO_TEXT):
+            return item
+        seen.add(key)
+        key = item.get("fallback")
+    return None
 
 
 def _encrypted(archive: ZipFile) -> set[str]:

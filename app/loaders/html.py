@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from html import escape
 
 from app.loaders.base import Parsed, Source
 from app.loaders.encodings import decode
@@ -15,6 +16,8 @@ DECLARED = re.compile(
 )
 # XHTML may close these at once; a parser of HTML would take all that follows for their content.
 CLOSED_AT_ONCE = re.compile(r"<(script|style|title|textarea|iframe|noscript|template)(\s[^<>]*)?/>", re.I)
+XHTML = re.compile(r"\A\s*+<\?xml\b|<html\b[^>]{0,500}\bxmlns\s*+=", re.I)
+HIDDEN = re.compile(r"<!--|<!\[CDATA\[")
 HEAD = 4096
 PIECE = 1 << 20
 
@@ -27,7 +30,22 @@ def load_html(source: Source) -> Parsed:
 def page_of(source: Source) -> tuple[str, str]:
     """Markdown and title of the bytes of a page, in the encoding that it declares."""
     found = DECLARED.search(source.data, 0, HEAD)
-    return markdown_of(decode(source, found[1].decode("ascii") if found else ""))
+    text = decode(source, found[1].decode("ascii") if found else "")
+    return markdown_of(_escaped(text) if XHTML.search(text, 0, HEAD) else text)
+
+
+def _escaped(xhtml: str) -> str:
+    """With its CDATA as text: for a parser of HTML it is a comment up to the first `>`."""
+    parts, at = [], 0
+    while found := HIDDEN.search(xhtml, at):
+        comment = found[0] == "<!--"
+        end = xhtml.find("-->" if comment else "]]>", found.end())
+        if end < 0:
+            break
+        inner = xhtml[found.start() : end + 3] if comment else escape(xhtml[found.end() : end])
+        parts += [xhtml[at : found.start()], inner]
+        at = end + 3
+    return "".join([*parts, xhtml[at:]])
 
 
 def markdown_of(html: str) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from app.loaders.grid import Table
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
+DRAWINGS = frozenset({"svg", "math"})
+HTML_WITHIN = SKIPPED | {"foreignobject", "desc", "title", "annotation-xml"}
 BLOCK = """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
     h1 h2 h3 h4 h5 h6 header hr html legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul
@@ -40,11 +42,13 @@ class _Flow:
     lists: list[int | None] = field(default_factory=list)  # numbers of the items so far; None where they have none
     quotes: int = 0
     heading: bool = False
+    title: int = 0  # where in `inline` the page's title starts, while it grows
     structured: bool = False  # holds more than paragraphs
 
     def close(self) -> None:
         text = AROUND_BREAK.sub("\n", SPACES.sub(" ", "".join(self.inline))).strip(" \n")
         self.inline.clear()
+        self.title = 0
         if text:
             self.add(SPACES.sub(" ", text) if self.heading else text)
 
@@ -68,6 +72,8 @@ class MarkdownWriter:
         self.title = ""
         self._opened: list[tuple[str, Role]] = []
         self._skipping = 0
+        self._drawing = False  # what is skipped is a drawing or formula
+        self._within = 0  # how deep in it that started which may hold HTML; 0 where nothing has
         self._flows = [_Flow()]
         self._tables: list[Table] = []
         self._deeper = 0  # tables below DEEPEST, whose cells are plain blocks: each level passes on all below it
@@ -83,11 +89,14 @@ class MarkdownWriter:
         _, role = self._opened.pop()
         if role == "skipped":
             self._skipping -= 1
+            self._drawing = self._drawing and self._skipping > 0
+            self._within = self._within if self._within <= self._skipping else 0
         elif role == "line":
             self._break_line()
         elif role == "title" and not self.title:
-            self.title = SPACES.sub(" ", "".join(self._flow.inline)).strip()
-            self._flow.inline.clear()
+            start = self._flow.title
+            self.title = SPACES.sub(" ", "".join(self._flow.inline[start:])).strip()
+            del self._flow.inline[start:]
         elif role == "block":
             self._flow.close()
             self._close_block(tag)
@@ -114,8 +123,10 @@ class MarkdownWriter:
         return self._flows[-1]
 
     def _begin(self, tag: str, attributes: Mapping[str, str]) -> Role:
+        if self._drawing and not self._within and tag in BLOCKS:
+            self._leave_drawing()
         if self._skipping or tag in SKIPPED:
-            self._skipping += 1
+            self._skip(tag)
             return "skipped"
         if self._raw is not None:
             return self._within_pre(tag, attributes)
@@ -126,12 +137,26 @@ class MarkdownWriter:
         elif tag == "head":
             self._flow.close()
         elif tag == "title":
+            self._flow.title = len(self._flow.inline)
             return "title"
         elif tag in BLOCKS:
             self._flow.close()
             self._open_block(tag, attributes)
             return "block"
         return ""
+
+    def _skip(self, tag: str) -> None:
+        if not self._skipping:
+            self._drawing = tag in DRAWINGS
+        self._skipping += 1
+        if self._drawing and not self._within and self._skipping > 1 and tag in HTML_WITHIN:
+            self._within = self._skipping
+
+    def _leave_drawing(self) -> None:
+        """Nobody has closed it: blocks end it in browsers too, or a page would be hidden from there on."""
+        for index in range(len(self._opened) - self._skipping, len(self._opened)):
+            self._opened[index] = (self._opened[index][0], "")
+        self._skipping, self._drawing = 0, False
 
     def _open_block(self, tag: str, attributes: Mapping[str, str]) -> None:
         flow = self._flow

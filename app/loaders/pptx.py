@@ -8,6 +8,7 @@ from typing import Any
 
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.chart import charted
 from app.loaders.damage import reading
 from app.loaders.grid import grid
 from app.loaders.sniffing import PPTX
@@ -45,7 +46,7 @@ def _blocks(source: Source, slide: Any) -> Iterator[str]:
     if heading:
         yield f"# {heading}"
     for shape in _in_order(slide.shapes):
-        if title is None or shape.shape_id != title.shape_id:
+        if title is None or shape._element is not title._element:  # programs give the same id twice
             yield from _shape(source, shape)
     if slide.has_notes_slide:
         notes = slide.notes_slide.notes_text_frame
@@ -69,7 +70,10 @@ def _shape(source: Source, shape: Any) -> Iterator[str]:
         if table:
             yield table
     elif getattr(shape, "has_chart", False):
-        yield from _chart(source, shape.chart)
+        chart = shape.chart
+        if chart.has_title and chart.chart_title.has_text_frame:
+            yield _lines(chart.chart_title.text_frame.text)
+        yield from charted(source, chart._chartSpace)  # `plots` looks for each point anew
     elif shape.has_text_frame:
         text = _paragraphs(shape.text_frame.paragraphs)
         if text:
@@ -88,28 +92,3 @@ def _paragraphs(paragraphs: Any) -> str:
 def _lines(text: str) -> str:
     """A vertical tab is a line break within a paragraph."""
     return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n") if line.strip())
-
-
-def _chart(source: Source, chart: Any) -> Iterator[str]:
-    """Its numbers as a table."""
-    # As many as the file says are made, whatever there are.
-    told = sum(int(count.get("val", 0)) for count in chart._chartSpace.iter("{*}ptCount"))
-    if told > source.limits.max_cells:
-        raise source.error(f"has a chart of more than {source.limits.max_cells:,} values: remove it")
-    if chart.has_title and chart.chart_title.has_text_frame:
-        yield _lines(chart.chart_title.text_frame.text)
-    for plot in chart.plots:
-        series = list(plot.series)
-        columns = [
-            [str(category) for category in plot.categories],
-            *([_number(v) for v in one.values] for one in series),
-        ]
-        height = max(map(len, columns), default=0)
-        padded = [column + [""] * (height - len(column)) for column in columns]
-        table = grid([["", *(one.name or "" for one in series)], *zip(*padded, strict=True)])
-        if table:
-            yield table
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.12g}"

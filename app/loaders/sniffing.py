@@ -30,13 +30,10 @@ ARCHIVE = Content("a ZIP archive")
 SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", Content("a PNG image")),
     (b"\xff\xd8\xff", Content("a JPEG image")),
-    (b"GIF87a", Content("a GIF image")),
-    (b"GIF89a", Content("a GIF image")),
     (b"II*\0", Content("a TIFF image")),
     (b"MM\0*", Content("a TIFF image")),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", OLE),
     (b"\x1f\x8b", Content("a gzip archive")),
-    (b"BZh", Content("a bzip2 archive")),
     (b"\xfd7zXZ\0", Content("an xz archive")),
     (b"\x28\xb5\x2f\xfd", Content("a Zstandard archive")),
     (b"7z\xbc\xaf\x27\x1c", Content("a 7-Zip archive")),
@@ -46,10 +43,15 @@ SIGNATURES = (
     (b"SQLite format 3\0", Content("an SQLite database")),
     (b"{\\rtf", Content("an RTF document")),
     (b"%!PS-", Content("a PostScript file")),
-    (b"OggS", Content("an Ogg recording")),
-    (b"ID3", Content("an MP3 recording")),
-    (b"fLaC", Content("a FLAC recording")),
-    (b"RIFF", Content("a WAV, AVI or WebP file")),
+)
+# Words that a text may start with too: what follows them tells.
+PATTERNS = (
+    (re.compile(rb"GIF8[79]a.{0,6}[\0-\x08\x0e-\x1f]", re.S), Content("a GIF image")),
+    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), Content("a bzip2 archive")),
+    (re.compile(rb"OggS\0"), Content("an Ogg recording")),
+    (re.compile(rb"ID3[\x02-\x04]"), Content("an MP3 recording")),
+    (re.compile(rb"fLaC[\0\x80]"), Content("a FLAC recording")),
+    (re.compile(rb"RIFF.{4}(?:WAVE|AVI |WEBP)", re.S), Content("a WAV, AVI or WebP file")),
 )
 # The part that tells what an archive is. Macro-enabled and template files have the same.
 PARTS = {
@@ -70,6 +72,9 @@ def sniff(data: bytes) -> Content | None:
         return _archive(data)
     for signature, content in SIGNATURES:
         if data.startswith(signature):
+            return content
+    for pattern, content in PATTERNS:
+        if pattern.match(data):
             return content
     head = data[:HEAD].removeprefix(b"\xef\xbb\xbf")
     if HTML_START.match(head):
@@ -93,7 +98,8 @@ def expect(source: Source, wanted: Content) -> None:
 def refuse_binary(source: Source) -> None:
     """Raises LoadError for what is known and no text."""
     found = sniff(source.data)
-    if found is not None and found != HTML:
+    shown = found == PDF and not source.data.startswith(b"%PDF-")  # a text that tells how PDFs start
+    if found is not None and found != HTML and not shown:
         raise source.error(f"is {found.name}, not text as its name says: {_advice(found)}")
 
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 from app.ingestion.confinement import confine
 from app.loaders import parse
@@ -32,7 +32,7 @@ from app.loaders.base import Limits
 from app.loaders.errors import LoadError
 from splitter import make_splitter
 from splitter.base import Limits as Sizes
-from tests.app.loaders.files import write_mixed_folder
+from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder
 from tests.app.loaders.mutations import mutated
 from tests.splitter.words import Words
 
@@ -129,10 +129,35 @@ class Campaign:
     finds: list[tuple[str, bytes]] = field(default_factory=list)
 
 
+# Tags whose starts and ends may be told apart by where they stand.
+NESTED = """<title>Page</title><h1>Coast</h1><pre><div><table><tr><td><pre>a</pre>b</td></tr></table></div></pre>
+<table><tr><th>c<td><blockquote><ol><li><pre>d</pre><ul><li>e</ul></ol></blockquote><table><tr><td>f</table></table>
+<svg><title>g</title><path/><foreignObject><p>h</p></foreignObject></svg><p>i<select><option>j</select>"""
+CHAT = """[{"id": 1, "title": "k", "messages": [{"role": "l", "content": "m"}, {"role": "n", "content": "o"}]}]"""
+FIELDS = "".join(f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
+
+
 def seeds() -> Mapping[str, bytes]:
-    """A sound file of every format, by its suffix."""
-    with tempfile.TemporaryDirectory() as folder:
-        return {path.suffix[1:]: path.read_bytes() for path in sorted(write_mixed_folder(Path(folder)).iterdir())}
+    """A sound file of every format, by its suffix, with what its loader has code for."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = write_mixed_folder(Path(name))
+        write_docx(folder / "log.docx", [("Heading1", "Log book"), ("Normal", "p")], extra=f"<w:p>{FIELDS}</w:p>")
+        write_chart(folder / "talk.pptx", "LINE", _numbers())
+        write_epub(folder / "novel.epub", {"one.xhtml": NESTED, "two.xhtml": "<pre><![CDATA[q < r]]></pre>"})
+        (folder / "page.html").write_text(f"<html>{NESTED}", encoding="utf-8")
+        (folder / "data.json").write_text(CHAT, encoding="utf-8")
+        (folder / "data.jsonl").write_text(CHAT[1:-1], encoding="utf-8")
+        return {path.suffix[1:]: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def _numbers() -> Any:
+    """Of a chart."""
+    from pptx.chart.data import CategoryChartData
+
+    data: Any = CategoryChartData()  # type: ignore[no-untyped-call]  # python-pptx leaves it unannotated
+    data.categories = ["s", "t"]
+    data.add_series("u", (1.5, 2))
+    return data
 
 
 def case(name: str, sound: bytes, seed: int, number: int) -> bytes:

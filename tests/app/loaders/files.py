@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -105,6 +106,18 @@ def write_pptx(path: Path, slides: Sequence[tuple[str, Sequence[str]]], notes: s
         slide.placeholders[1].text_frame.text = "\n".join(points)
     if notes:
         slide.notes_slide.notes_text_frame.text = notes
+    presentation.save(str(path))
+    return path
+
+
+def write_chart(path: Path, kind: str, data: Any) -> Path:
+    """A presentation with nothing but a chart, of a kind of XL_CHART_TYPE."""
+    from pptx import Presentation
+    from pptx.enum.chart import XL_CHART_TYPE
+
+    presentation = Presentation()
+    shapes = presentation.slides.add_slide(presentation.slide_layouts[6]).shapes
+    shapes.add_chart(XL_CHART_TYPE[kind], 0, 0, 9, 9, data)
     presentation.save(str(path))
     return path
 

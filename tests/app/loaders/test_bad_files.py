@@ -61,6 +61,12 @@ def cut(path: Path) -> Path:
         ("a.json", b"[]", "holds no text"),
         ("a.txt", PNG, "is a PNG image, not text as its name says: convert it"),
         ("a.md", b"\x7fELF" + bytes(100), "is a program"),
+        ("a.txt", b"GIF89a\x2c\x01\xc8\0\xf7\0\0", "is a GIF image"),
+        ("a.txt", b"BZh91AY&SY\x8e", "is a bzip2 archive"),
+        ("a.txt", b"OggS\0\x02", "is an Ogg recording"),
+        ("a.txt", b"ID3\x04\0\0", "is an MP3 recording"),
+        ("a.txt", b"fLaC\0\0\0\x22", "is a FLAC recording"),
+        ("a.txt", b"RIFF\x24\x08\0\0WAVEfmt ", "is a WAV, AVI or WebP file"),
         ("a.txt", bytes(range(256)) * 8, "looks binary"),
         ("a.py", bytes(range(1, 256)) * 8, "looks binary"),
         ("a.csv", b"a,b\n1,\x00\n", "looks binary"),
@@ -95,6 +101,24 @@ def test_archives_that_are_something_else(tmp_path: Path) -> None:
     refused(word.rename(tmp_path / "a.pptx"), "is a Word document, not a PowerPoint", "rename it to end in .docx")
     refused(write_zip(tmp_path / "b.xlsx", {"readme.txt": "x"}), "is a ZIP archive, not an Excel workbook")
     refused(write_zip(tmp_path / "c.txt", {"readme.txt": "x"}), "is a ZIP archive, not text")
+
+
+def test_a_chapter_that_cannot_be_read_costs_no_book(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>one</p>", "b.xhtml": "<p>two</p>"})
+    with zipfile.ZipFile(path) as archive:
+        parts: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    broken = write_zip(tmp_path / "b.epub", parts | {"OEBPS/a.xhtml": bytes(range(256)) * 8})
+    assert load(broken).text.strip() == "two"
+    assert "the chapter 'OEBPS/a.xhtml' is left out: it looks binary" in caplog.text
+    package = str(parts["OEBPS/book.opf"], "utf-8")  # type: ignore[arg-type]
+    images = (
+        '<item id="c0" href="a.png" media-type="image/png" fallback="loop"/>'
+        '<item id="loop" href="b.png" media-type="image/png" fallback="{}"/><item id="text" href="a.xhtml"/>'
+    )
+    for fallback, text in {"c0": "two", "text": "one\n\ntwo"}.items():
+        items = package.replace('<item id="c0" href="a.xhtml" media-type="application/xhtml+xml"/>', images)
+        named = {"OEBPS/book.opf": items.format(fallback), "OEBPS/a.png": PNG, "OEBPS/b.png": PNG}
+        assert load(write_zip(tmp_path / "c.epub", parts | named)).text == text
 
 
 def test_archives_cut_short(tmp_path: Path) -> None:

@@ -107,6 +107,19 @@ def test_pptx_tables_charts_and_groups_are_read(tmp_path: Path) -> None:
     assert "within a group" in text
 
 
+def test_pptx_a_shape_with_the_titles_id_is_read(tmp_path: Path) -> None:
+    from pptx import Presentation
+
+    presentation = Presentation()
+    shapes = presentation.slides.add_slide(presentation.slide_layouts[5]).shapes
+    shapes.title.text = "Harbour"
+    box: Any = shapes.add_textbox(0, 9, 9, 9)
+    box.text_frame.text = "The crane."
+    box._element.nvSpPr.cNvPr.set("id", str(shapes.title.shape_id))
+    presentation.save(str(tmp_path / "t.pptx"))
+    assert load(tmp_path / "t.pptx").text == "# Harbour\n\nThe crane."
+
+
 def test_xlsx_rows_tell_their_columns(tmp_path: Path) -> None:
     lamps: list[list[object]] = [
         ["Lamps of 1884", None, None],

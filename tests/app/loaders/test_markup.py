@@ -32,6 +32,10 @@ from app.loaders.html import markdown_of
         ("</div></p>text</td>", "text"),
         ("<td>cell</td> without a table", "cell\n\nwithout a table"),
         ("<svg><title>no</title></svg>yes", "yes"),
+        ("a <title>T</title> b", "a b"),
+        ("<svg><path><text>t</text><p>a</p>b", "a\n\nb"),
+        ("<svg><title>no</title><path/><g><p>a</p></g>", "a"),
+        ("<svg><foreignObject><p>no</p></foreignObject></svg>yes", "yes"),
         ("<pre><div>a</div><div>b</div>c</pre>", "```\na\nb\nc\n```"),
         ("<pre><div><table><tr><td><pre>a</pre>b</td></tr></table></div></pre>c", "```\na\nb\n```\n\nc"),
         ("<table><tr><td><pre><i><ul><li><pre>a</pre></ul></i></pre>b<td>c</table>d", "```\na\n```\n\nb\n\nc\n\nd"),
@@ -47,6 +51,23 @@ def test_the_title_is_the_pages() -> None:
     assert (found.title, found.text) == ("Café today", "# H\n\n€")
     assert parse(Path("a.html"), b"<h1>Heading</h1>").title == "Heading"
     assert parse(Path("a.html"), b"<p>words").title == "a"
+
+
+def test_a_title_in_the_body_is_no_more_than_itself() -> None:
+    found = parse(Path("a.html"), b"<h1>Intro</h1>Plain paragraph.<title>x</title><p>end")
+    assert (found.title, found.text) == ("x", "# Intro\n\nPlain paragraph.\n\nend")
+
+
+@pytest.mark.parametrize(
+    "start", ["<?xml version='1.0'?><html>", "<html lang='en' xmlns='http://www.w3.org/1999/xhtml'>"]
+)
+def test_cdata_of_xhtml_is_text(start: str) -> None:
+    body = (
+        "<script><![CDATA[no </script>]]></script><!-- <![CDATA[ --><pre><![CDATA[if a < b: <i>1</i> & 2]]></pre><p>end"
+    )
+    assert parse(Path("a.html"), (start + body).encode()).text == "```\nif a < b: <i>1</i> & 2\n```\n\nend"
+    assert parse(Path("a.html"), (start + "<p>a" + "<![CDATA[" * 100_000).encode()).text.startswith("a")
+    assert parse(Path("a.html"), b"<p>a<script>'<![CDATA['</script>b<script>']]>'</script>c").text == "abc"
 
 
 @pytest.mark.parametrize("declared", ["utf-16", "unicode_escape", "no-such", "idna", "utf-7"])

@@ -81,6 +81,22 @@ def test_markdown_takes_its_title_from_a_heading(text: str, title: str) -> None:
     assert parsed("notes.md", text).title == title
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ID3 is an algorithm that builds decision trees.",
+        "RIFF is a container format.",
+        "BZh is odd.",
+        "GIF89a is a format of images.",
+        "OggS is what each page starts with.",
+        "fLaC are four letters.",
+        "A PDF starts with a line such as\n%PDF-1.7\nand so on.",
+    ],
+)
+def test_texts_about_formats_are_texts(text: str) -> None:
+    assert parsed("a.txt", text).text == text
+
+
 def test_rows_tell_their_columns() -> None:
     table = 'name,note\n"Ann, A.","two\nlines"\n\nBob,\n,alone,more\n'
     items = ["name: Ann, A.\nnote: two\nlines", "name: Bob", "note: alone\ncolumn 3: more"]
