@@ -39,6 +39,9 @@ class FreeCores:
         self._lock = threading.Lock()
         self._last, self._since = self._usage(), clock()
         self._allowed = len(allowed())
+        self._most = torch.get_num_threads()
+        self._lent: set[int] = set()  # numbers, ever
+        self._met = threading.local()
         self._others = 0.0  # cores that other programs used, of late
 
     def threads(self, most: int) -> int:
@@ -58,15 +61,24 @@ class FreeCores:
     def lent(self) -> Iterator[None]:
         """What this thread computes with torch inside uses the free ones."""
         before = torch.get_num_threads()
-        wanted = self.threads(before)
-        if wanted == before:
+        own = self._own(before)
+        wanted = self.threads(own)
+        if wanted == own == before:
             yield
             return
+        self._lent.add(wanted)
         torch.set_num_threads(wanted)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(own)
+
+    def _own(self, told: int) -> int:
+        """Threads that this one computes with by itself, where torch told so many. To one that first computed while
+        another was lent fewer, torch tells those for as long as it lives.
+        """
+        first, self._met.ever = not hasattr(self._met, "ever"), True
+        return max(told, self._most) if first and told in self._lent else told
 
 
 def allowed() -> set[int]:

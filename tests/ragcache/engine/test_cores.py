@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
@@ -99,6 +100,32 @@ def test_what_is_lent_comes_back() -> None:
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("chosen", "threads"), [(None, 4), (2, 2)])
+def test_a_thread_that_begins_while_others_lend_has_its_own_number(chosen: int | None, threads: int) -> None:
+    machine, before = Machine(others=3.0), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        free = machine.free()
+        machine.run(SECOND)
+        with ThreadPoolExecutor(1) as pool:
+            with free.lent():
+                assert pool.submit(torch.get_num_threads).result() == 1
+            if chosen is not None:
+                pool.submit(torch.set_num_threads, chosen).result()
+            machine.others = 0.0
+            machine.run(SECOND)
+            assert pool.submit(numbers, free).result() == [threads, threads]
+    finally:
+        torch.set_num_threads(before)
+
+
+def numbers(free: FreeCores) -> list[int]:
+    """While they are lent, and afterwards."""
+    with free.lent():
+        inside = torch.get_num_threads()
+    return [inside, torch.get_num_threads()]
 
 
 def test_a_forward_uses_what_is_free(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
