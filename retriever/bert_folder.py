@@ -156,7 +156,7 @@ def _bert(config: Mapping[str, Any]) -> nn.Module:
 
     def embedding(size: str) -> nn.Embedding:
         # By itself it draws random weights, for which torch imports its compiler.
-        return nn.Embedding.from_pretrained(torch.empty(config[size], width))
+        return nn.Embedding(config[size], width, _weight=torch.empty(config[size], width))
 
     def layer() -> nn.Module:
         own = _Part(**{name: nn.Linear(width, width) for name in ("query", "key", "value")}, num_attention_heads=heads)
