@@ -24,7 +24,8 @@ from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case
 from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, Options, measured_rows
-from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from ragcache.engine.vllm.asking import link_params
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -91,10 +92,14 @@ class Places:
         return generation.report
 
     def second_turn(self, segments: Sequence[Segment], linker: str) -> Report:
-        self._cache.engine.use_store(self._cache.store)
-        self._cache.engine.forget_prefixes()
-        answer = list(self._cache.generate(segments, max_tokens=ANSWER, linker=linker))
+        engine = self._cache.engine
+        engine.use_store(self._cache.store)
+        engine.forget_prefixes()
         *before, question = segments
+        # Answers of one length, whatever ends them: then as much of the last block is left to compute.
+        params = engine.sampling(ANSWER, {"kv_transfer_params": link_params(segments, linker)})
+        ids = [token for segment in segments for token in segment.ids]
+        answer = [token for output in outputs(engine, ids, params) for token in output.outputs[0].token_ids]
         behind = Text((*question.ids, *answer, *self._again))
         generation = self._cache.generate([*before, behind], max_tokens=1, linker=linker)
         list(generation)
