@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+
+from tests.ports import held_port
 
 USER = "ragcache"
 PASSWORD = "s3cret-of-the-tests"
@@ -52,7 +53,7 @@ def running() -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="ragcache-postgres-"))
     if user is not None:
         shutil.chown(folder, user, user)
-    data, port = folder / "data", _free_port()
+    data = folder / "data"
 
     def run(program: str, *arguments: str) -> None:
         command = [str(programs() / program), "-D", str(data), *arguments]
@@ -67,17 +68,11 @@ def running() -> Iterator[Server]:
     secret.chmod(0o644)
     try:
         run("initdb", "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}", "-N", "-E", "UTF8", "--locale=C")
-        run("pg_ctl", "-w", "-o", f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off", "start")
-        try:
-            yield Server(port)
-        finally:
-            run("pg_ctl", "-w", "-m", "immediate", "stop")
+        with held_port() as port:
+            run("pg_ctl", "-w", "-o", f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off", "start")
+            try:
+                yield Server(port)
+            finally:
+                run("pg_ctl", "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.checks import WORKER
 from ragcache.types import Segment
+from tests.ports import held_port
 
 PATIENCE_S = 200.0
 
@@ -24,11 +24,8 @@ PATIENCE_S = 200.0
 class Server:
     """A process of its own, with a worker process of its own."""
 
-    def __init__(self, model: Path, store: Path, log: Path, captures: bool, flags: dict[str, Any]):
-        self.model, self.store, self.log = model, store, log
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+    def __init__(self, model: Path, store: Path, log: Path, port: int, captures: bool, flags: dict[str, Any]):
+        self.model, self.store, self.log, self.port = model, store, log, port
         transfer = {
             "kv_connector": "RagcacheConnector",
             "kv_connector_module_path": "ragcache.engine.vllm.connector",
@@ -42,7 +39,7 @@ class Server:
             },
         }
         named = {
-            "port": self.port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
+            "host": "127.0.0.1", "port": port, "dtype": "float32", "max-model-len": 512, "block-size": 32,
             "kv-cache-memory-bytes": 64_000_000, "worker-cls": WORKER, "kv-transfer-config": json.dumps(transfer),
         } | flags  # fmt: skip
         command = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--enforce-eager"]
@@ -123,12 +120,13 @@ def check_alike(server: Server, cache: ChunkCache, prompt: list[Segment], linker
 @contextmanager
 def serving(model: Path, folder: Path, *, captures: bool = False, **flags: Any) -> Iterator[Server]:
     """`captures`: whether clients may store KV. `flags`: of vLLM, beside or instead of those that the tests share."""
-    started = Server(model, folder / "kv", folder / "log", captures, flags)
-    try:
-        deadline = monotonic() + PATIENCE_S
-        while not started.ready():
-            assert monotonic() < deadline, started.log.read_text()[-4000:]
-        yield started
-    finally:
-        started.process.terminate()
-        started.process.wait()
+    with held_port() as port:
+        started = Server(model, folder / "kv", folder / "log", port, captures, flags)
+        try:
+            deadline = monotonic() + PATIENCE_S
+            while not started.ready():
+                assert monotonic() < deadline, started.log.read_text()[-4000:]
+            yield started
+        finally:
+            started.process.terminate()
+            started.process.wait()
