@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -91,6 +92,7 @@ def _basis(folder: Path) -> Basis:
     return [FORMAT, [_version(name) for name in LIBRARIES], found]
 
 
+@cache
 def _version(name: str) -> str:
     try:
         return version(name)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.folders import digests_file, records_of
 from app.models import BUNDLED, resolve_model
+from app.prompt import Wording
 from app.settings import Settings
 from app.workspace import Workspace
 from ragcache.errors import ConfigError, ModelError, StoreError
 
-KIND = "identity"  # of records
+KIND, SYSTEM = "identity", "system"  # of records
 GPUS = ("nvidia*", "kfd")  # what their drivers put into /dev
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ def current_identity(workspace: Workspace) -> Identity:
     """Of the settings. The weights are read for their checksum alone, and once. Raises ConfigError and ModelError."""
     if loaded := Workspace.parts.peek(workspace):
         return Identity(loaded.engine.spec.fingerprint, workspace.template.system().hash)
-    return Identity(_fingerprint(workspace.settings), workspace.template.system().hash)
+    folder = resolve_model(workspace.settings.model, workspace.settings.cache_dir)
+    return Identity(_fingerprint(workspace.settings, folder), _system(workspace, folder))
 
 
 def recorded_identities(workspace: Workspace) -> set[Identity]:
@@ -57,15 +60,30 @@ def remembered_identity(workspace: Workspace) -> Identity | None:
     if not settings.model.startswith(BUNDLED) and not Path(settings.model).expanduser().is_dir():
         return None
     try:
-        known = _remembered(settings, resolve_model(settings.model, settings.cache_dir, convert=False))
+        folder = resolve_model(settings.model, settings.cache_dir, convert=False)
+        known = _remembered(settings, folder)
     except (ModelError, StoreError):
         return None
-    return None if known is None else Identity(known, workspace.template.system().hash)
+    return None if known is None else Identity(known, _system(workspace, folder))
 
 
-def _fingerprint(settings: Settings) -> str:
+def _system(workspace: Workspace, folder: Path) -> str:
+    """The hash of its ids, for which no tokenizer is read where they were told before."""
+    if loaded := Workspace.template.peek(workspace):
+        return loaded.system().hash
+    records, told = records_of(workspace.settings), json.dumps([workspace.settings.system_prompt, asdict(Wording())])
+    facts = {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
+    found = (records.read(SYSTEM, folder, **facts) or {}).get("hash")
+    if isinstance(found, str):
+        return found
+    basis = records.basis(folder)
+    made = workspace.template.system().hash
+    records.write(SYSTEM, folder, {"hash": made}, basis, **facts)
+    return made
+
+
+def _fingerprint(settings: Settings, folder: Path) -> str:
     """As the engine names itself once it is loaded."""
-    folder = resolve_model(settings.model, settings.cache_dir)
     known = _remembered(settings, folder)
     if known is not None:
         return known

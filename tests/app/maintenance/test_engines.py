@@ -59,3 +59,17 @@ def test_without_the_model_those_that_are_written_down(
     with Workspace(make_settings(tmp_path / "gone", tmp_path)) as other, caplog.at_level(logging.WARNING):
         assert known_identities(other) == {identity}
     assert "is not looked for: no model" in caplog.text
+
+
+def test_another_system_prompt_is_another_identity(workspace: Workspace, settings: Settings) -> None:
+    """Told without a tokenizer the second time."""
+    told = {}
+    for prompt in ("Answer.", "Answer briefly.", "Answer."):
+        changed = settings.model_copy(update={"system_prompt": prompt})
+        with Workspace(changed, workspace.catalog) as fresh:
+            known = prompt in told
+            identity = told.setdefault(prompt, current_identity(fresh))
+            assert current_identity(fresh) == identity
+            assert (Workspace.template.peek(fresh) is None) is known
+            assert fresh.template.system().hash == identity.system
+    assert len({identity.system for identity in told.values()}) == 2
