@@ -97,8 +97,10 @@ class VllmModel(LoadedModel):
         return cache
 
     def close(self) -> None:
-        super().close()
-        self.engine.close()
+        try:
+            super().close()
+        finally:
+            self.engine.close()
 
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:

@@ -192,9 +192,11 @@ class Workspace:
 
     def close(self) -> None:
         """What is asked of it afterwards fails."""
-        if loaded := Workspace.parts.peek(self):
-            loaded.close()
-        self.catalog.close()
+        try:
+            if loaded := Workspace.parts.peek(self):
+                loaded.close()
+        finally:
+            self.catalog.close()
 
     def __enter__(self) -> Self:
         return self

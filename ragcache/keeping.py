@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,97 +19,167 @@ Task = Callable[[], list[str]]  # returns what went wrong in it
 Pause = Callable[[], None]  # called now and then amid a computation that can wait; returns when it may go on
 MOST_WAITING = 64  # tasks; of what comes when there are as many, the oldest is left out: another prompt will lack it
 QUIET_S = 0.05  # for which nobody computes, before a task goes on: the next token is asked for at once
+PATIENCE_S = 10.0  # for a task that is to end amid its computation
 
 
 class Keeper:
     """Runs tasks one after the other, on a thread of its own, and holds on amid one while an answer is computed.
 
-    Threads may share it. Close it: what waits by then is done first.
+    Threads may share it. Close it: what waits by then is done first. What waits when the program ends is left out.
     """
 
     def __init__(self, done: Callable[[], None] = lambda: None, clock: Callable[[], float] = monotonic):
         """`done` runs on the thread after each task."""
-        self._done, self._clock = done, clock
+        self._made_by = done, clock
         self._begin()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
-        self._change = threading.Condition()
-        self._tasks = deque[Task](maxlen=MOST_WAITING)
-        self._running = self._closed = False
-        self._answering, self._quiet = 0, 0.0
-        self._told: list[str] = []
+        self._work = _Work(*self._made_by)
+        # Python ends threads that still compute when the program ends, and torch the whole process with them.
+        weakref.finalize(self, self._work.end)
+
+    @property
+    def _own(self) -> _Work:
+        """A child of a fork has no thread of its parent's, and perhaps a lock that was held."""
+        if self._work.process != os.getpid():
+            self._begin()
+        return self._work
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """While somebody waits for what is computed inside."""
-        self._forked()
-        with self._change:
-            self._answering += 1
+        work = self._own
+        work.answering(1)
         try:
             yield
         finally:
-            with self._change:
-                self._answering -= 1
-                self._quiet = self._clock() + QUIET_S
-                self._change.notify_all()
+            work.answering(-1)
 
     def later(self, task: Task) -> None:
         """What it returns is for the next report."""
-        self._forked()
-        with self._change:
-            self._tasks.append(task)
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="ragcache-keep", daemon=True).start()
+        self._own.add(task)
 
     def pause(self) -> None:
         """Of the task that runs: until nobody waits for an answer."""
-        with self._change:
-            while not self._closed and (self._answering or self._clock() < self._quiet):
-                self._change.wait(None if self._answering else max(0.0, self._quiet - self._clock()))
+        self._own.pause()
 
     def settle(self) -> None:
         """Wait until all is done."""
-        self._forked()
-        with self._change:
-            self._change.wait_for(lambda: not self._running)
+        self._own.settle()
 
     def take_told(self) -> list[str]:
         """What went wrong since the last time."""
-        self._forked()
+        return self._own.take_told()
+
+    def close(self) -> None:
+        """Nobody waits for an answer any more. Interrupted, it leaves out what is not done."""
+        self._own.close()
+
+
+class _Ended(BaseException):
+    """Out of a task that is to end where it is."""
+
+
+class _Work:
+    """A keeper's, in one process."""
+
+    def __init__(self, done: Callable[[], None], clock: Callable[[], float]):
+        self.process = os.getpid()
+        self._done, self._clock = done, clock
+        self._change = threading.Condition()
+        self._tasks = deque[Task](maxlen=MOST_WAITING)
+        self._thread: threading.Thread | None = None
+        self._answering, self._quiet = 0, 0.0
+        self._hurried = self._ended = False
+        self._told = deque[str](maxlen=MOST_WAITING)
+
+    def answering(self, more: int) -> None:
+        if self.process != os.getpid():  # begun before a fork
+            return
         with self._change:
-            told, self._told = self._told, []
+            self._answering += more
+            self._quiet = self._clock() + QUIET_S
+            self._change.notify_all()
+
+    def add(self, task: Task) -> None:
+        with self._change:
+            self._tasks.append(task)
+            if self._thread is not None or self._ended:
+                return
+            thread = threading.Thread(target=self._run, name="ragcache-keep", daemon=True)
+            try:
+                thread.start()  # it waits for the lock
+            except RuntimeError as error:
+                self._tasks.clear()
+                self._told.append(_not_captured(error))
+            else:
+                self._thread = thread
+
+    def pause(self) -> None:
+        with self._change:
+            while not self._hurried and not self._ended and (self._answering or self._clock() < self._quiet):
+                self._change.wait(None if self._answering else max(0.0, self._quiet - self._clock()))
+            if self._ended:
+                raise _Ended
+
+    def settle(self) -> None:
+        with self._change:
+            self._change.wait_for(lambda: self._thread is None)
+
+    def take_told(self) -> list[str]:
+        with self._change:
+            told = list(self._told)
+            self._told.clear()
             return told
 
     def close(self) -> None:
-        """Nobody waits for an answer any more."""
-        self._forked()
         with self._change:
-            self._closed = True
+            self._hurried = True
             self._change.notify_all()
-        self.settle()
+        try:
+            self.settle()
+        except KeyboardInterrupt:
+            self.end()
+            raise
+        finally:
+            with self._change:
+                self._hurried = False
+
+    def end(self) -> None:
+        """Amid a task too."""
+        if self.process != os.getpid():
+            return
         with self._change:
-            self._closed = False
+            self._ended = True
+            self._tasks.clear()
+            self._change.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(PATIENCE_S)
 
     def _run(self) -> None:
-        while True:
-            self.pause()
+        try:
+            while (task := self._next()) is not None:
+                told = _told(task)
+                self._done()
+                with self._change:
+                    self._told.extend(told)
+        except _Ended:
+            pass
+        finally:
             with self._change:
-                if not self._tasks:
-                    self._running = False
-                    self._change.notify_all()
-                    return
-                task = self._tasks.popleft()
-            told = _told(task)
-            self._done()
-            with self._change:
-                self._told = [*self._told, *told][-MOST_WAITING:]
+                if self._thread is threading.current_thread():
+                    self._thread = None
+                self._change.notify_all()
 
-    def _forked(self) -> None:
-        """A child has no thread of its parent's, and perhaps a lock that was held."""
-        if self._process != os.getpid():
-            self._begin()
+    def _next(self) -> Task | None:
+        """None ends the thread."""
+        self.pause()
+        with self._change:
+            if self._tasks:
+                return self._tasks.popleft()
+            self._thread = None  # a task that is added from now on gets another
+            return None
 
 
 def _told(task: Task) -> list[str]:
@@ -116,4 +187,8 @@ def _told(task: Task) -> list[str]:
         return task()
     except FAULTS as error:
         logger.warning("what an earlier prompt lacked was not captured", exc_info=True)
-        return [f"what an earlier prompt lacked was not captured: {reason_of(error)}"]
+        return [_not_captured(error)]
+
+
+def _not_captured(error: Exception) -> str:
+    return f"what an earlier prompt lacked was not captured: {reason_of(error)}"

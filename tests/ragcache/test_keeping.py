@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -121,19 +124,111 @@ def test_it_tidies_up_after_each_task() -> None:
     assert tidied == ["ragcache-keep"] * 2
 
 
+def test_a_thread_that_cannot_start_costs_what_it_was_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, task = Keeper(), Steps(Keeper())
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        keeper.later(task)
+    keeper.settle()
+    assert "can't start new thread" in keeper.take_told()[0]
+    keeper.later(task)
+    keeper.close()
+    assert task.done == 3
+
+
+class Odd(Exception):
+    """Nothing that a capture is known to raise."""
+
+
+def test_what_nobody_thought_of_ends_no_more_than_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, task, told = Keeper(), Steps(Keeper()), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: told.set())
+
+    def odd() -> Told:
+        raise Odd
+
+    keeper.later(odd)
+    keeper.settle()
+    assert told.wait(60)
+    keeper.later(task)
+    keeper.close()
+    assert task.done == 3
+
+
+def test_an_interrupt_leaves_out_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, gate = Keeper(), threading.Event()
+    done: list[str] = []
+
+    def task() -> Told:
+        done.append("begun")
+        gate.set()
+        while True:
+            keeper.pause()
+
+    keeper.later(task)
+    keeper.later(lambda: [*done, "another"])
+    assert gate.wait(60)
+
+    def interrupted(work: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(keeper._work), "settle", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.close()
+    monkeypatch.undo()
+    keeper.settle()
+    assert (done, keeper.take_told()) == (["begun"], [])
+
+
+EXIT = """
+import threading
+import torch
+from ragcache.keeping import Keeper
+
+keeper, begun = Keeper(), threading.Event()
+
+def task():
+    weights, rows = torch.randn(800, 800), torch.randn(400, 800)
+    while True:
+        keeper.pause()
+        rows = (rows @ weights).tanh()
+        begun.set()
+
+keeper.later(task)
+assert begun.wait(60)
+"""
+
+
+def test_a_program_may_end_amid_a_task() -> None:
+    """Python would end the thread within torch, which then ends the process."""
+    ran = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("within", [True, False])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_has_a_keeper_of_its_own() -> None:
+def test_a_child_has_a_keeper_of_its_own(within: bool) -> None:
+    """Whether it leaves the answer that its parent had begun, or not."""
     keeper = Keeper()
-    with keeper.answering():
-        keeper.later(Steps(keeper))
-        child = os.fork()
-        if child == 0:
-            try:
-                done: list[int] = []
-                keeper.later(lambda: done.append(1) or [])
-                keeper.settle()
-                os._exit(0 if done == [1] else 1)
-            finally:
-                os._exit(2)
+    answer = ExitStack()
+    answer.enter_context(keeper.answering())
+    keeper.later(Steps(keeper))
+    child = os.fork()
+    if child == 0:
+        try:
+            task = Steps(keeper)
+            keeper.later(list)
+            if not within:
+                answer.close()
+            keeper.later(task)
+            keeper.settle()
+            os._exit(0 if task.done == 3 else 1)
+        finally:
+            os._exit(2)
+    answer.close()
     keeper.settle()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields
@@ -100,10 +99,12 @@ class VllmGeneration(TokenStream):
         self._started = perf_counter()
         settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
         told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
-        self._answering = ExitStack()
-        self._answering.enter_context(answering)
-        weakref.finalize(self, self._answering.close)  # nobody may ever begin to read
-        self._request = engine.submit(ids, told, self._outputs.put)
+        self._answering = waiting = ExitStack()
+        waiting.enter_context(answering)
+        with ExitStack() as refused:
+            refused.callback(waiting.close)
+            self._request = engine.submit(ids, told, partial(_deliver, waiting, self._outputs))
+            refused.pop_all()
         self._stream = self._tokens()
 
     def __iter__(self) -> Iterator[int]:
@@ -143,7 +144,6 @@ class VllmGeneration(TokenStream):
     def _first(self) -> float:
         """Whoever started us may have put into the report what it waited for before."""
         now = perf_counter()
-        self._answering.close()
         self.report.ttft_s += now - self._started
         return now
 
@@ -153,6 +153,12 @@ class VllmGeneration(TokenStream):
         _fill(self.report, (params or {}).get(KEY, {}))
         if self._finish is not None:
             self._finish(self.report)
+
+
+def _deliver(waiting: ExitStack, outputs: queue.SimpleQueue[Any], output: Any) -> None:
+    """On the engine's thread: whether anybody reads it or not, nobody waits for a first token any more."""
+    waiting.close()
+    outputs.put(output)
 
 
 def _settings(sampling: Sampling) -> dict[str, Any]:

@@ -50,13 +50,21 @@ def slow() -> SlowStore:
     return SlowStore()
 
 
+@pytest.fixture
+def small(opened: Pair) -> Pair:
+    """Whose prefix cache has nothing that was computed plainly: a link would go on behind it."""
+    opened.engine.drain()
+    opened.engine.forget_prefixes()
+    return opened
+
+
 @pytest.fixture(scope="module")
-def small(open_pair: OpenPair, slow: SlowStore) -> Iterator[Pair]:
+def opened(open_pair: OpenPair, slow: SlowStore) -> Iterator[Pair]:
     """Room for three prompts of 11 blocks, but not for their answers too."""
     options = {"block_size": 32, "kv_cache_memory_bytes": 40 * 32 * 1536, "max_num_batched_tokens": 256}
-    with open_pair(store=slow, linking={"load_timeout_s": 0.3}, **options) as opened:
-        list(opened.torch.ingest(SYSTEM, DOCUMENT))
-        yield opened
+    with open_pair(store=slow, linking={"load_timeout_s": 0.3}, **options) as pair:
+        list(pair.torch.ingest(SYSTEM, DOCUMENT))
+        yield pair
         slow.gate.set()  # or its reader would wait for ever
 
 
@@ -102,10 +110,11 @@ def test_a_slow_entry_is_computed_and_delays_nobody(small: Pair, slow: SlowStore
 def test_a_folder_that_is_slow_to_search_delays_nobody_else(small: Pair, slow: SlowStore) -> None:
     """And who waits for it is linked once the plan is there, with nothing else to step for."""
     expected = list(small.torch.generate(PROMPT, max_tokens=12))
-    beside = list(small.torch.generate(PROMPT, max_tokens=12, linker="full"))
+    others = [SYSTEM, DOCUMENT[2], DOCUMENT[4], QUESTION]
+    beside = list(small.torch.generate(others, max_tokens=12, linker="full"))
     slow.searching = threading.Event()
     late = small.vllm.generate(PROMPT, max_tokens=12)
-    assert list(small.vllm.generate(PROMPT, max_tokens=12, linker="full")) == beside
+    assert list(small.vllm.generate(others, max_tokens=12, linker="full")) == beside
     slow.searching.set()
     assert list(late) == expected
     assert late.report.incidents == []

@@ -130,11 +130,17 @@ def test_what_a_prompt_lacked_is_there_for_the_next(pair: Pair) -> None:
 
 def test_many_at_once(pair: Pair) -> None:
     """Linked and plain ones, and some whose reader leaves: the others' answers stay, and no block is lost."""
+    pair.engine.drain()
+    pair.engine.forget_prefixes()
     before = pair.engine.free_blocks()
     dice = random.Random(0)
+    plain = make_system(30)  # a link would go on behind what another has computed plainly behind the same System
     asked = [
-        ([SYSTEM, *(DOCUMENT[place] for place in dice.sample(range(6), 4)), QUESTION], dice.choice(LINKERS))
-        for _ in range(32)
+        (
+            [plain if linker == "full" else SYSTEM, *(DOCUMENT[place] for place in dice.sample(range(6), 4)), QUESTION],
+            linker,
+        )
+        for linker in dice.choices(LINKERS, k=32)
     ]
 
     def answer(number: int) -> list[int] | None:
