@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import Catalog, CatalogError, open_catalog
-from app.catalog.copies import back_up, write_copy
+from app.catalog.copies import back_up, check_sound, write_copy
 from app.catalog.engine import Database, database_url
 from app.settings import Settings
 from tests.app.catalog.samples import document, make_collection
@@ -139,29 +139,42 @@ def test_a_copy_replaces_no_catalog_that_is_in_use(data: Path, tmp_path: Path) -
 def test_what_a_killed_copy_has_left_goes_with_the_next(data: Path, tmp_path: Path) -> None:
     copies = tmp_path / "copies"
     copied(data, copies / "a.sqlite")
-    left = ("a.sqlite.0123abcd.part", "a.sqlite.0123abcd.part-journal", "b.sqlite.0123abcd.part", "a.sqlite.of me.part")
+    left = (
+        "a.sqlite.0123abcd.part", "a.sqlite.0123abcd.part-journal", "a.sqlite.4567cdef.part.lock",
+        "b.sqlite.0123abcd.part", "a.sqlite.of me.part",
+    )  # fmt: skip
     for name in left:
         (copies / name).write_bytes(b"torn")
     copied(data, copies / "a.sqlite", force=True)
-    assert names(copies) == {"a.sqlite", *left[2:]}
+    assert names(copies) == {"a.sqlite", *left[3:]}
 
 
 def test_a_copy_that_is_being_written_stays(data: Path) -> None:
-    """Two may make one at the same time."""
-    part = data / "a.sqlite.0123abcd.part"
+    """Two may make one at the same time, and SQLite locks no file that it has not opened yet, or has closed."""
     code = (
-        "import sqlite3, sys; copy = sqlite3.connect(sys.argv[1]); copy.execute('CREATE TABLE a AS SELECT 1 AS b'); "
-        "copy.isolation_level = None; copy.execute('BEGIN EXCLUSIVE'); print('open', flush=True); sys.stdin.readline()"
+        "import sys; from pathlib import Path; from app.catalog.copies import beside\n"
+        "with beside(Path(sys.argv[1])) as part: part.touch(); print(part.name, flush=True); sys.stdin.readline()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(part)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None and writer.stdout.readline() == "open\n"
+        [sys.executable, "-c", code, str(data / "a.sqlite")],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as writer:  # fmt: skip
+        assert writer.stdout is not None
+        part = data / writer.stdout.readline().strip()
         copied(data, data / "a.sqlite")
-        assert part.exists()
-        writer.communicate("\n", timeout=60)
+        assert part.is_file()
+        writer.kill()
+    assert part.is_file()
     copied(data, data / "a.sqlite", force=True)
-    assert not part.exists()
+    assert names(data) == {"catalog.sqlite", "locks", "a.sqlite"}
+
+
+def test_a_copy_that_is_gone_is_not_sound(tmp_path: Path) -> None:
+    """SQLite would make an empty one, and that would take the place of the last backup."""
+    gone = tmp_path / "a.sqlite.0123abcd.part"
+    with pytest.raises(CatalogError, match="cannot be opened"):
+        check_sound(gone, tmp_path / "catalog.sqlite")
+    assert not gone.exists()
 
 
 def test_a_copy_replaces_no_part_of_its_catalog(data: Path) -> None:
