@@ -76,11 +76,15 @@ def new_backup(path: Path, why: str) -> Path:
 
 
 def drop_backups(path: Path, why: str, keep: int) -> None:
-    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern."""
+    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern.
+
+    What cannot go stays: a copy has been made.
+    """
     name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
     found = sorted(one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name))
     for old in found[: max(0, len(found) - keep)]:
-        _drop(old)
+        with suppress(OSError):
+            _drop(old)
 
 
 def _named(path: Path) -> str:
@@ -142,10 +146,11 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 def _drop_left(target: Path) -> None:
+    """What cannot go, as another user's, hinders no copy."""
     name = re.compile(rf"({re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(PART)})(?:{re.escape(OWNED)})?")
     found = [name.fullmatch(one.name) for one in target.parent.iterdir()]
     for left in {target.with_name(one[1]) for one in found if one}:
-        with suppress(CatalogError), owned(left, timeout=0):
+        with suppress(CatalogError, OSError), owned(left, timeout=0):
             _drop(left)
 
 

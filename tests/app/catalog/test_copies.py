@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import Catalog, CatalogError, open_catalog
-from app.catalog.copies import back_up, check_sound, write_copy
+from app.catalog.copies import BACKUPS, REPLACED, back_up, beside, check_sound, drop_backups, write_copy
 from app.catalog.engine import Database, database_url
 from app.settings import Settings
 from tests.app.catalog.samples import document, make_collection
@@ -167,6 +168,31 @@ def test_a_copy_that_is_being_written_stays(data: Path) -> None:
     assert part.is_file()
     copied(data, data / "a.sqlite", force=True)
     assert names(data) == {"catalog.sqlite", "locks", "a.sqlite"}
+
+
+def test_what_another_user_has_left_hinders_no_copy(public_folder: Path) -> None:
+    target = public_folder / "a.sqlite"
+    left = [target.with_name(f"a.sqlite.{name}") for name in ("0123abcd.part", "4567cdef.part", "4567cdef.part.lock")]
+    for one in left:
+        one.touch(mode=0)
+    public_folder.chmod(0o1777)  # where nobody can delete what is another's
+    with without_rights(), beside(target) as part:
+        part.write_text("whole")
+        part.rename(target)
+    assert target.read_text() == "whole"
+    if os.geteuid() == 0:
+        assert names(public_folder) == {"a.sqlite", *(one.name for one in left)}
+
+
+def test_a_backup_that_cannot_go_keeps_no_other(tmp_path: Path) -> None:
+    stuck, old, newest = (
+        tmp_path / BACKUPS / f"catalog-{year}0101T000000.000000Z-{REPLACED}.sqlite" for year in (2001, 2002, 2003)
+    )
+    stuck.mkdir(parents=True)
+    for backup in (old, newest):
+        backup.touch()
+    drop_backups(tmp_path / "catalog.sqlite", REPLACED, 1)
+    assert names(tmp_path / BACKUPS) == {stuck.name, newest.name}
 
 
 def test_a_copy_that_is_gone_is_not_sound(tmp_path: Path) -> None:
