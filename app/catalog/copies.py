@@ -75,13 +75,14 @@ def new_backup(path: Path, why: str) -> Path:
     return path.parent / BACKUPS / f"{_named(path)}-{stamp}-{why}.sqlite"
 
 
-def drop_backups(path: Path, why: str, keep: int) -> None:
+def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
     """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern.
 
-    What cannot go stays: a copy has been made.
+    `newest` was made just now, whatever the clock says: it may have been set back. What cannot go stays.
     """
     name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
-    found = sorted(one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name))
+    there = [one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name)]
+    found = sorted(there, key=lambda one: (one == newest, one.name))
     for old in found[: max(0, len(found) - keep)]:
         with suppress(OSError):
             _drop(old)

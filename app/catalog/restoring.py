@@ -69,7 +69,7 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         _renew(fresh, source)
         uids = _settle(path)
         kept = _swap(path, fresh)
-        drop_backups(path, REPLACED, max(1, keep))
+        drop_backups(path, REPLACED, max(1, keep), kept)
     return Restored(revision, kept, tuple(sorted(uids)))
 
 

@@ -17,6 +17,7 @@ from app.catalog import Catalog, CatalogError, open_catalog
 from app.catalog.copies import BACKUPS, REPLACED, back_up, beside, check_sound, drop_backups, write_copy
 from app.catalog.engine import Database, database_url
 from app.settings import Settings
+from ragcache.private import private_file
 from tests.app.catalog.samples import document, make_collection
 from tests.app.catalog.test_failures import public_folder, without_rights
 
@@ -46,6 +47,11 @@ def sources(folder: Path) -> set[str]:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+def future(folder: Path, why: str) -> None:
+    """A backup, before the clock is set back."""
+    private_file(folder / "backups" / f"catalog-29990101T000000.000000Z-{why}.sqlite")
 
 
 @contextmanager
@@ -191,7 +197,7 @@ def test_a_backup_that_cannot_go_keeps_no_other(tmp_path: Path) -> None:
     stuck.mkdir(parents=True)
     for backup in (old, newest):
         backup.touch()
-    drop_backups(tmp_path / "catalog.sqlite", REPLACED, 1)
+    drop_backups(tmp_path / "catalog.sqlite", REPLACED, 1, newest)
     assert names(tmp_path / BACKUPS) == {stuck.name, newest.name}
 
 
