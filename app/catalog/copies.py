@@ -12,12 +12,15 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from ragcache.private import FILE, private_folder
 
 PART = ".part"  # ends the name of a copy that is not whole yet
+OWNED = ".lock"  # ends the name of the lock of whoever writes one
 # What SQLite keeps beside a file, and takes for a part of it whatever file that is.
 COMPANIONS = ("-wal", "-shm", "-journal")
 # The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
@@ -72,13 +75,17 @@ def new_backup(path: Path, why: str) -> Path:
     return path.parent / BACKUPS / f"{_named(path)}-{stamp}-{why}.sqlite"
 
 
-def drop_backups(path: Path, why: str, keep: int) -> None:
-    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern."""
+def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
+    """The oldest of this catalog alone: another may have its backups in the same folder. `why` is a pattern.
+
+    `newest` was made just now, whatever the clock says: it may have been set back. What cannot go stays.
+    """
     name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
-    found = sorted(one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name))
+    there = [one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name)]
+    found = sorted(there, key=lambda one: (one == newest, one.name))
     for old in found[: max(0, len(found) - keep)]:
-        for file in (old, *companions(old)):
-            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            _drop(old)
 
 
 def _named(path: Path) -> str:
@@ -103,14 +110,19 @@ def write_copy(source: Path, target: Path) -> None:
 
 
 def _copy(uri: str, target: Path) -> None:
-    with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(target)) as copy:
+    with closing(sqlite3.connect(uri, uri=True)) as whole, closing(existing(target)) as copy:
         whole.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
 
 
+def existing(path: Path, timeout: float = 5.0) -> sqlite3.Connection:
+    """Of a file that is gone SQLite would make an empty one, and find it sound."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout, uri=True)
+
+
 def check_sound(path: Path, of: Path) -> None:
     """Raises CatalogError when SQLite finds something wrong with a file, which is a copy of another."""
-    with told(str(of)), closing(sqlite3.connect(path)) as connection:
+    with told(str(of)), closing(existing(path)) as connection:
         found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         dangling = connection.execute("PRAGMA foreign_key_check").fetchone()
     if found != "ok" or dangling:
@@ -122,20 +134,48 @@ def check_sound(path: Path, of: Path) -> None:
 def beside(target: Path) -> Iterator[Path]:
     """A free name in the folder of `target`, for a file that is renamed in the block or removed after it.
 
-    Those that a killed process has left go before; while one is written, it is in use.
+    Those that a killed process has left go before; while one is written, it is owned.
     """
     private_folder(target.parent)
-    name = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(PART)}")
-    for left in [one for one in target.parent.iterdir() if name.fullmatch(one.name)]:
-        with suppress(CatalogError), unused(left):
-            for path in (left, *companions(left)):
-                path.unlink(missing_ok=True)
+    _drop_left(target)
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}{PART}")
+    with owned(temporary):
+        try:
+            yield temporary
+        finally:
+            _drop(temporary)
+
+
+def _drop_left(target: Path) -> None:
+    """What cannot go, as another user's, hinders no copy."""
+    name = re.compile(rf"({re.escape(target.name)}\.[0-9a-f]{{8}}{re.escape(PART)})(?:{re.escape(OWNED)})?")
+    found = [name.fullmatch(one.name) for one in target.parent.iterdir()]
+    for left in {target.with_name(one[1]) for one in found if one}:
+        with suppress(CatalogError, OSError), owned(left, timeout=0):
+            _drop(left)
+
+
+def _drop(path: Path) -> None:
+    for file in (path, *companions(path)):
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def owned(part: Path, timeout: float = -1) -> Iterator[None]:
+    """Nobody else takes the file for one that was left, whether it is there or not. Raises CatalogError and OSError.
+
+    Locks on the file itself would end whenever SQLite closes it.
+    """
+    lock = FileLock(f"{part}{OWNED}", timeout, FILE)
     try:
-        yield temporary
-    finally:
-        for path in (temporary, *companions(temporary)):
-            path.unlink(missing_ok=True)
+        held = lock.acquire()
+    except Timeout:
+        raise in_use(part) from None
+    with held:
+        try:
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)  # for good: no part has the name of another
 
 
 def put(fresh: Path, target: Path) -> None:

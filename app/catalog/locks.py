@@ -107,13 +107,15 @@ def _rows(database: Database, collections: Sequence[Collection], waiting: Waitin
             connection.execute(_UNLIMITED)
             for name, value in {"application_name": _own_name(), **_ALIVE}.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+            # A pooler gives its clients numbers of its own, so the driver may know another.
+            (session,) = connection.execute("SELECT pg_backend_pid()").fetchone()
             for collection in collections:
                 key = _NAMESPACE + collection.id
                 if not _value(connection, "SELECT pg_try_advisory_lock(%s)", key):
                     other = _value(connection, _BY_WHOM, key) or "of another user"
                     _wait(collection, waiting, f"another process ({other})")
                     connection.execute("SELECT pg_advisory_lock(%s)", (key,))
-                database.held[collection.id] = connection.info.backend_pid
+                database.held[collection.id] = session
                 stack.callback(database.held.pop, collection.id)
         yield
 

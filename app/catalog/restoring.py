@@ -27,6 +27,7 @@ from app.catalog.copies import (
     check_sound,
     companions,
     drop_backups,
+    existing,
     in_use,
     new_backup,
     put,
@@ -68,7 +69,7 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         _renew(fresh, source)
         uids = _settle(path)
         kept = _swap(path, fresh)
-        drop_backups(path, REPLACED, max(1, keep))
+        drop_backups(path, REPLACED, max(1, keep), kept)
     return Restored(revision, kept, tuple(sorted(uids)))
 
 
@@ -87,7 +88,7 @@ def _revision(fresh: Path, source: Path) -> str:
 
 def _renew(fresh: Path, source: Path) -> None:
     """Give all collections new uids. Whatever ran when the copy was made runs no more."""
-    with told(str(source)), closing(sqlite3.connect(fresh)) as connection, connection:
+    with told(str(source)), closing(existing(fresh)) as connection, connection:
         connection.execute("UPDATE collections SET uid = lower(hex(randomblob(16)))")
         connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
 
@@ -97,7 +98,7 @@ def _settle(path: Path) -> set[str]:
     if not path.exists():
         return set()
     try:
-        with closing(sqlite3.connect(path, timeout=0)) as connection:
+        with closing(existing(path, timeout=0)) as connection:
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
                 raise in_use(path)
             found = connection.execute("SELECT CAST(uid AS BLOB) FROM collections WHERE uid IS NOT NULL").fetchall()

@@ -161,5 +161,5 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
         with beside(target.parent / database.path.name) as fresh:
             write_copy(database.path, fresh)
             put(fresh, target)
-        drop_backups(database.path, UPGRADED, keep)
+        drop_backups(database.path, UPGRADED, keep, target)
     return target

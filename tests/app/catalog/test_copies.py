@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from app.catalog import Catalog, CatalogError, open_catalog
-from app.catalog.copies import back_up, write_copy
+from app.catalog.copies import BACKUPS, REPLACED, back_up, beside, check_sound, drop_backups, write_copy
 from app.catalog.engine import Database, database_url
 from app.settings import Settings
+from ragcache.private import private_file
 from tests.app.catalog.samples import document, make_collection
 from tests.app.catalog.test_failures import public_folder, without_rights
 
@@ -45,6 +47,11 @@ def sources(folder: Path) -> set[str]:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+def future(folder: Path, why: str) -> None:
+    """A backup, before the clock is set back."""
+    private_file(folder / "backups" / f"catalog-29990101T000000.000000Z-{why}.sqlite")
 
 
 @contextmanager
@@ -139,29 +146,67 @@ def test_a_copy_replaces_no_catalog_that_is_in_use(data: Path, tmp_path: Path) -
 def test_what_a_killed_copy_has_left_goes_with_the_next(data: Path, tmp_path: Path) -> None:
     copies = tmp_path / "copies"
     copied(data, copies / "a.sqlite")
-    left = ("a.sqlite.0123abcd.part", "a.sqlite.0123abcd.part-journal", "b.sqlite.0123abcd.part", "a.sqlite.of me.part")
+    left = (
+        "a.sqlite.0123abcd.part", "a.sqlite.0123abcd.part-journal", "a.sqlite.4567cdef.part.lock",
+        "b.sqlite.0123abcd.part", "a.sqlite.of me.part",
+    )  # fmt: skip
     for name in left:
         (copies / name).write_bytes(b"torn")
     copied(data, copies / "a.sqlite", force=True)
-    assert names(copies) == {"a.sqlite", *left[2:]}
+    assert names(copies) == {"a.sqlite", *left[3:]}
 
 
 def test_a_copy_that_is_being_written_stays(data: Path) -> None:
-    """Two may make one at the same time."""
-    part = data / "a.sqlite.0123abcd.part"
+    """Two may make one at the same time, and SQLite locks no file that it has not opened yet, or has closed."""
     code = (
-        "import sqlite3, sys; copy = sqlite3.connect(sys.argv[1]); copy.execute('CREATE TABLE a AS SELECT 1 AS b'); "
-        "copy.isolation_level = None; copy.execute('BEGIN EXCLUSIVE'); print('open', flush=True); sys.stdin.readline()"
+        "import sys; from pathlib import Path; from app.catalog.copies import beside\n"
+        "with beside(Path(sys.argv[1])) as part: part.touch(); print(part.name, flush=True); sys.stdin.readline()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(part)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None and writer.stdout.readline() == "open\n"
+        [sys.executable, "-c", code, str(data / "a.sqlite")],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as writer:  # fmt: skip
+        assert writer.stdout is not None
+        part = data / writer.stdout.readline().strip()
         copied(data, data / "a.sqlite")
-        assert part.exists()
-        writer.communicate("\n", timeout=60)
+        assert part.is_file()
+        writer.kill()
+    assert part.is_file()
     copied(data, data / "a.sqlite", force=True)
-    assert not part.exists()
+    assert names(data) == {"catalog.sqlite", "locks", "a.sqlite"}
+
+
+def test_what_another_user_has_left_hinders_no_copy(public_folder: Path) -> None:
+    target = public_folder / "a.sqlite"
+    left = [target.with_name(f"a.sqlite.{name}") for name in ("0123abcd.part", "4567cdef.part", "4567cdef.part.lock")]
+    for one in left:
+        one.touch(mode=0)
+    public_folder.chmod(0o1777)  # where nobody can delete what is another's
+    with without_rights(), beside(target) as part:
+        part.write_text("whole")
+        part.rename(target)
+    assert target.read_text() == "whole"
+    if os.geteuid() == 0:
+        assert names(public_folder) == {"a.sqlite", *(one.name for one in left)}
+
+
+def test_a_backup_that_cannot_go_keeps_no_other(tmp_path: Path) -> None:
+    stuck, old, newest = (
+        tmp_path / BACKUPS / f"catalog-{year}0101T000000.000000Z-{REPLACED}.sqlite" for year in (2001, 2002, 2003)
+    )
+    stuck.mkdir(parents=True)
+    for backup in (old, newest):
+        backup.touch()
+    drop_backups(tmp_path / "catalog.sqlite", REPLACED, 1, newest)
+    assert names(tmp_path / BACKUPS) == {stuck.name, newest.name}
+
+
+def test_a_copy_that_is_gone_is_not_sound(tmp_path: Path) -> None:
+    """SQLite would make an empty one, and that would take the place of the last backup."""
+    gone = tmp_path / "a.sqlite.0123abcd.part"
+    with pytest.raises(CatalogError, match="cannot be opened"):
+        check_sound(gone, tmp_path / "catalog.sqlite")
+    assert not gone.exists()
 
 
 def test_a_copy_replaces_no_part_of_its_catalog(data: Path) -> None:

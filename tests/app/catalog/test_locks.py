@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from app.catalog import Catalog, CatalogError, Collection, CollectionBusy, open_catalog
 from app.settings import Settings
 from tests.app.catalog.samples import document, make_collection
+from tests.pooler import OTHER, pooled
 from tests.postgres import Server
 
 ROOT = Path(__file__).parents[3]
@@ -197,6 +198,20 @@ def test_a_lock_that_was_lost_lets_nothing_be_written(
             catalog.documents.delete(collection, [1])
     catalog.documents.delete(collection, [1])
     assert set(catalog.documents.states(collection)) == {"b"}
+
+
+def test_a_lock_is_held_through_a_pooler_too(postgres_server: Server, tmp_path: Path) -> None:
+    direct = postgres_server.create("pooled")
+    with pooled(postgres_server.port) as port:
+        url = f"{direct.replace(f':{postgres_server.port}/', f':{port}/')}?sslmode=disable&gssencmode=disable"
+        with psycopg.connect(url) as connection:
+            assert connection.info.backend_pid == OTHER
+        with open_catalog(Settings(database_url=SecretStr(url), data_dir=tmp_path / "data")) as catalog:
+            collection = make_collection(catalog)
+            with catalog.alone(collection):
+                catalog.documents.replace(collection, *document(["one"], "a"))
+            assert set(catalog.documents.states(collection)) == {"a"}
+    postgres_server.drop("pooled")
 
 
 def test_the_server_may_limit_how_long_others_wait(postgres_url: str, settings: Settings, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from app.folders import index_folder
 from app.settings import Settings
 from retriever.vector_index import VectorIndex
 from tests.app.catalog.samples import DIMENSION, document, make_collection
-from tests.app.catalog.test_copies import copied, data, database, held_open, names, opened, sources
+from tests.app.catalog.test_copies import copied, data, database, future, held_open, names, opened, sources
 from tests.app.catalog.test_failures import public_folder, without_rights
 
 __all__ = ["data", "public_folder"]
@@ -76,6 +76,7 @@ def test_where_a_file_can_have_one_name_only_it_is_copied(tmp_path: Path) -> Non
 
 def test_what_was_there_is_kept(data: Path, changed: Path) -> None:
     before = changed.read_bytes()
+    future(data, "replaced")
     restored = put_back(data, changed)
     assert sources(data) == {"a"}
     assert restored.kept is not None and restored.kept.parent == data / "backups"
@@ -230,6 +231,7 @@ def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
 
 def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
     path, scripts = database(data), newer(tmp_path / "newer")
+    future(data, "0001")
     backup = upgrade(path, 1, scripts)
     path.close()
     assert backup is not None and backup.stat().st_mode & 0o777 == 0o600
