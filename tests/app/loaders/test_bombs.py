@@ -16,7 +16,7 @@ from app.loaders import load
 from app.loaders.archive import AT_ONCE
 from app.loaders.base import Limits
 from app.loaders.errors import LoadError
-from tests.app.loaders.files import WORD, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
+from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
 SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
 
@@ -25,11 +25,6 @@ def refused(path: Path, told: str, limits: Limits = SMALL) -> None:
     with pytest.raises(LoadError) as caught:
         load(path, limits)
     assert told in caught.value.reason
-
-
-def parts_of(path: Path) -> dict[str, str | bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def replaced(path: Path, part: str, *pairs: tuple[str, str]) -> Path:
