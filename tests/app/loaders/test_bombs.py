@@ -185,6 +185,7 @@ HOSTILE = {
     "tables.html": "<table><tr><td>" * 20_000 + "words",
     "items.html": "<ol><li>" * 60_000 + "words",
     "times.txt": ("12:30 1-1-1 " + " " * 2_000 + "-" + " " * 2_000 + "x\n") * 100,
+    "columns.csv": ",".join(f"c{at}" for at in range(60_000)) + "\n" + "x\n" * 60_000,
     "heading.md": "# a" + " #" * 2_400 + "x\n",
 }
 
