@@ -125,6 +125,16 @@ def test_a_chapter_is_read_once_however_often_it_is_named(tmp_path: Path) -> Non
     assert load(path, SMALL).text == "One chapter.\n\nAnother."
 
 
+def test_what_a_book_gives_instead_of_images_is_looked_for_once(tmp_path: Path) -> None:
+    """From each place on the way it took minutes; a test that hangs here is the failure."""
+    path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>One chapter.</p>"})
+    images = [f'<item id="i{at}" href="i.png" media-type="image/png" fallback="i{at + 1}"/>' for at in range(20_000)]
+    named = "".join(f'<itemref idref="i{at}"/>' for at in range(20_000))
+    last = '<item id="i20000" href="a.xhtml"/>'
+    package = ("</manifest>", f"{''.join(images)}{last}</manifest>"), ('<itemref idref="c0"/>', named)
+    assert load(replaced(path, "OEBPS/book.opf", *package)).text == "One chapter."
+
+
 def test_a_slide_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
     path = write_pptx(tmp_path / "a.pptx", [("Title", ["point"])])
     again = "".join(f'<p:sldId id="{number}" r:id="rId7"/>' for number in range(300, 1300))
