@@ -18,6 +18,7 @@ from app.loaders.base import Limits
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
+STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
 SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
 
 
@@ -48,6 +49,10 @@ def test_fields_that_begin_and_do_not_end(tmp_path: Path) -> None:
     path = write_docx(tmp_path / "a.docx", [("Normal", "x")])
     notes = f'<w:footnotes xmlns:w="{WORD}">{begun}</w:footnotes>'
     refused(write_zip(path, parts_of(path) | {"word/footnotes.xml": notes}), "has more than 100 fields")
+    strict = f'xmlns:s="{STRICT}" s:fldCharType="begin"'
+    for attributes in (strict, f'w:fldCharType="end" {strict}'):
+        mixed = f"<w:p>{f'<w:r><w:fldChar {attributes}/></w:r>' * 101}</w:p>"
+        refused(write_docx(tmp_path / "a.docx", [], extra=mixed), "has more than 100 fields")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
