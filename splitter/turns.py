@@ -13,13 +13,14 @@ from splitter.units import Border
 # Who asks opens an exchange; who answers stays with the question where there is room.
 ASK = "user|human|customer|client|patient|student|interviewer|question|q"
 ANSWER = "assistant|ai|bot|chatbot|gpt|model|agent|support|system|expert|doctor|teacher|interviewee|answer|a"
+TIME = r"(?:\[[^\[\]\n]{1,40}+\][ \t]*+)?"  # with parts of a second and a time zone it has 32 characters
 LABEL = re.compile(
-    rf"^[ \t]*+(?:\[[^\[\]\n]{{1,30}}+\][ \t]*+)?(?:[*_]{{2}}|<\|?|\#{{1,4}}[ ])?"
+    rf"^[ \t]*+{TIME}(?:[*_]{{2}}|<\|?|\#{{1,4}}[ ])?"
     rf"(?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))(?:[ \t]\d{{1,3}})?(?:[*_]{{0,2}}:[*_]{{0,2}}(?=\s)|\|?>)",
     re.IGNORECASE | re.MULTILINE,
 )
 # Any short name, where the document is known to be a conversation.
-NAME = re.compile(r"^[ \t]*+(?:\[[^\[\]\n]{1,30}+\][ \t]*+)?(?P<name>[^\W\d_][\w .'’-]{0,30}+):(?=\s)", re.MULTILINE)
+NAME = re.compile(rf"^[ \t]*+{TIME}(?P<name>[^\W\d_][\w .'’-]{{0,30}}+):(?=\s)", re.MULTILINE)
 # {"role": "user", "content": "…"} in JSON or as Python prints it, in either order.
 MESSAGE = re.compile(r"""\[?\s{0,4}\{\s{0,4}["'](?:role|content)["']\s{0,4}:""")
 ROLE = re.compile(rf"""["']role["']\s{{0,4}}:\s{{0,4}}["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)

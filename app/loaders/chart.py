@@ -31,8 +31,9 @@ def charted(source: Source, space: Any) -> Iterator[str]:
 def _columns(plot: Any) -> Iterator[tuple[str, Column]]:
     """Named ones: categories or X values where they are not those of the series before, Y values, sizes of bubbles."""
     before: Column | None = None
-    for series in plot.iterchildren("{*}ser"):
-        name = next((name for text in series.iterchildren("{*}tx") for name in _points(text).values()), "")
+    for number, series in enumerate(plot.iterchildren("{*}ser"), start=1):
+        names = (name for text in series.iterchildren("{*}tx") for name in _names(text) if name)
+        name = next(names, f"series {number}")
         labels = [_points(found) for found in series.iterchildren("{*}cat", "{*}xVal")]
         if before is None or (labels and labels[0] != before):
             before = labels[0] if labels else {}
@@ -49,8 +50,14 @@ def _points(found: Any) -> Column:
     return {index: " ".join(reversed(labels)) for index, labels in levels.items()}
 
 
+def _names(text: Any) -> Iterator[str]:
+    """What a name's cells hold, or what was typed in their stead."""
+    yield from _points(text).values()
+    yield from ("".join(typed.itertext()).strip() for typed in text.iterchildren("{*}v"))
+
+
 def _number(text: str) -> str:
     """Without the noise of binary fractions; a value may also be an error such as #N/A."""
     with suppress(ValueError):
-        return f"{float(text):.12g}"
+        return f"{float(text):.15g}"
     return text

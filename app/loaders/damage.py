@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from xml.etree.ElementTree import ParseError
 from xml.parsers.expat import ExpatError
 
 from app.loaders.base import Source
@@ -23,7 +24,7 @@ DAMAGE: tuple[type[Exception], ...] = (
     LookupError,
     OSError,
     RuntimeError,
-    SyntaxError,  # of XML, in lxml
+    SyntaxError,  # of XML, in lxml and in ElementTree
     TypeError,
     ValueError,
     struct.error,
@@ -51,6 +52,8 @@ def reading(source: Source, what: str, *others: type[Exception]) -> Iterator[Non
 
 
 def _lacked_memory(error: Exception) -> bool:
-    """Of the codes of expat and libxml2, which has none at all where it could not even note it."""
+    """Of the codes of expat, and of libxml2, which has none at all where it could not even note it."""
     code = getattr(error, "code", None)
-    return (isinstance(error, ExpatError) and code == 1) or (isinstance(error, SyntaxError) and code in (0, 2))
+    if isinstance(error, ExpatError | ParseError):
+        return code == 1
+    return type(error).__module__ == "lxml.etree" and code in (0, 2)

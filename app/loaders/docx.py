@@ -20,6 +20,7 @@ WORD = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "http://purl.oclc.org/ooxml/wordprocessingml/main",  # of strict files
 )
+KINDS_OF_FIELD = tuple(f"{namespace} fldCharType" for namespace in WORD)
 DEEPEST = 100  # fields within each other; mammoth looks through all that are open at each run of text
 
 
@@ -62,6 +63,7 @@ class _OpenFields:
         namespace, _, tag = name.rpartition(" ")
         if tag != "fldChar" or namespace not in WORD:
             return
-        kind = attributes.get(f"{namespace} fldCharType", "")
-        self._now = max(0, self._now + {"begin": 1, "end": -1}.get(kind, 0))
+        # mammoth takes either namespace here too, and the last where both are there.
+        kinds = [value for key, value in attributes.items() if key in KINDS_OF_FIELD]
+        self._now = max(0, self._now + {"begin": 1, "end": -1}.get(kinds[-1] if kinds else "", 0))
         self.most = max(self.most, self._now)

@@ -57,8 +57,9 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
     """Members of the archive that are read one after another, each once; the table of contents is none of them."""
     items = {item.get("id"): item for item in _all(root, "item")}
     names = set(archive.namelist())
+    seen: set[str | None] = set()
     for reference in _all(root, "itemref"):
-        item = _text_of(items, reference.get("idref"))
+        item = _text_of(items, reference.get("idref"), seen)
         if item is None or "nav" in item.get("properties", "").split():
             continue
         href = item.get("href", "")
@@ -71,14 +72,13 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
                 break
 
 
-def _text_of(items: dict[str | None, Any], key: str | None) -> Any | None:
-    """The item, or what the book gives for readers that cannot show it."""
-    seen = set()
+def _text_of(items: dict[str | None, Any], key: str | None, seen: set[str | None]) -> Any | None:
+    """The item, or what the book gives for readers that cannot show it; None where this was looked for before."""
     while key in items and key not in seen:
+        seen.add(key)
         item = items[key]
         if not item.get("media-type", "").startswith(NO_TEXT):
             return item
-        seen.add(key)
         key = item.get("fallback")
     return None
 

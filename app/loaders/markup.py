@@ -15,7 +15,7 @@ from app.loaders.grid import Table
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
 DRAWINGS = frozenset({"svg", "math"})
-HTML_WITHIN = SKIPPED | {"foreignobject", "desc", "title", "annotation-xml"}
+HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
 BLOCK = """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
     h1 h2 h3 h4 h5 h6 header hr html legend li main nav ol p pre section summary table tbody td tfoot th thead tr ul

@@ -13,8 +13,10 @@ from app.loaders.rows import LONGEST_NAME
 CONVERSATION = ("messages", "conversations", "conversation", "turns")
 SPEAKER = ("role", "from", "speaker", "sender")
 SAID = ("content", "value", "text", "message")
-# What a turn may hold beside them. With anything else it is some other record, which is told whole.
-BESIDE = frozenset({"id", "uuid", "message_id", "parent_id", "index", "weight", "timestamp", "time", "created_at"})
+SAID_AT = ("timestamp", "time", "created_at")
+TIME = re.compile(r"[^\[\]\n]{0,40}")  # what the splitter knows in front of a speaker
+# What a turn may hold beside them, and is not told. With anything else it is some other record, which is told whole.
+IDS = frozenset({"id", "uuid", "message_id", "parent_id"})
 
 
 def load_json(source: Source) -> Parsed:
@@ -44,7 +46,7 @@ def _conversation(value: object) -> list[str] | None:
         return None
     known = ((key, turns) for key in CONVERSATION if (turns := _turns(value.get(key))) is not None)
     name, turns = next(known, ("", None))
-    rest = {key: member for key, member in value.items() if key not in BESIDE and key != name}
+    rest = {key: member for key, member in value.items() if key != name and not _is_id(key, member)}
     return None if turns is None else [*filter(None, _records(rest)), *turns]
 
 
@@ -59,12 +61,18 @@ def _turns(value: object) -> list[str] | None:
 def _turn(item: object) -> str | None:
     if not isinstance(item, dict):
         return None
-    who = next((key for key in SPEAKER if key in item), "")
-    what = next((key for key in SAID if key in item), "")
-    if any(_item(member) for key, member in item.items() if key not in BESIDE and key not in (who, what)):
+    who, what, when = (next((key for key in names if key in item), "") for names in (SPEAKER, SAID, SAID_AT))
+    beside = (member for key, member in item.items() if key not in (who, what, when) and not _is_id(key, member))
+    if any(map(_item, beside)):
         return None
-    speaker, said = item.get(who), item.get(what)
-    return f"{speaker}: {said}" if isinstance(speaker, str) and isinstance(said, str) else None
+    speaker, said, time = item.get(who), item.get(what), item.get(when) or ""
+    if not (isinstance(speaker, str) and isinstance(said, str) and isinstance(time, str) and TIME.fullmatch(time)):
+        return None
+    return f"[{time}] {speaker}: {said}" if time else f"{speaker}: {said}"
+
+
+def _is_id(key: str, value: object) -> bool:
+    return key in IDS and not isinstance(value, dict | list)
 
 
 def _read(source: Source, text: str, where: str) -> object:

@@ -31,7 +31,7 @@ def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     header = [name[:LONGEST_NAME] for name in header]
     untold = set() if whole else {index for index, name in enumerate(header) if name}
     for row in chain(ahead[at + 1 :], filled):
-        untold = {index for index in untold if not row[index : index + 1] or not row[index].strip()}
+        untold.difference_update([index for index, cell in enumerate(row) if index in untold and cell.strip()])
         yield _item(header, row)
     if untold:
         yield f"columns without values: {', '.join(header[index] for index in sorted(untold))}"

@@ -30,6 +30,17 @@ child = subprocess.Popen([sys.executable, "-c", {CHILD!r}, str(os.getpid())])
 child.wait()
 """
 
+NEAR_THE_LIMIT = """
+import resource, sys
+from pathlib import Path
+from app.ingestion import confinement
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, most))
+for status in sys.argv[1:]:
+    confinement.STATUS = Path(status)
+    print(confinement.near_the_limit())
+"""
+
 
 def read(path: Path, limits: Limits | None = None) -> Outcome:
     with Readers(1, limits) as readers:
@@ -76,6 +87,23 @@ def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> No
 def test_time_above_the_bound_ends_a_process_that_nobody_waits_for() -> None:
     confined = f"from app.ingestion.confinement import confine_time; confine_time(0); {FOR_EVER}"
     assert subprocess.run([sys.executable, "-c", confined], check=False).returncode == -signal.SIGXCPU
+
+
+def test_memory_that_the_system_tells_in_part_or_not_at_all_is_no_fault(tmp_path: Path) -> None:
+    """gVisor tells no peak; a sandbox may have no /proc."""
+    small, large = f"{1 << 19} kB", f"{1 << 22} kB"
+    told = {
+        f"VmPeak:\t{large}\nVmSize:\t{small}\n": True,
+        f"Name:\tréader\nVmSize:\t {large}\nVmRSS:\t{small}\n": True,
+        f"VmSize:\t{small}\nVmRSS:\t{small}\n": False,
+        "State:\tR (running)\n": False,
+    }
+    files = [tmp_path / str(number) for number in range(len(told))]
+    for file, text in zip(files, told, strict=True):
+        file.write_text(text)
+    command = [sys.executable, "-c", NEAR_THE_LIMIT, *map(str, files), str(tmp_path / "missing")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [*map(str, told.values()), "False"], done.stderr
 
 
 def test_all_readers_together_take_half_of_the_machine() -> None:

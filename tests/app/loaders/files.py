@@ -173,6 +173,11 @@ def write_zip(path: Path, parts: Mapping[str, str | bytes]) -> Path:
     return path
 
 
+def parts_of(path: Path) -> dict[str, str | bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 def write_mixed_folder(folder: Path) -> Path:
     """One small sound file of every format; each holds the word `lighthouse` and the name of its format."""
     folder.mkdir(parents=True, exist_ok=True)

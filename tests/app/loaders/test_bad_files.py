@@ -17,6 +17,7 @@ from app.loaders.base import Limits
 from app.loaders.errors import LoadError
 from ragcache.errors import ConfigError
 from tests.app.loaders.files import (
+    parts_of,
     write_docx,
     write_empty_pdf,
     write_epub,
@@ -105,8 +106,7 @@ def test_archives_that_are_something_else(tmp_path: Path) -> None:
 
 def test_a_chapter_that_cannot_be_read_costs_no_book(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>one</p>", "b.xhtml": "<p>two</p>"})
-    with zipfile.ZipFile(path) as archive:
-        parts: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    parts = parts_of(path)
     broken = write_zip(tmp_path / "b.epub", parts | {"OEBPS/a.xhtml": bytes(range(256)) * 8})
     assert load(broken).text.strip() == "two"
     assert "the chapter 'OEBPS/a.xhtml' is left out: it looks binary" in caplog.text

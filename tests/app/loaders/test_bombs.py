@@ -16,8 +16,9 @@ from app.loaders import load
 from app.loaders.archive import AT_ONCE
 from app.loaders.base import Limits
 from app.loaders.errors import LoadError
-from tests.app.loaders.files import WORD, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
+from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
+STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
 SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
 
 
@@ -25,11 +26,6 @@ def refused(path: Path, told: str, limits: Limits = SMALL) -> None:
     with pytest.raises(LoadError) as caught:
         load(path, limits)
     assert told in caught.value.reason
-
-
-def parts_of(path: Path) -> dict[str, str | bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def replaced(path: Path, part: str, *pairs: tuple[str, str]) -> Path:
@@ -53,6 +49,10 @@ def test_fields_that_begin_and_do_not_end(tmp_path: Path) -> None:
     path = write_docx(tmp_path / "a.docx", [("Normal", "x")])
     notes = f'<w:footnotes xmlns:w="{WORD}">{begun}</w:footnotes>'
     refused(write_zip(path, parts_of(path) | {"word/footnotes.xml": notes}), "has more than 100 fields")
+    strict = f'xmlns:s="{STRICT}" s:fldCharType="begin"'
+    for attributes in (strict, f'w:fldCharType="end" {strict}'):
+        mixed = f"<w:p>{f'<w:r><w:fldChar {attributes}/></w:r>' * 101}</w:p>"
+        refused(write_docx(tmp_path / "a.docx", [], extra=mixed), "has more than 100 fields")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -130,6 +130,16 @@ def test_a_chapter_is_read_once_however_often_it_is_named(tmp_path: Path) -> Non
     assert load(path, SMALL).text == "One chapter.\n\nAnother."
 
 
+def test_what_a_book_gives_instead_of_images_is_looked_for_once(tmp_path: Path) -> None:
+    """From each place on the way it took minutes; a test that hangs here is the failure."""
+    path = write_epub(tmp_path / "a.epub", {"a.xhtml": "<p>One chapter.</p>"})
+    images = [f'<item id="i{at}" href="i.png" media-type="image/png" fallback="i{at + 1}"/>' for at in range(20_000)]
+    named = "".join(f'<itemref idref="i{at}"/>' for at in range(20_000))
+    last = '<item id="i20000" href="a.xhtml"/>'
+    package = ("</manifest>", f"{''.join(images)}{last}</manifest>"), ('<itemref idref="c0"/>', named)
+    assert load(replaced(path, "OEBPS/book.opf", *package)).text == "One chapter."
+
+
 def test_a_slide_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
     path = write_pptx(tmp_path / "a.pptx", [("Title", ["point"])])
     again = "".join(f'<p:sldId id="{number}" r:id="rId7"/>' for number in range(300, 1300))
@@ -190,6 +200,7 @@ HOSTILE = {
     "tables.html": "<table><tr><td>" * 20_000 + "words",
     "items.html": "<ol><li>" * 60_000 + "words",
     "times.txt": ("12:30 1-1-1 " + " " * 2_000 + "-" + " " * 2_000 + "x\n") * 100,
+    "columns.csv": ",".join(f"c{at}" for at in range(60_000)) + "\n" + "x\n" * 60_000,
     "heading.md": "# a" + " #" * 2_400 + "x\n",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from app.loaders import load
 from app.loaders.base import Limits
 from app.loaders.errors import LoadError
-from tests.app.loaders.files import write_chart
+from tests.app.loaders.files import parts_of, write_chart
 from tests.app.loaders.test_bombs import replaced
 
 CHART = "ppt/charts/chart1.xml"
@@ -39,6 +40,16 @@ def test_gaps_and_errors_of_a_series_stay_in_their_rows(tmp_path: Path) -> None:
     path = write_chart(tmp_path / "a.pptx", "LINE", categories("a", "b", "c", one=(0.1, None, 3), two=(4, 5, 6)))
     replaced(path, CHART, ("<c:v>0.1</c:v>", "<c:v>0.30000000000000004</c:v>"), ("<c:v>5</c:v>", "<c:v>#N/A</c:v>"))
     assert load(path).text == "|  | one | two |\n| --- | --- | --- |\n| a | 0.3 | 4 |\n| b |  | #N/A |\n| c | 3 | 6 |"
+
+
+def test_names_that_were_typed_and_numbers_of_many_digits(tmp_path: Path) -> None:
+    path = write_chart(
+        tmp_path / "a.pptx", "LINE", categories("a", "b", one=(1234567890123, 2), two=(3, 4), three=(5, 6))
+    )
+    one, two, three = re.findall("<c:tx>.*?</c:tx>", str(parts_of(path)[CHART], "utf-8"), re.DOTALL)  # type: ignore[arg-type]
+    replaced(path, CHART, (one, "<c:tx><c:v>Sales</c:v></c:tx>"), (two, ""), (three, "<c:tx><c:v> </c:v></c:tx>"))
+    header = "|  | Sales | series 2 | series 3 |\n| --- | --- | --- | --- |\n"
+    assert load(path).text == f"{header}| a | 1234567890123 | 3 | 5 |\n| b | 2 | 4 | 6 |"
 
 
 def test_categories_of_several_levels_are_told_together(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from app.loaders import parse
 from app.loaders.base import Parsed
 from app.loaders.errors import LoadError
+from splitter.turns import turn_regions
 
 WORDS = "Größe, naïve café – 東京 😀\r\nsecond line\n"
 
@@ -180,18 +182,34 @@ def test_conversations_in_json_are_chats(name: str, data: object) -> None:
 
 
 def test_what_is_told_beside_the_turns_stands_in_front_of_them() -> None:
-    """Ids and times are left out."""
+    """Ids are left out."""
     turn = {"id": 7, "role": "user", "content": "Hi.", "tool_calls": []}
-    found = parsed("a.json", json.dumps({"id": 1, "title": "Case 17", "of": [{"a": 1}], "messages": [turn]}))
-    assert (found.kind, found.text) == ("chat", "title: Case 17\n\nof.a: 1\n\nuser: Hi.")
+    case = {"id": 1, "uuid": {"made": "by hand"}, "time": 2024, "of": [{"a": 1}], "messages": [turn]}
+    found = parsed("a.json", json.dumps(case))
+    assert (found.kind, found.text) == ("chat", "uuid.made: by hand\ntime: 2024\n\nof.a: 1\n\nuser: Hi.")
     lines = [json.dumps({"topic": topic, "messages": [turn]}) for topic in ("crane", "rye")]
     found = parsed("a.jsonl", "\n".join(lines))
     assert (found.kind, found.text) == ("chat", "topic: crane\n\nuser: Hi.\n\ntopic: rye\n\nuser: Hi.")
 
 
+def test_times_of_turns_stand_in_front_of_their_speakers() -> None:
+    times = datetime(2024, 5, 1, 10, 0, 0, 123456, UTC).isoformat(), None, 1714557600
+    roles = "user", "assistant", "user"
+    turns = [{"role": role, "content": "Hi.", "created_at": time} for role, time in zip(roles, times, strict=True)]
+    said = ["[2024-05-01T10:00:00.123456+00:00] user: Hi.", "assistant: Hi.", "[1714557600] user: Hi."]
+    found = parsed("a.json", json.dumps(turns))
+    assert (found.kind, found.text) == ("chat", "\n\n".join(said))
+    regions = turn_regions(found.text, sure=True)
+    assert [found.text[region.start : region.end].strip() for region in regions] == said
+
+
 @pytest.mark.parametrize(
     "record",
     [
+        {"from": "Ann", "value": "Bob", "weight": 0.7},
+        {"from": "EUR", "value": 1.08, "index": 3},
+        {"role": "user", "content": "Hi.", "id": {"deep": "words"}},
+        {"role": "user", "content": "Hi.", "time": "a time [that nobody] knows"},
         {"from": "a@b.c", "to": "d@e.f", "subject": "Invoice 4711", "text": "Please pay."},
         {"from": "EUR", "to": "USD", "value": "1.09"},
         {"role": "user", "content": "Hi.", "tool_calls": [{"name": "weather"}]},
