@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat_frame import Frame, read_frame
+from app.wording import Wording
 from ragcache.errors import ModelError, PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.tokens import SURROGATE, FastTokens
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Turn = tuple[str, str]  # a question that was asked before, and its answer
-
-
-@dataclass(frozen=True)
-class Wording:
-    """The fixed strings around the texts. Cached KV belongs to them: after a change, documents are computed again."""
-
-    before_passages: str = "Documents:\n\n"  # at the head of the user's turn
-    before_chunk: str = ""
-    after_chunk: str = "\n\n"
-    before_question: str = "Question: "
-    after_question: str = ""
-    no_passages: str = "(No excerpt was found.)\n\n"  # in the place of the chunks
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

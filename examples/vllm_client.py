@@ -14,8 +14,8 @@ import urllib.request
 from typing import Any
 
 from app import RagPipeline, Settings
-from app.prompt import Wording
 from app.settings import load_settings
+from app.wording import Wording
 from ragcache.engine.vllm.asking import chat_params
 
 

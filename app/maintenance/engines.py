@@ -10,8 +10,8 @@ from pathlib import Path
 
 from app.folders import digests_file, records_of
 from app.models import BUNDLED, resolve_model
-from app.prompt import Wording
 from app.settings import Settings
+from app.wording import Wording
 from app.workspace import Workspace
 from ragcache.errors import ConfigError, ModelError, StoreError
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from app import RagPipeline, Settings
-from app.prompt import PromptTemplate, Wording, load_tokenizer
+from app.prompt import PromptTemplate, load_tokenizer
+from app.wording import Wording
 from examples import vllm_client
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
