@@ -15,6 +15,7 @@ from app.vllm import open_engine
 from benchmarks.caches import CONTEXTS, check_context
 from ragcache.benefit import LinkWhen
 from ragcache.errors import ModelError
+from ragcache.keeping import Keeper
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 
@@ -43,12 +44,12 @@ def empty_store(settings: Settings) -> KVStore:
     return open_store(None, None, None, settings.codec)
 
 
-def vllm_cache(engine: VllmEngine, store: KVStore, context: str) -> VllmCache:
-    """The linker is given with each prompt."""
+def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper | None = None) -> VllmCache:
+    """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
     from ragcache.engine.vllm.cache import VllmCache
 
     behind = CONTEXTS[check_context(context)]
-    return VllmCache(engine, store, "naive", context_chunks=behind, keep_missed=False)
+    return VllmCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
 
 
 def outputs(engine: VllmEngine, ids: Sequence[int], params: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from app.compose import VllmModel
 from app.settings import Settings
-from benchmarks.caches import CONTEXTS, capture
+from benchmarks.caches import capture
 from benchmarks.corpus import with_cut
 from benchmarks.partial_cache import ANSWER, CONTEXT, Options, Prompts, measure
 from benchmarks.table import Row
@@ -41,10 +41,5 @@ class VllmPrompts(Prompts):
         return cache.store
 
     def cache(self, store: KVStore, keep_missed: bool = False) -> VllmCache:
-        from ragcache.engine.vllm.cache import VllmCache
-
-        engine, context = self.parts.engine, CONTEXTS[CONTEXT]
-        engine.use_store(store)
-        return VllmCache(
-            engine, store, "naive", context_chunks=context, keep_missed=keep_missed, keeper=self.parts.keeper
-        )
+        self.parts.engine.use_store(store)
+        return vllm_cache(self.parts.engine, store, CONTEXT, self.parts.keeper if keep_missed else None)
