@@ -70,6 +70,8 @@ class PromptCache(Ingest, ABC):
 
     def _finish(self, segments: Sequence[Segment], report: Report) -> None:
         """After the last token of an answer."""
+        if _lacked_nothing(report):
+            return
         if self.keeper is None:
             self.keep(segments, report)
             return
@@ -124,6 +126,11 @@ class PromptCache(Ingest, ABC):
         variant = self._patient.capture(system, before, chunk.segment)
         self._keep(variant, report.incidents)
         return variant
+
+
+def _lacked_nothing(report: Report) -> bool:
+    """For sure, without a look into the store: all was there, and the first chunk in its lead variant."""
+    return all(chunk.tier != COMPUTED for chunk in report.chunks) and all(chunk.exact for chunk in report.chunks[:1])
 
 
 def _lacks_lead(plan: Plan) -> bool:
