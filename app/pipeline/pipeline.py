@@ -214,6 +214,10 @@ class RagPipeline:
 
     # -- end --------------------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Wait until what the answers so far lacked is captured, which nobody else waits for."""
+        self.workspace.parts.keeper.settle()
+
     def close(self) -> None:
         if not self._shared:
             self.workspace.close()

@@ -74,6 +74,7 @@ def test_a_response_carries_nodes_citations_and_report(pipeline: RagPipeline, no
 
 def test_the_own_collection_is_searched_where_there_is_no_retriever(pipeline: RagPipeline) -> None:
     pipeline.ask(QUESTION)  # what it lacks is captured behind it, and serves the next
+    pipeline.settle()
     response = CachedQueryEngine(pipeline).query(QUESTION)
     ours = pipeline.ask(QUESTION)
     assert [one.node.node_id for one in response.source_nodes] == [str(one.chunk_id) for one in ours.citations]
@@ -134,6 +135,7 @@ def test_without_nodes_the_answer_says_so(pipeline: RagPipeline) -> None:
 
 def test_a_chat_remembers(pipeline: RagPipeline, nodes: list[TextNode]) -> None:
     CachedChatEngine(pipeline, Fixed(nodes), max_tokens=8).chat(QUESTION)  # what it lacks is captured behind it
+    pipeline.settle()
     retriever = Fixed(nodes)
     engine = CachedChatEngine(pipeline, retriever, max_tokens=8)
     first = engine.chat(QUESTION)
@@ -165,6 +167,9 @@ def test_a_chat_with_an_event_loop(pipeline: RagPipeline, nodes: list[TextNode])
         streamed = await engine.astream_chat("How tall is it?")
         return str(first), "".join([piece async for piece in streamed.async_response_gen()])
 
+    asyncio.run(chat())
+    pipeline.settle()
+    engine = CachedChatEngine(pipeline, Fixed(nodes), max_tokens=8)
     first, second = asyncio.run(chat())
     assert [one.content for one in engine.chat_history][1:] == [
         "Hello?",

@@ -179,6 +179,7 @@ def test_threads_share_a_pipeline(library: Settings) -> None:
 
         for question in questions[:3]:  # the first answers store what they lacked, which the next ones use
             ask(question)
+        shared.settle()
         alone = [ask(question) for question in questions[:3]]
         assert list(pool.map(ask, questions)) == alone * 2
 
@@ -190,6 +191,8 @@ def test_the_async_methods_do_the_same(pipeline: RagPipeline) -> None:
         found = await pipeline.aretrieve(QUESTION)
         return (await pipeline.aask(QUESTION)).text, pieces, len(found)
 
+    pipeline.ask(QUESTION)
+    pipeline.settle()
     text, pieces, found = asyncio.run(ask())
     assert text == pipeline.ask(QUESTION).text == "".join(pieces)
     assert found == 5
