@@ -49,7 +49,7 @@ Tell = Callable[[float], None]  # the same as a share
 def uncut(file: Pending, error: Exception) -> Failure:
     told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
-    return Failure(file.source, reason)
+    return Failure(file.source, f"{reason}; its older version stays" if file.is_ready else reason)
 
 
 class Writer:
