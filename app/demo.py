@@ -80,4 +80,5 @@ def warm_up(pipeline: RagPipeline, request: Request) -> None:
     if any(chunk.tier == COMPUTED for chunk in first.chunks):
         # Documents that were read with another model, or where there is no disk for KV, have none: an answer stores it.
         assert pipeline.answering.start(short).answer
+        pipeline.settle()
     assert answering.start(replace(short, linker="full")).answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -187,6 +188,18 @@ class Workspace:
         from app.devices import resolve_device
 
         return Reranker(resolve_embedder(self.settings.reranker), str(resolve_device(self.settings)))
+
+    # -- what waits for answers -------------------------------------------------------------------------------------
+
+    def answering(self) -> AbstractContextManager[None]:
+        """While somebody waits for what is done inside: captures that can wait hold on."""
+        loaded = Workspace.parts.peek(self)
+        return loaded.keeper.answering() if loaded else nullcontext()
+
+    def settle(self) -> None:
+        """Wait until such captures are done."""
+        if loaded := Workspace.parts.peek(self):
+            loaded.keeper.settle()
 
     # -- end --------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 Nobody should wait longer than without a cache, however little of a prompt it holds, so chunks are linked as by an
 application: where that is predicted to be sooner. Both sides of a round come right after each other, and the ratio is
-that of the round. "Busy" is beside requests that decode all the time, "keeping" right behind the same prompt, what it
-lacked of which is being captured.
+that of the round. "Busy" is beside requests that decode all the time, "keeping" behind the same prompt, amid the
+capture of what it lacked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from threading import Barrier, Event, Thread
+from time import sleep
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from benchmarks.table import Row
 from benchmarks.ttft import QUESTION
 from benchmarks.unchanging import UnchangingStore
 from ragcache.base import PromptCache
+from ragcache.keeping import QUIET_S
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
@@ -148,8 +150,9 @@ def _measure(
             order = (options.linker, STOCK) if turn % 2 else (STOCK, options.linker)
             reports = {}
             for linker in order:
-                if beside == KEEPING and linker != STOCK:
-                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=True)
+                if beside == KEEPING:
+                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=linker != STOCK)
+                    sleep(2 * QUIET_S)  # by then the capture has begun
                 reports[linker] = prompts.first_token(store, segments, linker)
                 prompts.parts.keeper.settle()
             if turn >= WARM_UPS:

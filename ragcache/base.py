@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -64,9 +64,13 @@ class PromptCache(Ingest, ABC):
         Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker that cannot be used.
         """
 
-    def _answering(self) -> AbstractContextManager[None]:
+    def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is computed inside."""
         return self.keeper.answering() if self.keeper else nullcontext()
+
+    def begin_answering(self) -> Callable[[], None]:
+        """The same until what is returned is called."""
+        return self.keeper.begin_answering() if self.keeper else lambda: None
 
     def _finish(self, segments: Sequence[Segment], report: Report) -> None:
         """After the last token of an answer."""
@@ -84,7 +88,7 @@ class PromptCache(Ingest, ABC):
         self.keeper.later(later)
 
     def _told(self) -> list[str]:
-        """What went wrong after answers before."""
+        """What went wrong after answers before: for the report of one over chunks, which somebody reads."""
         return self.keeper.take_told() if self.keeper else []
 
     def keep(self, segments: Sequence[Segment], report: Report) -> None:

@@ -80,9 +80,10 @@ class ChunkCache(PromptCache):
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
         start = perf_counter()
         chosen = self._chosen(linker)
-        with self._answering():
+        with self.answering():
             prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
-        prefilled.report.incidents += self._told()
+        if prefilled.plan.chunks:
+            prefilled.report.incidents += self._told()
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not chosen.recompute_all
         return Generation(
@@ -96,7 +97,7 @@ class ChunkCache(PromptCache):
             sampling or Sampling(),
             self.engine.spec.eos | stop,
             partial(self._finish, segments, prefilled.report) if keeps else None,
-            self._answering,
+            self.answering,
         )
 
     def prefill(self, segments: Sequence[Segment], *, linker: Linker | str | None = None, room: int = 1) -> Prefilled:

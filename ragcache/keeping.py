@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 
 from ragcache.faults import FAULTS, reason_of
@@ -19,17 +19,23 @@ Task = Callable[[], list[str]]  # returns what went wrong in it
 Pause = Callable[[], None]  # called now and then amid a computation that can wait; returns when it may go on
 MOST_WAITING = 64  # tasks; of what comes when there are as many, the oldest is left out: another prompt will lack it
 QUIET_S = 0.05  # for which nobody computes, before a task goes on: the next token is asked for at once
+# Where answers never cease, a task that was held up for so long goes on for a TURN_S: else what everybody asks for
+# would be computed in full each time.
+HELD_S = 10.0
+TURN_S = 0.2
+CLOSING_S = 10.0  # after which a keeper that closes begins no more tasks
 PATIENCE_S = 10.0  # for a task that is to end amid its computation
 
 
 class Keeper:
     """Runs tasks one after the other, on a thread of its own, and holds on amid one while an answer is computed.
 
-    Threads may share it. Close it: what waits by then is done first. What waits when the program ends is left out.
+    Threads may share it. Close it: what waits by then is done first, within bounds. What waits when the program ends is
+    left out.
     """
 
     def __init__(self, done: Callable[[], None] = lambda: None, clock: Callable[[], float] = monotonic):
-        """`done` runs on the thread after each task."""
+        """`done` runs on the thread after each task, and when one holds on."""
         self._made_by = done, clock
         self._begin()
 
@@ -48,19 +54,30 @@ class Keeper:
     @contextmanager
     def answering(self) -> Iterator[None]:
         """While somebody waits for what is computed inside."""
-        work = self._own
-        work.answering(1)
+        end = self.begin_answering()
         try:
             yield
         finally:
-            work.answering(-1)
+            end()
+
+    def begin_answering(self) -> Callable[[], None]:
+        """Ends what it begins at its first call, by any thread, a finaliser among them."""
+        work = self._own
+        ends = deque([work.answering])
+        work.answering(1)
+
+        def end() -> None:
+            with suppress(IndexError):
+                ends.pop()(-1)
+
+        return end
 
     def later(self, task: Task) -> None:
         """What it returns is for the next report."""
         self._own.add(task)
 
     def pause(self) -> None:
-        """Of the task that runs: until nobody waits for an answer."""
+        """Of the task that runs: until nobody waits for an answer, or it has its turn all the same."""
         self._own.pause()
 
     def settle(self) -> None:
@@ -72,7 +89,9 @@ class Keeper:
         return self._own.take_told()
 
     def close(self) -> None:
-        """Nobody waits for an answer any more. Interrupted, it leaves out what is not done."""
+        """Nobody waits for an answer any more. What is not begun in CLOSING_S is left out; when interrupted, all that
+        is not done.
+        """
         self._own.close()
 
 
@@ -86,11 +105,12 @@ class _Work:
     def __init__(self, done: Callable[[], None], clock: Callable[[], float]):
         self.process = os.getpid()
         self._done, self._clock = done, clock
-        self._change = threading.Condition()
+        self._change = threading.Condition()  # over a lock that a thread may take again: finalisers run anywhere
         self._tasks = deque[Task](maxlen=MOST_WAITING)
         self._thread: threading.Thread | None = None
-        self._answering, self._quiet = 0, 0.0
-        self._hurried = self._ended = False
+        self._answering, self._quiet, self._turn = 0, 0.0, 0.0
+        self._hurried: float | None = None  # since when
+        self._ended = False
         self._told = deque[str](maxlen=MOST_WAITING)
 
     def answering(self, more: int) -> None:
@@ -102,11 +122,11 @@ class _Work:
             self._change.notify_all()
 
     def add(self, task: Task) -> None:
+        thread = threading.Thread(target=self._run, name="ragcache-keep", daemon=True)
         with self._change:
             self._tasks.append(task)
             if self._thread is not None or self._ended:
                 return
-            thread = threading.Thread(target=self._run, name="ragcache-keep", daemon=True)
             try:
                 thread.start()  # it waits for the lock
             except RuntimeError as error:
@@ -117,10 +137,24 @@ class _Work:
 
     def pause(self) -> None:
         with self._change:
-            while not self._hurried and not self._ended and (self._answering or self._clock() < self._quiet):
-                self._change.wait(None if self._answering else max(0.0, self._quiet - self._clock()))
+            waits = self._waits()
+        if waits > 0:
+            self._done()  # what it keeps from an answer meanwhile
+        with self._change:
+            held = self._clock() + HELD_S
+            while (waits := self._waits()) > 0:
+                if self._clock() >= held:
+                    self._turn = self._clock() + TURN_S
+                self._change.wait(min(waits, HELD_S))
             if self._ended:
                 raise _Ended
+
+    def _waits(self) -> float:
+        """How long a task waits before it goes on, if nothing changes."""
+        now = self._clock()
+        if self._hurried is not None or self._ended or now < self._turn:
+            return 0.0
+        return HELD_S if self._answering else self._quiet - now
 
     def settle(self) -> None:
         with self._change:
@@ -134,7 +168,7 @@ class _Work:
 
     def close(self) -> None:
         with self._change:
-            self._hurried = True
+            self._hurried = self._clock()
             self._change.notify_all()
         try:
             self.settle()
@@ -143,7 +177,7 @@ class _Work:
             raise
         finally:
             with self._change:
-                self._hurried = False
+                self._hurried = None
 
     def end(self) -> None:
         """Amid a task too."""
@@ -176,6 +210,8 @@ class _Work:
         """None ends the thread."""
         self.pause()
         with self._change:
+            if self._hurried is not None and self._clock() - self._hurried > CLOSING_S:
+                self._tasks.clear()
             if self._tasks:
                 return self._tasks.popleft()
             self._thread = None  # a task that is added from now on gets another

@@ -36,7 +36,8 @@ PATIENCE_PER_MEGABYTE = 60.0
 Enter = Callable[[int], None]  # waits until there is room for so many bytes
 ENDING = 5.0  # seconds from the end of a child's answers to its own
 MOST = 4  # processes, unless more are asked for: they wait for the embedder most of the time
-# The child finds the packages where we did, also in a program that has changed its path.
+# The child finds the packages where we did, also in a program that has changed its path, and none in the folder that it
+# is started in (-P): a document may be called json.py.
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from app.ingestion.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
@@ -163,7 +164,7 @@ class _Process:
         self.alive = True
         self._late = False
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(os.getpid()), str(self.memory)],
+            [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(os.getpid()), str(self.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # PDFium and others complain there

@@ -106,7 +106,8 @@ class Answering:
     def _quoted(self, request: Request, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
         if self.embed is None or not request.quotes:
             return cited
-        return quoted(cited, request.question, text, self.embed, self._pages)
+        with self.cache.answering():
+            return quoted(cited, request.question, text, self.embed, self._pages)
 
     def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
         places = locate(self.catalog, cited, start, end, text) if self.catalog else None

@@ -86,7 +86,8 @@ class RagPipeline:
         """The chunks that an answer would be made from, best first. Copies of a text count once."""
         asked = Asked(**options)
         collection = self._collection(asked.collection)
-        return self._search(collection, _checked(question), asked)
+        with self.workspace.answering():
+            return self._search(collection, _checked(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class RagPipeline:
         started = perf_counter()
         settings = self.settings
         answering.check(question, asked.max_tokens or settings.max_tokens)
-        with self.workspace.parts.keeper.answering():  # finding chunks is part of it
+        with self.workspace.answering():  # finding chunks is part of it
             query = self.condensed(asked.history, question)
             rewritten = perf_counter()
             found = self._search(collection, query, asked)
@@ -216,7 +217,7 @@ class RagPipeline:
 
     def settle(self) -> None:
         """Wait until what the answers so far lacked is captured, which nobody else waits for."""
-        self.workspace.parts.keeper.settle()
+        self.workspace.settle()
 
     def close(self) -> None:
         if not self._shared:

@@ -190,6 +190,18 @@ def test_a_capture_holds_on_between_layers(make_cache: MakeCache, tiny: Tiny) ->
     assert len(layers) == tiny.engine.spec.layers
 
 
+def test_a_capture_that_holds_on_has_memory_of_its_own(make_cache: MakeCache, tiny: Tiny) -> None:
+    """What it holds on for takes the memory that was touched before."""
+    system = make_cache().system_variant(SYSTEM)
+
+    def block() -> int:
+        return tiny.engine.buffer(300).k.data_ptr()
+
+    touched, seen = block(), set[int]()
+    tiny.engine.capture([system], STRANGER, lambda: seen.add(block()))
+    assert seen == {touched}
+
+
 def test_what_a_keeper_could_not_store_is_told_with_the_next_answer(
     make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +214,8 @@ def test_what_a_keeper_could_not_store_is_told_with_the_next_answer(
     monkeypatch.setattr(cache.store, "put", full)
     list(cache.generate(prompt(STRANGER), max_tokens=1))
     keeper.settle()
+    unread = cache.generate([SYSTEM, QUESTION], max_tokens=1)
+    assert unread.report.incidents == [], "without chunks, as a search asks the model: nobody sees its report"
     told = cache.generate(prompt(DOCUMENT[0]), max_tokens=1).report.incidents
     assert told == ["KV not stored: no room"]
 

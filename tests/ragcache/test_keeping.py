@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ragcache.keeping import MOST_WAITING, Keeper
+from ragcache.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
 
 Told = list[str]
 
@@ -79,6 +79,61 @@ def test_it_waits_out_the_moment_between_two_tokens() -> None:
     assert task.done == 3
 
 
+def test_where_answers_never_cease_a_task_has_its_turns() -> None:
+    clock, tidied = [0.0], list[int]()
+    keeper = Keeper(lambda: tidied.append(task.done), clock=lambda: clock[0])
+    task = Steps(keeper)
+    with keeper.answering():
+        keeper.later(task)
+        assert not task.began.wait(0.1)
+        assert tidied == [0], "what it keeps from an answer is let go of"
+        clock[0] = HELD_S
+        with keeper.answering():
+            pass  # the next token
+        keeper.settle()
+    assert task.done == 3
+
+
+def test_a_turn_is_short() -> None:
+    clock, gate = [0.0], threading.Event()
+    keeper = Keeper(clock=lambda: clock[0])
+    done: list[str] = []
+
+    def task() -> Told:
+        done.append("first")
+        clock[0] += 1.0
+        gate.set()
+        keeper.pause()
+        done.append("second")
+        return []
+
+    with keeper.answering():
+        keeper.later(task)
+        threading.Event().wait(0.1)
+        clock[0] = HELD_S
+        with keeper.answering():
+            pass
+        assert gate.wait(60)
+        threading.Event().wait(0.1)
+        assert done == ["first"]
+        keeper.close()
+    assert done == ["first", "second"]
+
+
+def test_an_answer_ends_once() -> None:
+    """By whoever is first: its reader, the engine that has delivered, or a finaliser."""
+    keeper = Keeper()
+    first, second = keeper.begin_answering(), keeper.begin_answering()
+    for _ in range(3):
+        first()
+    task = Steps(keeper)
+    keeper.later(task)
+    assert not task.began.wait(0.1), "of the second one"
+    second()
+    keeper.settle()
+    assert task.done == 3
+
+
 def test_closing_does_what_waits() -> None:
     keeper = Keeper()
     tasks = [Steps(keeper) for _ in range(5)]
@@ -87,6 +142,25 @@ def test_closing_does_what_waits() -> None:
             keeper.later(task)
         keeper.close()
     assert [task.done for task in tasks] == [3] * 5
+
+
+def test_closing_begins_nothing_when_it_has_taken_long() -> None:
+    clock, done = [0.0], list[float]()
+    keeper = Keeper(clock=lambda: clock[0])
+
+    def task() -> Told:
+        done.append(clock[0])
+        clock[0] += CLOSING_S * 0.6
+        return []
+
+    with keeper.answering():
+        for _ in range(5):
+            keeper.later(task)
+        keeper.close()
+    assert done == [0.0, CLOSING_S * 0.6]
+    keeper.later(task)
+    keeper.close()
+    assert len(done) == 3, "a closed one may be used again"
 
 
 def test_of_too_many_the_oldest_are_left_out() -> None:

@@ -99,7 +99,7 @@ class TorchEngine(Engine):
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         lengths = [len(variant) for variant in before]
         start = sum(lengths)
-        buffer = self.buffer(start + len(segment))
+        buffer = self.buffer(start + len(segment), apart=pause is not None)
         place = 0
         for variant in before:
             self.place(buffer, variant, place)
@@ -124,8 +124,10 @@ class TorchEngine(Engine):
             pause()
             hidden = self.forward(hidden, places, buffer, layers=range(layer, layer + 1), tap=tap)
 
-    def buffer(self, capacity: int) -> KVBuffer:
-        """Raises PromptError when the model's context is shorter."""
+    def buffer(self, capacity: int, apart: bool = False) -> KVBuffer:
+        """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.
+        Raises PromptError when the model's context is shorter.
+        """
         spec = self.spec
         if capacity > spec.max_tokens:
             raise PromptError(
@@ -133,7 +135,8 @@ class TorchEngine(Engine):
                 "retrieve fewer or smaller chunks, or ask for a shorter answer"
             )
         shape = (2, spec.layers, spec.kv_heads, capacity, spec.head_dim)
-        return KVBuffer(self._memory.take(shape, spec.dtype, spec.device))
+        memory = Memory() if apart else self._memory
+        return KVBuffer(memory.take(shape, spec.dtype, spec.device))
 
     def place(self, buffer: KVBuffer, variant: Variant, start: int) -> None:
         with self._cores.lent():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from time import perf_counter
@@ -68,10 +68,11 @@ class VllmCache(PromptCache):
             max_tokens,
             sampling,
             stop,
-            self._answering(),
+            self.begin_answering,
             finish,
         )
-        generation.report.incidents += self._told()
+        if plan.chunks:
+            generation.report.incidents += self._told()
         return generation
 
 
@@ -86,10 +87,10 @@ class VllmGeneration(TokenStream):
         max_tokens: int,
         sampling: Sampling | None,
         stop: frozenset[int],
-        answering: AbstractContextManager[None],
+        begin_answering: Callable[[], Callable[[], None]],
         finish: Callable[[Report], None] | None,
     ):
-        """Until the first token is there, it is `answering`. `finish` runs after the last one."""
+        """Until the first token is there, somebody waits for it. `finish` runs after the last one."""
         self.tokens: list[int] = []
         self.report = Report(str(params[KEY]["linker"]), len(ids), 0, 0)
         self._engine, self._finish = engine, finish
@@ -99,11 +100,10 @@ class VllmGeneration(TokenStream):
         self._started = perf_counter()
         settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
         told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
-        self._answering = waiting = ExitStack()
-        waiting.enter_context(answering)
+        self._answered = begin_answering()
         with ExitStack() as refused:
-            refused.callback(waiting.close)
-            self._request = engine.submit(ids, told, partial(_deliver, waiting, self._outputs))
+            refused.callback(self._answered)
+            self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs))
             refused.pop_all()
         self._stream = self._tokens()
 
@@ -111,14 +111,14 @@ class VllmGeneration(TokenStream):
         return self._stream
 
     def close(self) -> None:
+        self._leave(self._engine.abort)
         self._stream.close()
-        self._abort()  # of a stream that nobody began to read, closing runs nothing
 
-    def _abort(self) -> None:
+    def _leave(self, abort: Callable[[str], dict[str, Any]]) -> None:
         if not self._ended:
             self._ended = True
-            self._answering.close()
-            _fill(self.report, self._engine.abort(self._request).get(KEY, {}))
+            self._answered()
+            _fill(self.report, abort(self._request).get(KEY, {}))
 
     def _tokens(self) -> Generator[int, None, None]:
         first = 0.0
@@ -130,8 +130,8 @@ class VllmGeneration(TokenStream):
                     if token not in self._stop:
                         self.tokens.append(token)
                         yield token
-        finally:
-            self._abort()
+        finally:  # perhaps because nobody holds the stream any more
+            self._leave(self._engine.forsake)
         self._complete(output.kv_transfer_params, first)
 
     def _next(self) -> Any:
@@ -155,9 +155,9 @@ class VllmGeneration(TokenStream):
             self._finish(self.report)
 
 
-def _deliver(waiting: ExitStack, outputs: queue.SimpleQueue[Any], output: Any) -> None:
+def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], output: Any) -> None:
     """On the engine's thread: whether anybody reads it or not, nobody waits for a first token any more."""
-    waiting.close()
+    answered()
     outputs.put(output)
 
 

@@ -79,13 +79,15 @@ class VllmEngine(Engine):
 
     def abort(self, request: str) -> dict[str, Any]:
         """End a request that nobody reads any more -> what its response would have carried, if that is known."""
-        if threading.current_thread() is self._thread:  # Python finalises streams on any thread
-            self._command(lambda: self._abort(request))
-            return {}
         try:
             return self._ask(lambda: self._abort(request))
         except ModelError:
             return {}
+
+    def forsake(self, request: str) -> dict[str, Any]:
+        """The same without waiting, for finalisers: Python runs them on any thread, whatever locks it holds."""
+        self._command(lambda: self._abort(request))
+        return {}
 
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         """One request of its own; the variants change hands in this process, whatever the store holds. vLLM computes it

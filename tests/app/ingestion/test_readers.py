@@ -54,6 +54,17 @@ def test_files_come_in_order_and_as_they_are_read_here(tmp_path: Path) -> None:
     assert all(isinstance(one, Read) for one in found)
 
 
+def test_no_document_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers start in whatever folder the user is in."""
+    for name in ("json", "pickle", "app"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()")
+    (tmp_path / "a.txt").write_text("A text.")
+    monkeypatch.chdir(tmp_path)
+    (outcome,) = outcomes(pending(tmp_path / "a.txt"), workers=1)
+    assert isinstance(outcome, Read)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     files = pending(*[tmp_path / "a.txt"] * 4)

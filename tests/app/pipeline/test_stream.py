@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from app import RagPipeline
+from app import RagPipeline, Settings
 from app.pipeline import Answer, AnswerStream
 from app.pipeline.answering import STOPPED, Request
+from app.workspace import Workspace
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from retriever.errors import RetrieverError
@@ -28,8 +29,8 @@ def buffers(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     made: list[weakref.ref[KVBuffer]] = []
     allocate = TorchEngine.buffer
 
-    def buffer(engine: TorchEngine, capacity: int) -> KVBuffer:
-        new = allocate(engine, capacity)
+    def buffer(engine: TorchEngine, capacity: int, apart: bool = False) -> KVBuffer:
+        new = allocate(engine, capacity, apart)
         made.append(weakref.ref(new))
         return new
 
@@ -37,6 +38,37 @@ def buffers(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield made
     gc.collect()
     assert all(one() is None for one in made)
+
+
+def test_quotes_are_waited_for_too(pipeline: RagPipeline) -> None:
+    """Captures hold on meanwhile, as they do while chunks are found."""
+    answering, begun, held = pipeline.answering, threading.Event(), list[bool]()
+    keeper, embed = pipeline.workspace.parts.keeper, answering.embed
+    assert embed is not None
+
+    def task() -> list[str]:
+        begun.set()
+        return []
+
+    def watched(texts: Sequence[str]) -> Vectors:
+        keeper.later(task)
+        held.append(not begun.wait(0.2))
+        return embed(texts)
+
+    found = pipeline.retrieve(QUESTION)
+    pipeline.settle()
+    stream = replace(answering, embed=watched).start(Request(QUESTION, found, max_tokens=4))
+    assert stream.answer.citations[0].quote is not None
+    pipeline.settle()
+    assert held == [True]
+    assert begun.is_set()
+
+
+def test_waiting_for_captures_loads_no_model(library: Settings) -> None:
+    with RagPipeline(library) as opened:
+        opened.settle()
+        opened.retrieve(QUESTION)
+        assert Workspace.parts.peek(opened.workspace) is None
 
 
 def test_the_pieces_are_the_answer(pipeline: RagPipeline) -> None:

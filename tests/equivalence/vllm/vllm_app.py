@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,23 @@ def test_streams_that_nobody_reads_to_the_end_are_aborted(pipeline: RagPipeline)
     assert begun.report.reused > 0
     engine.drain()  # type: ignore[attr-defined]
     assert engine.free_blocks() == before  # type: ignore[attr-defined]
+
+
+def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
+    pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python ends it on any thread, whatever locks that holds; one that the engine needs would never come free."""
+    engine: Any = pipeline.workspace.parts.engine
+    engine.drain()
+    before = engine.free_blocks()
+    stream = pipeline.stream(QUESTION, max_tokens=900)
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "abort", None)
+        del stream
+        gc.collect()
+    engine.drain()
+    assert engine.free_blocks() == before
 
 
 async def _cancelled(pipeline: RagPipeline) -> None:
