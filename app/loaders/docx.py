@@ -2,68 +2,69 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
+from collections.abc import Iterable
 from io import BytesIO
-from xml.parsers import expat
+from pathlib import Path
 from zipfile import ZipFile
 
 from app.loaders.archive import opened
 from app.loaders.base import Parsed, Source
 from app.loaders.damage import reading
+from app.loaders.errors import printable
 from app.loaders.html import markdown_of
 from app.loaders.sniffing import DOCX
 from app.loaders.text import first_heading
+from app.loaders.wordml import Survey, rewritten
 
 STYLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => h2:fresh"
-
-WORD = (
-    "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
-    "http://purl.oclc.org/ooxml/wordprocessingml/main",  # of strict files
-)
-KINDS_OF_FIELD = tuple(f"{namespace} fldCharType" for namespace in WORD)
 DEEPEST = 100  # fields within each other; mammoth looks through all that are open at each run of text
+UNKNOWN = "An unrecognised element was ignored: "
+# Kinds that hold no text: properties, outlines of shapes, and marks of what may be edited.
+MUTE = ("v:", "{urn:schemas-microsoft-com:", "w:perm")
+TOLD = 10  # kinds at most in a warning
+logger = logging.getLogger(__name__)
 
 
 def load_docx(source: Source) -> Parsed:
     import mammoth
 
     with opened(source, DOCX) as archive, reading(source, DOCX.name):
-        _refuse_open_fields(source, archive)
-        html = mammoth.convert_to_html(
-            BytesIO(source.data),
+        result = mammoth.convert_to_html(
+            _readable(source, archive),
             style_map=STYLES,
             include_embedded_style_map=False,
             convert_image=lambda _: [],
             external_file_access=False,
-        ).value
-    text, _ = markdown_of(html)
+        )
+    _warn(source, (message.message for message in result.messages))
+    text, _ = markdown_of(result.value)
     return Parsed(text, "markdown", first_heading(text) or source.name)
 
 
-def _refuse_open_fields(source: Source, archive: ZipFile) -> None:
-    """In any part: the package says which are read. What is no XML, mammoth complains of."""
-    for member in archive.infolist():
-        parser, open_fields = expat.ParserCreate(namespace_separator=" "), _OpenFields()
-        parser.StartElementHandler = open_fields.start
-        with suppress(expat.ExpatError), archive.open(member) as part:
-            parser.ParseFile(part)
-        if open_fields.most > DEEPEST:
-            raise source.error(
-                f"has more than {DEEPEST} fields within each other: remove them in its program, or save it as PDF"
-            )
+def _readable(source: Source, archive: ZipFile) -> BytesIO:
+    """The archive with what mammoth reads of its parts, whichever they are: the package says that."""
+    data = BytesIO(source.data)
+    with ZipFile(data, "a") as copy:
+        for member in archive.infolist():
+            with archive.open(member) as part:
+                survey = Survey.of(part)
+            if survey.most_fields > DEEPEST:
+                raise source.error(
+                    f"has more than {DEEPEST} fields within each other: remove them in its program, or save it as PDF"
+                )
+            if survey.odd and archive.getinfo(member.filename) is member:  # the last of its name, which is the one read
+                with archive.open(member) as part:
+                    changed = rewritten(part, survey)
+                del copy.NameToInfo[member.filename]  # or zipfile warns that there are two now
+                copy.writestr(member.filename, changed)
+    return data
 
 
-class _OpenFields:
-    """Counts those that begin and do not end."""
-
-    def __init__(self) -> None:
-        self._now = self.most = 0
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        namespace, _, tag = name.rpartition(" ")
-        if tag != "fldChar" or namespace not in WORD:
-            return
-        # mammoth takes either namespace here too, and the last where both are there.
-        kinds = [value for key, value in attributes.items() if key in KINDS_OF_FIELD]
-        self._now = max(0, self._now + {"begin": 1, "end": -1}.get(kinds[-1] if kinds else "", 0))
-        self.most = max(self.most, self._now)
+def _warn(source: Source, messages: Iterable[str]) -> None:
+    """Of what mammoth left out."""
+    kinds = [message.removeprefix(UNKNOWN) for message in messages if message.startswith(UNKNOWN)]
+    lost = [kind for kind in kinds if not kind.startswith(MUTE) and not kind.endswith(("Pr", "PrEx"))]
+    if lost:
+        shown = ", ".join(printable(Path(kind))[:80] for kind in lost[:TOLD])
+        logger.warning("%s: elements of %d unknown kinds are left out: %s", printable(source.path), len(lost), shown)

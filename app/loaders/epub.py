@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ from app.loaders.text import first_heading
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
 NO_TEXT = ("image/", "audio/", "video/", "font/")  # media types; some books give chapters odd ones
+TOLD, LONGEST = 10, 80  # chapters at most in a warning, and characters of their names
 logger = logging.getLogger(__name__)
 
 
@@ -28,10 +30,14 @@ def load_epub(source: Source) -> Parsed:
         package = _rootfile(source, archive)
         root = _xml(archive, package)
         locked = _encrypted(archive)
-        for number, name in enumerate(_spine(archive, root, posixpath.dirname(package)), start=1):
+        missing: list[str] = []
+        for number, name in enumerate(_spine(archive, root, posixpath.dirname(package), missing), start=1):
             if name in locked:
                 raise source.error("is protected against copying (DRM): ask its seller for a copy that is not")
             chapters.add(number, _chapter(source, name, archive.read(name)))
+        if missing:
+            shown = ", ".join(map(repr, missing[:TOLD]))
+            logger.warning("%s: %d chapters are not in the book: %s", printable(source.path), len(missing), shown)
         title = next((" ".join(found.split()) for found in _texts(root, "title")), "")
     parsed = chapters.parsed("markdown", "")
     return Parsed(parsed.text, parsed.kind, title or first_heading(parsed.text) or source.name, parsed.pages)
@@ -53,10 +59,13 @@ def _rootfile(source: Source, archive: ZipFile) -> str:
     return str(found[0].get("full-path", ""))
 
 
-def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
-    """Members of the archive that are read one after another, each once; the table of contents is none of them."""
+def _spine(archive: ZipFile, root: Any, folder: str, missing: list[str]) -> Iterator[str]:
+    """Members of the archive that are read one after another, each once; the table of contents is none of them.
+
+    Those that are not there come into `missing`.
+    """
     items = {item.get("id"): item for item in _all(root, "item")}
-    names = set(archive.namelist())
+    names, alike, read = set(archive.namelist()), _alike(archive), set()
     seen: set[str | None] = set()
     for reference in _all(root, "itemref"):
         item = _text_of(items, reference.get("idref"), seen)
@@ -64,12 +73,21 @@ def _spine(archive: ZipFile, root: Any, folder: str) -> Iterator[str]:
             continue
         href = item.get("href", "")
         # The names are escaped as in addresses, and some programs forget that.
-        for written in (unquote(href), href):
-            name = posixpath.normpath(posixpath.join(folder, written))
-            if name in names:
-                names.remove(name)
-                yield name
-                break
+        written = [posixpath.normpath(posixpath.join(folder, one)) for one in (unquote(href), href)]
+        found = next((name for name in written if name in names), "")
+        found = found or next((alike[name.casefold()] for name in written if name.casefold() in alike), "")
+        if not found:
+            missing.append(written[0][:LONGEST])
+        elif found not in read:
+            read.add(found)
+            yield found
+
+
+def _alike(archive: ZipFile) -> dict[str, str]:
+    """Names of members by how they are spelt without regard to case, where that is of one alone."""
+    names = set(archive.namelist())
+    number = Counter(map(str.casefold, names))
+    return {name.casefold(): name for name in names if number[name.casefold()] == 1}
 
 
 def _text_of(items: dict[str | None, Any], key: str | None, seen: set[str | None]) -> Any | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -10,9 +10,14 @@ from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, Source
 from app.loaders.chart import charted
 from app.loaders.damage import reading
+from app.loaders.equation import MATH, equation
 from app.loaders.grid import grid
 from app.loaders.sniffing import PPTX
 from app.loaders.text import first_heading
+
+ALTERNATIVES = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
+FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"  # within a paragraph
+EQUATIONS = tuple(f"{{{namespace}}}oMath" for namespace in MATH)
 
 
 def load_pptx(source: Source) -> Parsed:
@@ -22,8 +27,9 @@ def load_pptx(source: Source) -> Parsed:
     slides = PagedText(source, "slide")
     with opened(source, PPTX), reading(source, PPTX.name, PythonPptxError):
         presentation = Presentation(BytesIO(source.data))
+        diagrams: set[str] = set()  # that have been told: a forged file refers to the same a million times
         for number, slide in enumerate(_once(presentation.slides), start=1):
-            slides.add(number, "\n\n".join(source.bounded(_blocks(source, slide))))
+            slides.add(number, "\n\n".join(source.bounded(_blocks(source, slide, diagrams))))
         title = (presentation.core_properties.title or "").strip()
     parsed = slides.parsed("markdown", "")
     # New files carry this title of the library's or program's own template.
@@ -40,18 +46,38 @@ def _once(slides: Any) -> Iterator[Any]:
             yield slide
 
 
-def _blocks(source: Source, slide: Any) -> Iterator[str]:
+def _blocks(source: Source, slide: Any, diagrams: set[str]) -> Iterator[str]:
+    _simplify(slide.element)
     title = slide.shapes.title
     heading = " ".join(title.text_frame.text.split()) if title is not None else ""
     if heading:
         yield f"# {heading}"
     for shape in _in_order(slide.shapes):
         if title is None or shape._element is not title._element:  # programs give the same id twice
-            yield from _shape(source, shape)
+            yield from _shape(source, shape, diagrams)
     if slide.has_notes_slide:
+        _simplify(slide.notes_slide.element)
         notes = slide.notes_slide.notes_text_frame
         if notes is not None and notes.text.strip():
             yield f"Notes: {_lines(notes.text)}"
+
+
+def _simplify(root: Any) -> None:
+    """Puts one of several alternatives, and the text of equations, where they stand: the library looks at neither.
+
+    The alternatives that stand first are for newer programs, and hold what the others show as pictures.
+    """
+    from pptx.oxml.ns import qn
+
+    for content in list(root.iterdescendants(ALTERNATIVES)):
+        for child in next((list(branch) for branch in content if len(branch)), ()):
+            content.addprevious(child)
+        content.getparent().remove(content)
+    for formula in list(root.iterdescendants(FORMULA)):
+        run, text = formula.makeelement(qn("a:r")), formula.makeelement(qn("a:t"))
+        text.text = "".join(equation(found) for found in formula.iter(*EQUATIONS))
+        run.append(text)
+        formula.getparent().replace(formula, run)
 
 
 def _in_order(shapes: Any) -> list[Any]:
@@ -59,10 +85,10 @@ def _in_order(shapes: Any) -> list[Any]:
     return sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0))
 
 
-def _shape(source: Source, shape: Any) -> Iterator[str]:
+def _shape(source: Source, shape: Any, diagrams: set[str]) -> Iterator[str]:
     if hasattr(shape, "shapes"):  # a group
         for inner in _in_order(shape.shapes):
-            yield from _shape(source, inner)
+            yield from _shape(source, inner, diagrams)
     elif getattr(shape, "has_table", False):
         table = grid(
             [cell.text for cell in row.tc_lst] for row in shape.table._tbl.tr_lst
@@ -78,12 +104,34 @@ def _shape(source: Source, shape: Any) -> Iterator[str]:
         text = _paragraphs(shape.text_frame.paragraphs)
         if text:
             yield text
+    else:
+        yield from _diagrams(shape, diagrams)
+
+
+def _diagrams(shape: Any, told: set[str]) -> Iterator[str]:
+    """SmartArt: its texts stand in a part of their own."""
+    from pptx.oxml import parse_xml
+    from pptx.oxml.ns import qn
+
+    for reference in shape._element.iter("{*}relIds"):
+        relation = shape.part.rels.get(reference.get(qn("r:dm")))
+        if relation is None or relation.is_external or relation.target_part.partname in told:
+            continue
+        told.add(relation.target_part.partname)
+        data = parse_xml(relation.target_part.blob)
+        _simplify(data)
+        text = _points((0, paragraph.text) for paragraph in data.iter(qn("a:p")))
+        if text:
+            yield text
 
 
 def _paragraphs(paragraphs: Any) -> str:
+    return _points((paragraph.level, paragraph.text) for paragraph in paragraphs)
+
+
+def _points(paragraphs: Iterable[tuple[int, str]]) -> str:
     """Several paragraphs of a slide are points, however they are drawn."""
-    told = [(paragraph.level, _lines(paragraph.text)) for paragraph in paragraphs]
-    told = [(level, text) for level, text in told if text]
+    told = [(level, text) for level, raw in paragraphs if (text := _lines(raw))]
     if len(told) == 1:
         return told[0][1]
     return "\n".join(f"{'  ' * level}- {text}" for level, text in told)

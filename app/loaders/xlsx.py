@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from threading import Lock
 from typing import Any
+from xml.parsers import expat
+from zipfile import ZipFile
 
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, Source
 from app.loaders.damage import reading
+from app.loaders.errors import printable
 from app.loaders.rows import rows_as_items
 from app.loaders.sniffing import XLSX
 
 # Filters of warnings belong to the whole process, and two threads that change them would mix them up for good.
 FILTERS = Lock()
-STREAMED = ("xl/worksheets/", "xl/sharedStrings.xml")  # not read as a tree
+SHEETS = "xl/worksheets/"
+STREAMED = (SHEETS, "xl/sharedStrings.xml")  # not read as a tree
+CELL, FORMULA, VALUE = (f"http://schemas.openxmlformats.org/spreadsheetml/2006/main {tag}" for tag in "cfv")
+logger = logging.getLogger(__name__)
 
 
 def load_xlsx(source: Source) -> Parsed:
     from openpyxl.utils.exceptions import InvalidFileException
 
-    with opened(source, XLSX, STREAMED), FILTERS, warnings.catch_warnings():
-        # Of drop-down lists, styles and other things that a reader of text does not miss.
-        warnings.filterwarnings("ignore", module=r"openpyxl\.")
-        with reading(source, XLSX.name, InvalidFileException):
-            return _parsed(source)
+    with opened(source, XLSX, STREAMED) as archive:
+        with FILTERS, warnings.catch_warnings():
+            # Of drop-down lists, styles and other things that a reader of text does not miss.
+            warnings.filterwarnings("ignore", module=r"openpyxl\.")
+            with reading(source, XLSX.name, InvalidFileException):
+                parsed = _parsed(source)
+        uncomputed = sum(_uncomputed(archive))
+    if uncomputed:
+        logger.warning(
+            "%s: %d cells are left out: their formulas have not been computed yet; "
+            "open it in a spreadsheet program and save it",
+            printable(source.path),
+            uncomputed,
+        )
+    return parsed
 
 
 def _parsed(source: Source) -> Parsed:
@@ -48,6 +66,43 @@ def _parsed(source: Source) -> Parsed:
         return sheets.parsed("items", (book.properties.title or "").strip() or source.name)
     finally:
         book.close()
+
+
+def _uncomputed(archive: ZipFile) -> Iterator[int]:
+    """Of each sheet, the cells that have a formula and no value. openpyxl gives the same for them as for blank ones."""
+    for member in archive.infolist():
+        if member.filename.startswith(SHEETS):
+            parser, formulas = expat.ParserCreate(namespace_separator=" "), _Formulas()
+            parser.StartElementHandler, parser.EndElementHandler = formulas.start, formulas.end
+            parser.CharacterDataHandler = formulas.data
+            with suppress(expat.ExpatError), archive.open(member) as part:
+                parser.ParseFile(part)
+            yield formulas.uncomputed
+
+
+class _Formulas:
+    def __init__(self) -> None:
+        self.uncomputed = 0
+        self._text = self._formula = self._in_value = self._value = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == CELL:
+            # Text may be computed to be empty, which is a value too.
+            self._text, self._formula, self._value = attributes.get("t") == "str", False, False
+        elif name == FORMULA:
+            self._formula = True
+        elif name == VALUE:
+            self._in_value = True
+            self._value = self._text
+
+    def data(self, _: str) -> None:
+        self._value = self._value or self._in_value
+
+    def end(self, name: str) -> None:
+        if name == CELL:
+            self.uncomputed += self._formula and not self._value
+        elif name == VALUE:
+            self._in_value = False
 
 
 class _Cells:

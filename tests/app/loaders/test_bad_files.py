@@ -121,6 +121,31 @@ def test_a_chapter_that_cannot_be_read_costs_no_book(tmp_path: Path, caplog: pyt
         assert load(write_zip(tmp_path / "c.epub", parts | named)).text == text
 
 
+def test_chapters_are_found_however_they_are_spelt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some file systems know no case, and what works there is packed; of two that differ in case only none is meant."""
+    path = write_epub(tmp_path / "a.epub", {"One.xhtml": "<p>one</p>", "two.xhtml": "<p>two</p>"})
+    parts = parts_of(path)
+    first = parts.pop("OEBPS/One.xhtml")
+    assert load(write_zip(path, parts | {"OEBPS/one.XHTML": first})).text == "one\n\ntwo"
+    assert not caplog.records
+    for others in ({}, {"OEBPS/one.XHTML": first, "oebps/one.xhtml": first}):
+        caplog.clear()
+        assert load(write_zip(path, parts | others)).text == "two"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{path}: 1 chapters are not in the book: 'OEBPS/One.xhtml'"
+        ]
+
+
+def test_many_missing_chapters_are_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chapters = {f"{number}{'x' * 200}.xhtml": "<p>words</p>" for number in range(100)}
+    path = write_epub(tmp_path / "a.epub", chapters | {"last.xhtml": "<p>last</p>"})
+    rest = {name: data for name, data in parts_of(path).items() if "xxx" not in name}
+    assert load(write_zip(path, rest)).text == "last"
+    [record] = caplog.records
+    assert "100 chapters are not in the book: 'OEBPS/0xxx" in record.getMessage()
+    assert len(record.getMessage()) < 1_500
+
+
 def test_archives_cut_short(tmp_path: Path) -> None:
     for path in (
         write_docx(tmp_path / "a.docx", [("Normal", "x")]),

@@ -14,11 +14,13 @@ from app.loaders import load
 from app.loaders.formats import FORMATS, LOADERS, SUFFIXES
 from splitter.base import KINDS
 from tests.app.loaders.files import (
+    parts_of,
     write_docx,
     write_epub,
     write_mixed_folder,
     write_pptx,
     write_xlsx,
+    write_zip,
 )
 
 KIND = {"pdf": "prose", "xlsx": "items", "text": "prose", "code": "code", "table": "items", "json": "items"}
@@ -146,6 +148,25 @@ def test_xlsx_errors_of_formulas_stay_and_warnings_are_quiet(tmp_path: Path) -> 
     book["S"].add_data_validation(DataValidation(type="list", formula1='"x,y"'))
     book.save(path)
     assert load(path).text.endswith("a: #DIV/0!\nb: #REF!")
+
+
+def test_xlsx_formulas_without_a_value_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_xlsx(tmp_path / "f.xlsx", {"S": [["a", "b"], [1, "=A2"], ["=A2", "=A3"]], "T": [["c"], ["=S!A2"]]})
+    sheet = "xl/worksheets/sheet1.xml"
+    computed = ('<c r="B3"><f>A3</f><v/></c>', '<c r="B3" t="str"><f>A3</f><v></v></c>'), ("<v/>", "<v>7</v>")
+    told = "cells are left out: their formulas have not been computed yet"
+    for number, pair in zip((4, 3, 1), (("S", "S"), *computed), strict=True):
+        whole = parts_of(path)[sheet]
+        assert isinstance(whole, bytes)
+        changed = whole.decode().replace("<v></v>", "<v/>").replace("<v />", "<v/>").replace(*pair)
+        caplog.clear()
+        load(write_zip(path, parts_of(path) | {sheet: changed}))
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{path}: {number} {told}; open it in a spreadsheet program and save it"
+        ]
+    caplog.clear()
+    load(write_xlsx(path, {"S": [["a"], [None], [1]]}))
+    assert not caplog.records
 
 
 def test_epub_chapters_are_pages_and_its_contents_are_none(tmp_path: Path) -> None:
