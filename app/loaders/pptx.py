@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
@@ -11,6 +12,7 @@ from app.loaders.base import PagedText, Parsed, Source
 from app.loaders.chart import charted
 from app.loaders.damage import reading
 from app.loaders.equation import MATH, equation
+from app.loaders.errors import printable
 from app.loaders.grid import grid
 from app.loaders.sniffing import PPTX
 from app.loaders.text import first_heading
@@ -18,6 +20,7 @@ from app.loaders.text import first_heading
 ALTERNATIVES = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
 FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"  # within a paragraph
 EQUATIONS = tuple(f"{{{namespace}}}oMath" for namespace in MATH)
+logger = logging.getLogger(__name__)
 
 
 def load_pptx(source: Source) -> Parsed:
@@ -105,11 +108,12 @@ def _shape(source: Source, shape: Any, diagrams: set[str]) -> Iterator[str]:
         if text:
             yield text
     else:
-        yield from _diagrams(shape, diagrams)
+        yield from _diagrams(source, shape, diagrams)
 
 
-def _diagrams(shape: Any, told: set[str]) -> Iterator[str]:
+def _diagrams(source: Source, shape: Any, told: set[str]) -> Iterator[str]:
     """SmartArt: its texts stand in a part of their own."""
+    from lxml.etree import XMLSyntaxError
     from pptx.oxml import parse_xml
     from pptx.oxml.ns import qn
 
@@ -118,7 +122,11 @@ def _diagrams(shape: Any, told: set[str]) -> Iterator[str]:
         if relation is None or relation.is_external or relation.target_part.partname in told:
             continue
         told.add(relation.target_part.partname)
-        data = parse_xml(relation.target_part.blob)
+        try:
+            data = parse_xml(relation.target_part.blob)
+        except XMLSyntaxError:
+            logger.warning("%s: a damaged diagram is left out", printable(source.path))
+            continue
         _simplify(data)
         text = _points((0, paragraph.text) for paragraph in data.iter(qn("a:p")))
         if text:

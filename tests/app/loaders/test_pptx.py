@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from app.loaders import load
 from tests.app.loaders.files import OFFICE, parts_of, write_pptx, write_zip
 
@@ -97,3 +99,9 @@ def test_smartart_that_stands_elsewhere_is_left_out(tmp_path: Path) -> None:
     outside = 'Target="file:///etc/hostname" TargetMode="External"'
     path = with_diagram(tmp_path / "a.pptx", "<a:r><a:t>Plan</a:t></a:r>", target=outside)
     assert load(path).text == "# Method\n\nWe minimise the loss."
+
+
+def test_smartart_that_is_damaged_costs_no_more_than_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = with_diagram(tmp_path / "a.pptx", "<a:r><a:t>Plan")
+    assert load(path).text == "# Method\n\nWe minimise the loss."
+    assert "a damaged diagram is left out" in caplog.text
