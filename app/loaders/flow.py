@@ -27,6 +27,8 @@ class Flow:
     heading: bool = False
     title: int = 0  # where in `inline` the page's title starts, while it grows
     structured: bool = False  # holds more than paragraphs
+    rows: int = 1  # of a table, that it covers
+    columns: int = 1
 
     def close(self) -> None:
         text = AROUND_BREAK.sub("\n", SPACES.sub(" ", "".join(self.inline))).strip(" \n")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from app.loaders.flow import BREAK, DEEPEST, SPACES, Flow
-from app.loaders.grid import Table
+from app.loaders.grid import Cell, Table
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
@@ -24,7 +24,8 @@ BLOCKS = frozenset(BLOCK.split())
 HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 # What the end of a tag closes, since its start has opened it.
 Role = Literal["block", "line", "title", "raised", "formula", "skipped", ""]
-NUMBER = re.compile(r"\d{1,9}")  # of an item
+NUMBER = re.compile(r"\d{1,9}")  # of an item, or of rows and columns
+ALL_ROWS = 10**9
 LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
 
 
@@ -188,7 +189,11 @@ class MarkdownWriter:
         elif tag == "tr" and self._in_table:
             self._tables[-1].add_row()
         elif tag in ("td", "th") and self._in_table:
-            self._flows.append(Flow())
+            rows, columns = _number(attributes.get("rowspan")), _number(attributes.get("colspan"))
+            # No rows mean all to the end of the group.
+            self._flows.append(Flow(rows=ALL_ROWS if rows == 0 else rows or 1, columns=columns or 1))
+        elif tag in ("thead", "tbody", "tfoot") and self._in_table:
+            self._tables[-1].add_group()
 
     def _close_block(self, tag: str) -> None:
         flow = self._flow
@@ -205,7 +210,8 @@ class MarkdownWriter:
             self._close_pre()
         elif tag in ("td", "th") and self._in_table:
             cell = self._flows.pop()
-            self._tables[-1].add_cell([block.strip("\n") for block in cell.blocks], cell.structured)
+            blocks = [block.strip("\n") for block in cell.blocks]
+            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns), cell.structured)
         elif tag == "table":
             self._close_table()
 

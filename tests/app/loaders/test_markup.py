@@ -68,6 +68,43 @@ def test_html_becomes_markdown(html: str, markdown: str) -> None:
     assert markdown_of(html)[0] == markdown
 
 
+HEAD = "<tr><th>a<th>b<th>c"
+LINES = "| a | b | c |\n| --- | --- | --- |\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("<tr><td rowspan=2>x<td>1<td>2<tr><td>3<td>4<tr><td>y", "| x | 1 | 2 |\n| x | 3 | 4 |\n| y |"),
+        ("<tr><td>1<td rowspan=3>x<td>2<tr><td>3<tr><td>4<td>5", "| 1 | x | 2 |\n| 3 | x |\n| 4 | x | 5 |"),
+        ("<tr><td>1<td>2<td rowspan=2>x<tr><td>3", "| 1 | 2 | x |\n| 3 |  | x |"),
+        ("<tr><td colspan=2>Total<td>9", "| Total | Total | 9 |"),
+        ("<tr><td colspan=100>Europe<tr><td>1<td>2<td>3", "| Europe |\n| 1 | 2 | 3 |"),
+        ("<tr><td rowspan=2>x<td>1<td>2<tr><td colspan=2>none", "| x | 1 | 2 |\n| x | none | none |"),
+        ("<tr><td rowspan=2 colspan=2>x<td>1<tr><td>2", "| x | x | 1 |\n| x | x | 2 |"),
+        ("<tr><td rowspan=3>x<td>1<tr><tr><td>2", "| x | 1 |\n| x | 2 |"),
+        ("<tr><td rowspan=0>x<td>1<tbody><tr><td>2", "| x | 1 |\n| 2 |"),
+        ("<tbody><tr><td rowspan=0>x<td>1<tr><td>2<tfoot><tr><td>3", "| x | 1 |\n| x | 2 |\n| 3 |"),
+    ],
+)
+def test_a_cell_stands_wherever_it_reaches(rows: str, lines: str) -> None:
+    assert markdown_of(f"<table>{HEAD}{rows}</table>")[0] == LINES + lines
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<table><tr>" + "<td rowspan=999999999 colspan=999999999>x" * 9 + "<tr><td>y" * 9,
+        "<table><tr>" + "<td rowspan=65534>x" * 3_000 + "<tr><td>y" * 6_000,
+        "<table><tr>" + "<td rowspan=65534>" + "x" * 20_000 + "<tr><td>y<td>z" * 6_000,
+        "<table><tr>" + "<td rowspan=65534>x" * 3_000 + "<tr>" * 60_000,
+        "<table><tr><td>a<td rowspan=9 colspan=1000>x" * 9 + "<tr><td>y" * 6_000,
+    ],
+)
+def test_cells_that_claim_too_much(page: str) -> None:
+    assert len(markdown_of(page)[0]) < 20_000 + 20 * len(page)
+
+
 def test_the_title_is_the_pages() -> None:
     page = b"<html><head><meta charset='iso-8859-1'><title> Caf\xe9\n today </title></head><body><h1>H</h1>\x80</body>"
     found = parse(Path("a.html"), page)
