@@ -14,6 +14,8 @@ from app.loaders.grid import Cell, Table
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
+RAW = "iframe noembed noframes plaintext script style textarea title xmp"
+RAW_TEXT = frozenset(RAW.split())  # nothing nests in it
 DRAWINGS = frozenset({"svg", "math"})
 HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
 BLOCK = """
@@ -81,6 +83,11 @@ class MarkdownWriter:
 
     def pi(self, target: str, data: str | None = None) -> None:
         """Nothing for the reader."""
+
+    def deeper_than(self, most: int) -> list[str]:
+        """Tags of the elements that are open below so many, the innermost first; none while raw text is read."""
+        deeper = [tag for tag, _ in reversed(self._opened[most:])]
+        return [] if deeper and deeper[0] in RAW_TEXT else deeper
 
     def close(self) -> str:
         while self._opened:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
 from app.loaders import parse
 from app.loaders.html import markdown_of
+from app.loaders.markup import RAW_TEXT, MarkdownWriter
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,20 @@ def test_depth_costs_neither_the_stack_nor_the_memory(tag: str) -> None:
     assert text.count("x") == depth
     assert "deep" in text
     assert len(text) < 50 * depth
+
+
+@pytest.mark.parametrize("tag", sorted(RAW_TEXT))
+def test_raw_text_stays_raw_however_deep(tag: str) -> None:
+    """And nothing opens in it, or a page could nest there without an end."""
+    writer = MarkdownWriter()
+    parser = etree.HTMLParser(target=writer)
+    parser.feed("<b>" * 9 + f"<{tag}>" * 99)
+    assert (len(writer.deeper_than(0)), len(writer.deeper_than(12))) == (0, 0)
+    parser.feed(f"</{tag}>")
+    assert len(writer.deeper_than(0)) in (0, 11)
+    page = "<i>" * 3_000 + f"<{tag}>" + "a>b " * 9_000 + f"</{tag}>"
+    assert markdown_of(page)[0].count("a>b") in (0, 9_000)
+    assert "</" not in markdown_of(page)[0].removesuffix("</plaintext>")
 
 
 TAGS = """
