@@ -24,6 +24,7 @@ SCALE = 100  # PDFium gives places on a device in whole pixels; this many make a
 HYPHEN = "\x02"  # at the end of a line, in PDFium's words; the next line follows at once
 UNTITLED = ("", "untitled")  # what programs write without being asked
 GAP = 0.75  # of the height of a line: a wider gap to the next one parts paragraphs
+MOST_NOTES = 5_000  # and fields of a page: PDFium takes quadratic time for them, 0.2 s for so many
 NO_TEXT = "has no text, only images: run OCR first, for example `ocrmypdf scanned.pdf text.pdf`, and ingest its result"
 SOME_TEXT = (
     "%s: %d of %d pages have images and no text: run OCR first, for example "
@@ -142,7 +143,7 @@ def _flattened(page: Any) -> bool:
     """Whether what is filled in and noted on the page became a part of its text, which it is from the next look on."""
     from pypdfium2 import raw
 
-    if raw.FPDFPage_GetAnnotCount(page) < 1:
+    if not 0 < raw.FPDFPage_GetAnnotCount(page) <= MOST_NOTES:
         return False
     box = page.get_bbox()
     page.set_mediabox(*box)  # PDFium knows no inherited boxes here, and would make it a page of US letter

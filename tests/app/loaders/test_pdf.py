@@ -115,6 +115,20 @@ def test_what_is_filled_in_is_text(old: bytes, new: bytes, crop: Box | None, tmp
     assert (x, printed, filled) == pytest.approx((120 - left, top - 300, top - 250), abs=6)
 
 
+def test_pages_with_too_many_notes_are_read_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    for word in ("one", "two", "three"):
+        canvas.acroForm.textfield(value=word, x=120, y=250, width=150, height=20)
+        canvas.drawString(120, 300, "printed")
+        canvas.showPage()
+    canvas.acroForm.textfield(value="four", x=120, y=250, width=150, height=20)
+    canvas.acroForm.textfield(value="five", x=120, y=200, width=150, height=20)
+    canvas.showPage()
+    canvas.save()
+    monkeypatch.setattr("app.loaders.pdf.MOST_NOTES", 1)
+    assert load(tmp_path / "a.pdf").text.split() == ["printed", "one", "printed", "two", "printed", "three"]
+
+
 def test_pages_that_are_only_images_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     canvas = Canvas(str(tmp_path / "a.pdf"))
     canvas.drawString(72, 700, "Downloaded from a library.")
