@@ -166,6 +166,8 @@ class Ingest:
         tally.failed += survey.failures
         for folder in survey.own:
             tally.note(f"{printable(folder)} is left out: ragcache keeps its own files there")
+        if unread := survey.unread():
+            tally.note(unread)
         if tally.skipped:
             tally.note("files that failed before and have not changed are skipped: --retry-failed reads them again")
         return survey

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,10 @@ from pathlib import Path
 from app.catalog import FileState
 from app.ingestion.records import Failure, IngestOptions
 from app.loaders.discovery import Tally, discover
+from app.loaders.errors import printable
+
+TOLD = 5  # suffixes of files that nothing reads
+LONGEST = 12  # of a suffix, in characters
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,17 @@ class Survey:
     failures: list[Failure] = field(default_factory=list)
     unlisted: tuple[Path, ...] = ()  # folders that may hold anything
     own: tuple[Path, ...] = ()  # folders of this program that were left out
+    unknown: Counter[str] = field(default_factory=Counter)  # files by their suffix, which no loader reads
+
+    def unread(self) -> str:
+        """What to know of the files that no loader reads; "" where there are none."""
+        if not self.unknown:
+            return ""
+        by_number = sorted(self.unknown.items(), key=lambda pair: (-pair[1], pair[0]))
+        suffixes = ", ".join(f"{_shown(suffix)} ({number:,})" for suffix, number in by_number[:TOLD])
+        number, rest = self.unknown.total(), ", …" if len(by_number) > TOLD else ""
+        left_out = "1 file is" if number == 1 else f"{number:,} files are"
+        return f"{left_out} left out, since no loader reads {suffixes}{rest}: convert what should be in"
 
 
 def take_survey(
@@ -59,7 +75,7 @@ def take_survey(
             survey.skipped += 1
     survey.failures += [Failure(str(problem.path), problem.reason) for problem in tally.problems]
     survey.unlisted = tuple(tally.unlisted)
-    survey.own = tuple(tally.own)
+    survey.own, survey.unknown = tuple(tally.own), tally.unknown
     return survey
 
 
@@ -76,6 +92,11 @@ class RealNames:
         if folder is None:
             folder = self._folders[path.parent] = os.path.realpath(path.parent)
         return str(Path(folder, path.name))
+
+
+def _shown(suffix: str) -> str:
+    told = printable(Path(suffix)) if suffix else "files without a suffix"
+    return told if not suffix or len(told) <= LONGEST else f"{told[:LONGEST]}…"
 
 
 def _stamp(source: str) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ class Tally:
     """What a walk left out; filled while it goes on."""
 
     hidden: int = 0  # files and folders whose names start with a dot
-    unknown: int = 0  # files with a suffix that no loader reads
+    unknown: Counter[str] = field(default_factory=Counter)  # files by their suffix, which no loader reads
     unmatched: int = 0  # files that match none of the patterns
     repeated: int = 0  # links to, and second mentions of, what was found already
     own: list[Path] = field(default_factory=list)  # folders that the program keeps its files in
@@ -117,12 +118,12 @@ class _Walk:
         return not self._own.isdisjoint({real, *map(str, Path(real).parents)})
 
     def _wanted(self, path: Path, root: Path) -> bool:
-        if format_of(path) is None:
-            self._tally.unknown += 1
-            return False
         below = path.relative_to(root).as_posix()
         if self._patterns and not any(p.fullmatch(below if whole else path.name) for p, whole in self._patterns):
             self._tally.unmatched += 1
+            return False
+        if format_of(path) is None:
+            self._tally.unknown[path.suffix.lower()] += 1
             return False
         return True
 

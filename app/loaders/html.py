@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from html import escape
 
@@ -19,7 +20,8 @@ CLOSED_AT_ONCE = re.compile(r"<(script|style|title|textarea|iframe|noscript|temp
 XHTML = re.compile(r"\A\s*+<\?xml\b|<html\b[^>]{0,500}\bxmlns\s*+=", re.I)
 HIDDEN = re.compile(r"<!--|<!\[CDATA\[")
 HEAD = 4096
-PIECE = 1 << 20
+PIECE = 4096
+DEEPEST = 512  # elements within each other, as in Chrome: libxml2 looks through all for each end that has no start
 
 
 def load_html(source: Source) -> Parsed:
@@ -55,8 +57,19 @@ def markdown_of(html: str) -> tuple[str, str]:
     writer = MarkdownWriter()
     parser = etree.HTMLParser(target=writer, encoding="utf-8", huge_tree=True)
     data = CLOSED_AT_ONCE.sub(r"<\1\2></\1>", html).encode("utf-8", "replace")
-    for start in range(0, len(data), PIECE):
-        parser.feed(data[start : start + PIECE])
+    for piece in _pieces(data):
+        parser.feed(piece)
+        if ends := "".join(f"</{tag}>" for tag in writer.deeper_than(DEEPEST)):
+            parser.feed(ends.encode("utf-8", "replace"))
     with suppress(etree.XMLSyntaxError):  # there was no element at all
         parser.close()
     return writer.close(), writer.title
+
+
+def _pieces(page: bytes) -> Iterator[bytes]:
+    """Which end with a tag, so that another can follow."""
+    start = 0
+    while start < len(page):
+        end = page.find(b">", start + PIECE) + 1 or len(page)
+        yield page[start:end]
+        start = end

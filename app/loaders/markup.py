@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
-from app.loaders.grid import Table
+from app.loaders.flow import BREAK, DEEPEST, SPACES, Flow
+from app.loaders.grid import Cell, Table
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())
+RAW = "iframe noembed noframes plaintext script style textarea title xmp"
+RAW_TEXT = frozenset(RAW.split())  # nothing nests in it
 DRAWINGS = frozenset({"svg", "math"})
 HTML_WITHIN = (SKIPPED - DRAWINGS) | {"foreignobject", "desc", "title", "annotation-xml"}
 BLOCK = """
@@ -22,47 +24,11 @@ BLOCK = """
 """
 BLOCKS = frozenset(BLOCK.split())
 HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-# What HTML calls white space; a no-break space is a character.
-SPACES = re.compile(r"[ \t\n\r\f]+")
-BREAK = "\0"  # a <br>: HTML cannot hold this character
-AROUND_BREAK = re.compile(rf" ?{BREAK} ?")
-DEEPEST = 10  # levels that are shown; a page may nest 100,000, and each line would be marked as often
-Role = Literal["block", "line", "title", "skipped", ""]  # what the end of a tag closes, since its start has opened it
+# What the end of a tag closes, since its start has opened it.
+Role = Literal["block", "line", "title", "raised", "formula", "skipped", ""]
+NUMBER = re.compile(r"\d{1,9}")  # of an item, or of rows and columns
+ALL_ROWS = 10**9
 LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
-
-
-@dataclass
-class _Flow:
-    """A column of blocks: the page, or a cell of a table."""
-
-    blocks: list[str] = field(default_factory=list)
-    inline: list[str] = field(default_factory=list)  # of the block that grows
-    mark: str = ""  # what the next block starts with: of a heading or list item
-    indent: str = ""  # of what follows in the same list item
-    lists: list[int | None] = field(default_factory=list)  # numbers of the items so far; None where they have none
-    quotes: int = 0
-    heading: bool = False
-    title: int = 0  # where in `inline` the page's title starts, while it grows
-    structured: bool = False  # holds more than paragraphs
-
-    def close(self) -> None:
-        text = AROUND_BREAK.sub("\n", SPACES.sub(" ", "".join(self.inline))).strip(" \n")
-        self.inline.clear()
-        self.title = 0
-        if text:
-            self.add(SPACES.sub(" ", text) if self.heading else text)
-
-    def add(self, text: str) -> None:
-        first, self.mark = self.mark or self.indent, ""
-        text = first + text.replace("\n", "\n" + self.indent)
-        if self.quotes:
-            text = "\n".join("> " * min(self.quotes, DEEPEST) + line for line in text.split("\n"))
-        # Items of one list follow each other without blank lines.
-        tight = bool(self.lists) and first != self.indent and bool(self.blocks) and _is_item(self.blocks[-1])
-        self.blocks.append(("\n" if tight else "\n\n") + text)
-
-    def text(self) -> str:
-        return "".join(self.blocks).strip("\n")
 
 
 class MarkdownWriter:
@@ -74,7 +40,11 @@ class MarkdownWriter:
         self._skipping = 0
         self._drawing = False  # what is skipped is a drawing or formula
         self._within = 0  # how deep in it that started which may hold HTML; 0 where nothing has
-        self._flows = [_Flow()]
+        self._formula: list[str] | None = None  # its TeX; None where no formula waits for it
+        self._told = ""  # the last formula; what only shows it once more may follow
+        self._raised: tuple[int, bool] | None = None  # where superscript starts, and whether a link holds all of it
+        self._link = -1  # where the last link starts
+        self._flows = [Flow()]
         self._tables: list[Table] = []
         self._deeper = 0  # tables below DEEPEST, whose cells are plain blocks: each level passes on all below it
         self._raw: list[str] | None = None  # of a <pre>
@@ -87,24 +57,26 @@ class MarkdownWriter:
         if not self._opened or self._opened[-1][0] != tag:
             return  # closes nothing
         _, role = self._opened.pop()
-        if role == "skipped":
-            self._skipping -= 1
-            self._drawing = self._drawing and self._skipping > 0
-            self._within = self._within if self._within <= self._skipping else 0
+        if role in ("skipped", "formula"):
+            self._end_skipped(role)
         elif role == "line":
             self._break_line()
         elif role == "title" and not self.title:
             start = self._flow.title
             self.title = SPACES.sub(" ", "".join(self._flow.inline[start:])).strip()
             del self._flow.inline[start:]
+        elif role == "raised" and self._raised:
+            self._flow.raise_from(*self._raised)
+            self._raised = None
         elif role == "block":
             self._flow.close()
             self._close_block(tag)
 
     def data(self, text: str) -> None:
-        if self._skipping:
-            return
-        (self._flow.inline if self._raw is None else self._raw).append(text)
+        if not self._skipping:
+            self._write(text)
+        elif self._formula is not None and self._opened[-1][1] == "formula":
+            self._formula.append(text)
 
     def comment(self, text: str) -> None:
         """Nothing for the reader."""
@@ -112,22 +84,31 @@ class MarkdownWriter:
     def pi(self, target: str, data: str | None = None) -> None:
         """Nothing for the reader."""
 
+    def deeper_than(self, most: int) -> list[str]:
+        """Tags of the elements that are open below so many, the innermost first; none while raw text is read."""
+        deeper = [tag for tag, _ in reversed(self._opened[most:])]
+        return [] if deeper and deeper[0] in RAW_TEXT else deeper
+
     def close(self) -> str:
         while self._opened:
             self.end(self._opened[-1][0])
         self._flow.close()
         return self._flow.text()
 
+    def _write(self, text: str) -> None:
+        (self._flow.inline if self._raw is None else self._raw).append(text)
+
     @property
-    def _flow(self) -> _Flow:
+    def _flow(self) -> Flow:
         return self._flows[-1]
 
     def _begin(self, tag: str, attributes: Mapping[str, str]) -> Role:
         if self._drawing and not self._within and tag in BLOCKS:
             self._leave_drawing()
-        if self._skipping or tag in SKIPPED:
-            self._skip(tag)
-            return "skipped"
+        if self._skipping or tag in SKIPPED or self._repeats(attributes):
+            return self._skip(tag, attributes)
+        if tag == "input" and _is_checkbox(attributes):
+            self._write("[x] " if "checked" in attributes else "[ ] ")
         if self._raw is not None:
             return self._within_pre(tag, attributes)
         if tag == "br":
@@ -139,34 +120,71 @@ class MarkdownWriter:
         elif tag == "title":
             self._flow.title = len(self._flow.inline)
             return "title"
+        elif tag == "a":
+            self._open_link(attributes)
+        elif tag == "sup" and not self._raised:
+            start = len(self._flow.inline)
+            self._raised = start, self._opened[-1:] == [("a", "")] and self._link == start
+            return "raised"
         elif tag in BLOCKS:
+            self._raised = None
             self._flow.close()
             self._open_block(tag, attributes)
             return "block"
         return ""
 
-    def _skip(self, tag: str) -> None:
+    def _skip(self, tag: str, attributes: Mapping[str, str]) -> Role:
         if not self._skipping:
             self._drawing = tag in DRAWINGS
+            if tag == "math" and not self._tell_formula(attributes.get("alttext") or ""):
+                self._formula = []
         self._skipping += 1
         if self._drawing and not self._within and self._skipping > 1 and tag in HTML_WITHIN:
             self._within = self._skipping
+        is_tex = self._formula == [] and tag == "annotation" and "tex" in attributes.get("encoding", "")
+        return "formula" if is_tex else "skipped"
+
+    def _end_skipped(self, role: Role) -> None:
+        if role == "formula" and self._tell_formula("".join(self._formula or ())):
+            self._formula = None
+        self._skipping -= 1
+        if not self._skipping:
+            self._drawing, self._formula = False, None
+        self._within = self._within if self._within <= self._skipping else 0
+
+    def _tell_formula(self, text: str) -> bool:
+        """Whether there is any."""
+        if not text.strip():
+            return False
+        self._told = text.strip()
+        self._write(self._told)
+        return True
+
+    def _repeats(self, attributes: Mapping[str, str]) -> bool:
+        """Wikipedia and KaTeX show a formula behind its text once more, for the eye."""
+        inline = self._flow.inline
+        return attributes.get("aria-hidden") == "true" and bool(inline) and inline[-1] is self._told
+
+    def _open_link(self, attributes: Mapping[str, str]) -> None:
+        self._link = len(self._flow.inline)
+        if self._raised and self._raised[0] == self._link and attributes.get("href"):
+            self._raised = self._link, True
 
     def _leave_drawing(self) -> None:
         """Nobody has closed it: blocks end it in browsers too, or a page would be hidden from there on."""
         for index in range(len(self._opened) - self._skipping, len(self._opened)):
             self._opened[index] = (self._opened[index][0], "")
-        self._skipping, self._drawing = 0, False
+        self._skipping, self._drawing, self._formula = 0, False, None
 
     def _open_block(self, tag: str, attributes: Mapping[str, str]) -> None:
         flow = self._flow
         if tag in HEADINGS:
             flow.mark, flow.heading, flow.structured = HEADINGS[tag], True, True
         elif tag in ("ul", "ol"):
-            flow.lists.append(0 if tag == "ol" else None)
+            first = _number(attributes.get("start"))
+            flow.lists.append((1 if first is None else first) - 1 if tag == "ol" else None)
         elif tag == "li":
-            flow.mark = _item_mark(flow.lists)
-            flow.indent = " " * len(flow.mark)
+            flow.begin_item(_number(attributes.get("value")))
         elif tag == "blockquote":
             flow.quotes += 1
         elif tag == "pre":
@@ -178,7 +196,11 @@ class MarkdownWriter:
         elif tag == "tr" and self._in_table:
             self._tables[-1].add_row()
         elif tag in ("td", "th") and self._in_table:
-            self._flows.append(_Flow())
+            rows, columns = _number(attributes.get("rowspan")), _number(attributes.get("colspan"))
+            # No rows mean all to the end of the group.
+            self._flows.append(Flow(rows=ALL_ROWS if rows == 0 else rows or 1, columns=columns or 1))
+        elif tag in ("thead", "tbody", "tfoot") and self._in_table:
+            self._tables[-1].add_group()
 
     def _close_block(self, tag: str) -> None:
         flow = self._flow
@@ -195,7 +217,8 @@ class MarkdownWriter:
             self._close_pre()
         elif tag in ("td", "th") and self._in_table:
             cell = self._flows.pop()
-            self._tables[-1].add_cell([block.strip("\n") for block in cell.blocks], cell.structured)
+            blocks = [block.strip("\n") for block in cell.blocks]
+            self._tables[-1].add_cell(Cell(blocks, cell.rows, cell.columns), cell.structured)
         elif tag == "table":
             self._close_table()
 
@@ -242,13 +265,10 @@ class MarkdownWriter:
             self._flow.add(f"{fence}{language}\n{raw}\n{fence}")
 
 
-def _item_mark(lists: list[int | None]) -> str:
-    """Counts the item. A list item outside of any list gets a mark all the same."""
-    number = None
-    if lists and lists[-1] is not None:
-        number = lists[-1] = lists[-1] + 1
-    return "  " * min(len(lists) - 1, DEEPEST) + ("- " if number is None else f"{number}. ")
+def _is_checkbox(attributes: Mapping[str, str]) -> bool:
+    """One that is filled in: others open menus."""
+    return attributes.get("type", "").lower() == "checkbox" and attributes.get("role") != "button"
 
 
-def _is_item(block: str) -> bool:
-    return re.match(r"\s*+(?:> )*+\s*+(?:- |\d++\. )", block) is not None
+def _number(written: str | None) -> int | None:
+    return int(written) if written and NUMBER.fullmatch(written) else None

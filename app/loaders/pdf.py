@@ -6,7 +6,9 @@ under one lock. The lock is given up between pages, so that a book does not hold
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import closing
 from ctypes import byref, c_double, c_int
 from dataclasses import dataclass
 from threading import Lock
@@ -14,6 +16,7 @@ from typing import Any
 
 from app.loaders.base import Box, Line, PagedText, Parsed, Source
 from app.loaders.damage import reading
+from app.loaders.errors import printable
 from app.loaders.sniffing import PDF, expect
 
 PDFIUM = Lock()
@@ -21,7 +24,13 @@ SCALE = 100  # PDFium gives places on a device in whole pixels; this many make a
 HYPHEN = "\x02"  # at the end of a line, in PDFium's words; the next line follows at once
 UNTITLED = ("", "untitled")  # what programs write without being asked
 GAP = 0.75  # of the height of a line: a wider gap to the next one parts paragraphs
+MOST_NOTES = 5_000  # and fields of a page: PDFium takes quadratic time for them, 0.2 s for so many
 NO_TEXT = "has no text, only images: run OCR first, for example `ocrmypdf scanned.pdf text.pdf`, and ingest its result"
+SOME_TEXT = (
+    "%s: %d of %d pages have images and no text: run OCR first, for example "
+    "`ocrmypdf --skip-text scanned.pdf text.pdf`, and ingest its result"
+)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,14 +73,16 @@ def _open(source: Source) -> Any:
 def _parsed(source: Source, document: Any) -> Parsed:
     from pypdfium2 import PdfiumError
 
-    pages, lines = PagedText(source, "page"), list[Line]()
-    with PDFIUM:
+    pages, lines, scans = PagedText(source, "page"), list[Line](), 0
+    with PDFIUM, reading(source, PDF.name, PdfiumError):
+        document.init_forms()  # or what is filled in is no text where a program has not drawn it too
         count = len(document)
-        title = " ".join(document.get_metadata_value("Title").split())
+        title = _title(document)
     source.expect_pages(count, "page")
     for number in range(1, count + 1):
         with PDFIUM, reading(source, f"page {number} of {PDF.name}", PdfiumError):
-            rows = list(_rows(document, number - 1))
+            rows, is_scan = _read(document, number - 1)
+        scans += is_scan
         text, spans = _set(rows)
         start = pages.add(number, text)
         lines.extend(
@@ -79,8 +90,18 @@ def _parsed(source: Source, document: Any) -> Parsed:
         )
     if not lines:
         raise source.error(NO_TEXT)
-    named = title if title.lower() not in UNTITLED else source.name
-    return pages.parsed("prose", named, tuple(lines))
+    if scans:
+        logger.warning(SOME_TEXT, printable(source.path), scans, count)
+    return pages.parsed("prose", title or source.name, tuple(lines))
+
+
+def _title(document: Any) -> str:
+    """What the document calls itself, "" where that is no title."""
+    try:
+        written = " ".join(document.get_metadata_value("Title").split())
+    except UnicodeDecodeError:  # half a character
+        return ""
+    return "" if written.lower() in UNTITLED else written
 
 
 def _set(rows: list[_Row]) -> tuple[str, list[tuple[int, int]]]:
@@ -101,17 +122,33 @@ def _apart(first: Box, second: Box) -> bool:
     return not -first[3] + first[1] <= second[1] - first[3] <= GAP * height
 
 
-def _rows(document: Any, index: int) -> Iterator[_Row]:
+def _read(document: Any, index: int) -> tuple[list[_Row], bool]:
+    """The lines of a page; whether it has none, and an image where they may stand."""
+    from pypdfium2.raw import FPDF_PAGEOBJ_IMAGE
+
     page = document[index]
     try:
-        letters = page.get_textpage()
-        try:
-            for start, end, text in _spans(_characters(letters)):
-                yield _Row(text, _box(page, letters, start, end))
-        finally:
-            letters.close()
+        if _flattened(page):
+            page.close()
+            page = document[index]
+        with closing(page.get_textpage()) as letters:
+            spans = _spans(_characters(letters))
+            rows = [_Row(text, _box(page, letters, start, end)) for start, end, text in spans]
+        return rows, not rows and any(True for _ in page.get_objects([FPDF_PAGEOBJ_IMAGE]))
     finally:
         page.close()
+
+
+def _flattened(page: Any) -> bool:
+    """Whether what is filled in and noted on the page became a part of its text, which it is from the next look on."""
+    from pypdfium2 import raw
+
+    if not 0 < raw.FPDFPage_GetAnnotCount(page) <= MOST_NOTES:
+        return False
+    box = page.get_bbox()
+    page.set_mediabox(*box)  # PDFium knows no inherited boxes here, and would make it a page of US letter
+    page.set_cropbox(*box)
+    return bool(raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS)
 
 
 def _characters(letters: Any) -> list[str]:

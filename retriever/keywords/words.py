@@ -12,6 +12,9 @@ _RUN = (
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
 _IN_RUN = re.compile(f"[{_RUN}]")
+# Characters without width, and with a soft hyphen the end of the line that it stands at.
+_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200b-\u200f\u2060\ufeff]")
+_BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
 _ACCENTS = re.compile("[\u0300-\u036f]+")  # alone, so that vowel signs of other scripts stay
 
 # English words that stand in most texts and tell nothing of what is asked.
@@ -27,10 +30,15 @@ STOP_WORDS = frozenset(_STOP.split())
 
 def words(text: str) -> list[str]:
     """In order, folded: no case, no accents, no compatibility forms. Where a script has no spaces, a run of it becomes
-    its characters and its pairs of neighbours."""
+    its characters and its pairs of neighbours. What a hyphen parts at the end of a line is there whole and in parts:
+    the hyphen may be the word's own."""
+    if "\n" in text:
+        text = _BROKEN.sub(r"\1\2 \1 \2", text)
     if text.isascii():
         return _WORD.findall(text.lower())
-    folded = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text))).casefold()
+    folded = unicodedata.normalize(
+        "NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", _UNSEEN.sub("", text)))
+    ).casefold()
     found = _WORD.findall(folded)
     return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
 

@@ -239,6 +239,13 @@ def test_the_folders_of_the_program_are_no_documents(ingest: Run, workspace: Wor
     assert [*documents(workspace)] == ["a.txt"]
 
 
+def test_files_that_no_loader_reads_are_told(ingest: Run, docs: Path) -> None:
+    write(docs, a="Words.")
+    (docs / "letter.odt").write_bytes(b"PK")
+    (note,) = ingest(docs).notes
+    assert "1 file is left out, since no loader reads .odt (1)" in note
+
+
 def test_another_splitter_is_for_what_comes(ingest: Run, workspace: Workspace, docs: Path) -> None:
     write(docs, a="Words.")
     ingest()

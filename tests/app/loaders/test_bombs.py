@@ -198,6 +198,8 @@ HOSTILE = {
     "script.html": "<p>words" + "<script a" * 60_000,
     "closed.html": "<p>words<style " + "/ " * 200_000,
     "tables.html": "<table><tr><td>" * 20_000 + "words",
+    "ends.html": "<i>" * 400_000 + "</b>" * 400_000 + "words",
+    "blocks.html": "<b><div>" + "<div>x" * 100_000 + "</b>" * 400_000 + "words",
     "items.html": "<ol><li>" * 60_000 + "words",
     "times.txt": ("12:30 1-1-1 " + " " * 2_000 + "-" + " " * 2_000 + "x\n") * 100,
     "columns.csv": ",".join(f"c{at}" for at in range(60_000)) + "\n" + "x\n" * 60_000,

@@ -26,7 +26,7 @@ def test_folders_are_walked_in_order_without_hidden_and_unknown(tmp_path: Path) 
     names = ["b.txt", "a/z.md", "a/é.md", "a/b/c.pdf", "B.txt", ".git/x.txt", "a/.hidden.txt", "x.bin", "noname"]
     tally = Tally()
     assert found(grown(tmp_path, *names), tally=tally) == ["B.txt", "a/b/c.pdf", "a/z.md", "a/é.md", "b.txt"]
-    assert (tally.hidden, tally.unknown, tally.problems) == (2, 2, [])
+    assert (tally.hidden, tally.unknown, tally.problems) == (2, {".bin": 1, "": 1}, [])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
 from app.loaders import parse
 from app.loaders.html import markdown_of
+from app.loaders.markup import RAW_TEXT, MarkdownWriter
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,26 @@ from app.loaders.html import markdown_of
         ("<math><mrow><math><p>a", "a"),
         ("<svg><foreignObject><svg><p>no</p></svg></foreignObject></svg>yes", "yes"),
         ("<svg><foreignObject><p>no</p></foreignObject></svg>yes", "yes"),
+        (
+            "10<sup>6</sup> m, x<sup>n-1</sup>, (a+b)<sup>2 </sup>c, 1995.<sup>3</sup>",
+            "10^6 m, x^(n-1), (a+b)^2 c, 1995.^3",
+        ),
+        ("1<sup>st</sup> word<sup>TM</sup> a <sup>b</sup> c<sup>*</sup><br><sup>2</sup>H", "1st wordTM a b c*\n2H"),
+        ("5000<sup><a href='#n'>1</a></sup> and 6<a href='#n'><sup>2</sup></a>", "5000[1] and 6[2]"),
+        ("5<sup><a href='#n'>[1]</a></sup> <a href='#m'>mc<sup>2</sup></a>", "5[1] mc^2"),
+        ("x<sup>2<sup>b</sup></sup>, y<sup><p>z</p></sup>", "x^2b, y\n\nz"),
+        ("is <math alttext='95.3\\%'><mn>95.3</mn><annotation encoding='x-tex'>no</annotation></math>.", "is 95.3\\%."),
+        ("a<math><mi>n</mi><annotation encoding='application/x-tex'> n^2 </annotation></math>b", "an^2b"),
+        ("<svg><annotation encoding='tex'>n</annotation></svg><math><mi>a</mi></math>b", "b"),
+        ("<math alttext='n'><mi>n</mi></math><img aria-hidden=true alt=n> <b aria-hidden=true>c</b>", "n c"),
+        (
+            "<math alttext='a'></math><span aria-hidden='true'>a<b>c</b></span>d<pre><math alttext=e>",
+            "ad\n\n```\ne\n```",
+        ),
+        ("<ol start=3><li>a<li value=7>b<li value=x>c</ol><ol start=-1><li>d", "3. a\n7. b\n8. c\n1. d"),
+        ("<ul start=3><li value=4>a</ul><ol start=0><li>b</ol>", "- a\n0. b"),
+        ("Smoker: <input type=Checkbox checked=''> yes <input type=checkbox> no <input>", "Smoker: [x] yes [ ] no"),
+        ("<input type=checkbox role=button>menu", "menu"),
         ("<pre><div>a</div><div>b</div>c</pre>", "```\na\nb\nc\n```"),
         ("<pre><div><table><tr><td><pre>a</pre>b</td></tr></table></div></pre>c", "```\na\nb\n```\n\nc"),
         ("<table><tr><td><pre><i><ul><li><pre>a</pre></ul></i></pre>b<td>c</table>d", "```\na\n```\n\nb\n\nc\n\nd"),
@@ -46,6 +68,43 @@ from app.loaders.html import markdown_of
 )
 def test_html_becomes_markdown(html: str, markdown: str) -> None:
     assert markdown_of(html)[0] == markdown
+
+
+HEAD = "<tr><th>a<th>b<th>c"
+LINES = "| a | b | c |\n| --- | --- | --- |\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("<tr><td rowspan=2>x<td>1<td>2<tr><td>3<td>4<tr><td>y", "| x | 1 | 2 |\n| x | 3 | 4 |\n| y |"),
+        ("<tr><td>1<td rowspan=3>x<td>2<tr><td>3<tr><td>4<td>5", "| 1 | x | 2 |\n| 3 | x |\n| 4 | x | 5 |"),
+        ("<tr><td>1<td>2<td rowspan=2>x<tr><td>3", "| 1 | 2 | x |\n| 3 |  | x |"),
+        ("<tr><td colspan=2>Total<td>9", "| Total | Total | 9 |"),
+        ("<tr><td colspan=100>Europe<tr><td>1<td>2<td>3", "| Europe |\n| 1 | 2 | 3 |"),
+        ("<tr><td rowspan=2>x<td>1<td>2<tr><td colspan=2>none", "| x | 1 | 2 |\n| x | none | none |"),
+        ("<tr><td rowspan=2 colspan=2>x<td>1<tr><td>2", "| x | x | 1 |\n| x | x | 2 |"),
+        ("<tr><td rowspan=3>x<td>1<tr><tr><td>2", "| x | 1 |\n| x | 2 |"),
+        ("<tr><td rowspan=0>x<td>1<tbody><tr><td>2", "| x | 1 |\n| 2 |"),
+        ("<tbody><tr><td rowspan=0>x<td>1<tr><td>2<tfoot><tr><td>3", "| x | 1 |\n| x | 2 |\n| 3 |"),
+    ],
+)
+def test_a_cell_stands_wherever_it_reaches(rows: str, lines: str) -> None:
+    assert markdown_of(f"<table>{HEAD}{rows}</table>")[0] == LINES + lines
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<table><tr>" + "<td rowspan=999999999 colspan=999999999>x" * 9 + "<tr><td>y" * 9,
+        "<table><tr>" + "<td rowspan=65534>x" * 3_000 + "<tr><td>y" * 6_000,
+        "<table><tr>" + "<td rowspan=65534>" + "x" * 20_000 + "<tr><td>y<td>z" * 6_000,
+        "<table><tr>" + "<td rowspan=65534>x" * 3_000 + "<tr>" * 60_000,
+        "<table><tr><td>a<td rowspan=9 colspan=1000>x" * 9 + "<tr><td>y" * 6_000,
+    ],
+)
+def test_cells_that_claim_too_much(page: str) -> None:
+    assert len(markdown_of(page)[0]) < 20_000 + 20 * len(page)
 
 
 def test_the_title_is_the_pages() -> None:
@@ -86,6 +145,20 @@ def test_depth_costs_neither_the_stack_nor_the_memory(tag: str) -> None:
     assert text.count("x") == depth
     assert "deep" in text
     assert len(text) < 50 * depth
+
+
+@pytest.mark.parametrize("tag", sorted(RAW_TEXT))
+def test_raw_text_stays_raw_however_deep(tag: str) -> None:
+    """And nothing opens in it, or a page could nest there without an end."""
+    writer = MarkdownWriter()
+    parser = etree.HTMLParser(target=writer)
+    parser.feed("<b>" * 9 + f"<{tag}>" * 99)
+    assert (len(writer.deeper_than(0)), len(writer.deeper_than(12))) == (0, 0)
+    parser.feed(f"</{tag}>")
+    assert len(writer.deeper_than(0)) in (0, 11)
+    page = "<i>" * 3_000 + f"<{tag}>" + "a>b " * 9_000 + f"</{tag}>"
+    assert markdown_of(page)[0].count("a>b") in (0, 9_000)
+    assert "</" not in markdown_of(page)[0].removesuffix("</plaintext>")
 
 
 TAGS = """

@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from reportlab.pdfgen.canvas import Canvas
 
 from app.loaders import load
@@ -81,6 +82,64 @@ def test_boxes_are_of_the_page_as_it_is_shown(tmp_path: Path) -> None:
 def test_the_title_is_that_of_the_file_or_its_name(tmp_path: Path) -> None:
     assert load(write_pdf(tmp_path / "a.pdf", [["x"]], title="Fog  signals")).title == "Fog signals"
     assert load(drawn(tmp_path / "b.pdf", (50, 50, "x"))).title == "b"
+
+
+def test_a_title_of_half_a_character_is_none(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [["x"]], title="half")
+    path.write_bytes(path.read_bytes().replace(b"(half)", b"<FEFFD83D>"))
+    assert load(path).title == "a"
+
+
+@pytest.mark.parametrize("crop", [None, (100, 50, 300, 400)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"", b""), (b"/Type /Pages", b"/Type /Pages /MediaBox [ 0 0 300 400 ]"), (b"/AP <<", b"/No <<")],
+    ids=["its own box", "an inherited box", "not drawn"],
+)
+def test_what_is_filled_in_is_text(old: bytes, new: bytes, crop: Box | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    canvas = Canvas(str(path), pagesize=(300, 400), cropBox=crop)
+    canvas.drawString(120, 300, "Name of applicant:")
+    canvas.acroForm.textfield(value="Jane Q. Miller", x=120, y=250, width=150, height=20)
+    canvas.showPage()
+    canvas.save()
+    written = path.read_bytes()
+    if b"MediaBox" in new:
+        written = written.replace(b"/MediaBox [ 0 0 300 400 ]", b"")
+    path.write_bytes(written.replace(old, new))
+    parsed = load(path)
+    parsed.check_integrity()
+    assert parsed.text == "Name of applicant:\n\nJane Q. Miller"
+    left, top = (crop[0], crop[3]) if crop else (0, 400)
+    (x, _, _, printed), (_, _, _, filled) = (line.box for line in parsed.lines)
+    assert (x, printed, filled) == pytest.approx((120 - left, top - 300, top - 250), abs=6)
+
+
+def test_pages_with_too_many_notes_are_read_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    for word in ("one", "two", "three"):
+        canvas.acroForm.textfield(value=word, x=120, y=250, width=150, height=20)
+        canvas.drawString(120, 300, "printed")
+        canvas.showPage()
+    canvas.acroForm.textfield(value="four", x=120, y=250, width=150, height=20)
+    canvas.acroForm.textfield(value="five", x=120, y=200, width=150, height=20)
+    canvas.showPage()
+    canvas.save()
+    monkeypatch.setattr("app.loaders.pdf.MOST_NOTES", 1)
+    assert load(tmp_path / "a.pdf").text.split() == ["printed", "one", "printed", "two", "printed", "three"]
+
+
+def test_pages_that_are_only_images_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"))
+    canvas.drawString(72, 700, "Downloaded from a library.")
+    for picture in (None, Image.new("L", (8, 8)), Image.new("L", (8, 8)), None):
+        canvas.showPage()
+        if picture:
+            canvas.drawInlineImage(picture, 0, 0, 400, 400)
+    canvas.showPage()
+    canvas.save()
+    assert load(tmp_path / "a.pdf").text.strip() == "Downloaded from a library."
+    assert "a.pdf: 2 of 5 pages have images and no text: run OCR first" in caplog.text
 
 
 def test_a_blank_page_between_others_counts(tmp_path: Path) -> None:
