@@ -1,4 +1,4 @@
-"""From bytes to text: byte order marks first, then UTF-8, then a guess."""
+"""From bytes to text: byte order marks first, then UTF-8, then what is declared, then a guess."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import codecs
 import logging
 import re
 
+from app.loaders.alphabets import likeliest
 from app.loaders.base import Source
 from app.loaders.errors import printable
 from app.loaders.sniffing import refuse_binary
@@ -20,27 +21,44 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# What is declared so is read so by browsers: a larger set, which people mean.
+MEANT = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+}
 SAMPLE = 1 << 15
+GUESSED = 1 << 13  # bytes: of what is not ASCII, and of what stands around it
+BEFORE = 40
 # Line ends, tabs, form feeds, the backspaces of old manuals and the escapes of terminal logs do occur in texts.
 CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f]")
 MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
-NOT_ASCII = re.compile(r"[\x80-\xff]")
-SIGN_IN_WORD = re.compile(r"(?<=[A-Za-z])[\xa1-\xb6\xb8-\xbf\xd7\xf7](?=[a-z])")
+NOT_ASCII = re.compile(rb"[\x80-\xff][^\x00-\x20]*+[ -~]{0,40}+")
+REPLACED = "\ufffd"
+XML = re.compile(rb"""<\?xml\s[^>]{0,200}?\sencoding\s*+=\s*+["']([\w.:-]{1,40}+)""")
 ASCII = b"<meta> \\u0041 +AEE- ~"
-FEW = 8  # letters outside ASCII tell no language
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"
 
 
 def decode(source: Source, declared: str = "") -> str:
-    """The text of a source; `declared` is the encoding that it names itself. Raises LoadError for binary content."""
+    """The text of a source; `declared` is the encoding that it names itself, where that is not XML's declaration.
+
+    Raises LoadError for binary content.
+    """
     refuse_binary(source)
     text = _marked(source)
     if text is None:
         if b"\0" in source.data:
             raise source.error(BINARY)
-        text = _declared(source.data, declared)
-    if text is None:
-        text = _unmarked(source)
+        xml = XML.match(source.data)
+        text = _unmarked(source, declared or (xml[1].decode("ascii") if xml else ""))
     sample = text[:SAMPLE]
     if "\0" in text or len(CONTROL.findall(sample)) * 50 > len(sample):
         raise source.error(BINARY)
@@ -60,53 +78,69 @@ def _marked(source: Source) -> str | None:
     return None
 
 
-def _declared(data: bytes, encoding: str) -> str | None:
-    if encoding.lower() in ("iso-8859-1", "latin-1", "latin1", "ascii", "us-ascii"):
-        encoding = "cp1252"  # as browsers read it
+def _unmarked(source: Source, declared: str) -> str:
+    data = source.data
+    if data.isascii():
+        return _declared(data, declared) or data.decode("ascii")
+    # No other encoding gives valid UTF-8 by chance: pages that were saved as it still declare what they were.
+    text = _whole_utf8(data)
+    if text is None:
+        text = _declared(data, declared)
+    if text is None:
+        text = _damaged_utf8(source)
+    return _guessed(source) if text is None else text
+
+
+def _whole_utf8(data: bytes) -> str | None:
+    """Valid UTF-8; its last character may be cut."""
     try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        cut = error.reason == "unexpected end of data" and MULTIBYTE.search(data, 0, error.start)
+    return data.decode("utf-8", "replace") if cut else None
+
+
+def _declared(data: bytes, encoding: str) -> str | None:
+    try:
+        name = codecs.lookup(encoding.lower().removeprefix("x-")).name
         # The declaration was found in ASCII: codecs such as utf-16 and unicode_escape cannot be what it means.
-        return data.decode(encoding) if encoding and ASCII.decode(encoding) == ASCII.decode("ascii") else None
+        return data.decode(MEANT.get(name, name)) if ASCII.decode(name) == ASCII.decode("ascii") else None
     except (UnicodeError, LookupError):  # it declares what it is not
         return None
 
 
-def _unmarked(source: Source) -> str:
-    data = source.data
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        first = error.start
-    replaced = data.decode("utf-8", "replace")
-    wrong = replaced.count("�")
-    if sum(1 for _ in MULTIBYTE.finditer(data)) > 10 * wrong:  # UTF-8 with a few damaged bytes
-        logger.warning("%s: %d places are not valid UTF-8 and read as U+FFFD", printable(source.path), wrong)
-        return replaced
-    return _guessed(data, first)
+def _damaged_utf8(source: Source) -> str | None:
+    text = source.data.decode("utf-8", "replace")
+    wrong = text.count(REPLACED) - source.data.count(REPLACED.encode())
+    if sum(1 for _ in MULTIBYTE.finditer(source.data)) <= 2 * wrong:
+        return None
+    logger.warning("%s: %d places are not valid UTF-8 and read as U+FFFD", printable(source.path), wrong)
+    return text
 
 
-def _guessed(data: bytes, first: int) -> str:
-    """A single-byte or Asian encoding, judged where the first byte stands that is no UTF-8."""
-    sample = data[max(0, first - SAMPLE) : first + SAMPLE]
-    for encoding in ("cp1252",) if _western(sample) else (_detected(sample), "cp1252"):
-        try:
-            return data.decode(encoding)
-        except (UnicodeDecodeError, LookupError):
-            continue
-    return data.decode("latin-1")
+def _guessed(source: Source) -> str:
+    encoding = likeliest(_foreign(source.data))
+    text = source.data.decode(encoding, "replace")
+    wrong = text.count(REPLACED)
+    if wrong > 1 + len(text) // 50:
+        raise source.error(BINARY)
+    logger.warning(
+        "%s is not UTF-8 and tells no encoding: read as %s, which its letters fit best (%d places read as U+FFFD)",
+        printable(source.path),
+        encoding,
+        wrong,
+    )
+    return text
 
 
-def _western(sample: bytes) -> bool:
-    """Whether it reads like a language of Latin-1: most bytes ASCII, and no signs inside words.
-
-    The detector is asked after this, because it takes short Latin-1 for Central European or Chinese.
-    """
-    text = sample.decode("latin-1")
-    foreign = len(NOT_ASCII.findall(text))
-    return (foreign < FEW or foreign * 4 < len(text)) and len(SIGN_IN_WORD.findall(text)) * 20 <= foreign
-
-
-def _detected(sample: bytes) -> str:
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(sample).best()
-    return best.encoding if best else "cp1252"
+def _foreign(data: bytes) -> bytes:
+    """The first pieces that hold bytes outside ASCII, with a little of what stands around them."""
+    pieces, size, end = [], 0, 0
+    for found in NOT_ASCII.finditer(data):
+        start = max(end, found.start() - BEFORE)
+        pieces += [b"\n" if start > end else b"", data[start : found.end()]]
+        size += len(pieces[-1])
+        end = found.end()
+        if size >= GUESSED:
+            break
+    return b"".join(pieces)[:GUESSED]

@@ -112,6 +112,41 @@ def test_delimiters_are_recognised(name: str, mark: str) -> None:
     assert parsed(name, f'a{mark}"b, c; d"\n1{mark}2\n').text == "a: 1\nb, c; d: 2"
 
 
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            "Statement, Berlin\nDay;Text;Sum\n1 May;Rent;1.234,50\n2 May;Power;99,10\n",
+            "Day: 1 May\nText: Rent\nSum: 1.234,50",
+        ),
+        ("\n1,5;2,5;3,5\n1,6;2,6;3,6\n", "1,5: 1,6\n2,5: 2,6\n3,5: 3,6"),
+        (
+            "Films; a list\n\nid,title,year\n1,Rome,1945\n2,Paris; Texas,1984\n",
+            "id: 2\ntitle: Paris; Texas\nyear: 1984",
+        ),
+        (
+            'Day;Note\n1 May;"one, two,\nthree, four, five,\nsix"\n',
+            "Day: 1 May\nNote: one, two,\nthree, four, five,\nsix",
+        ),
+    ],
+)
+def test_the_delimiter_is_what_the_rows_agree_on(table: str, text: str) -> None:
+    assert text in parsed("a.csv", table).text.split("\n\n")
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+@pytest.mark.parametrize("rest", ["", '2\tSo ends it"\t1949\n', '2\t"No end\t1949\n', '2\tUmberto "D"\t1949\n'])
+def test_a_quote_that_stands_for_itself_swallows_no_rows_of_tabs(name: str, rest: str) -> None:
+    items = parsed(name, f'id\ttitle\tyear\n1\t"Rome, open city\t1945\n{rest}3\tSenso\t1954\n').text.split("\n\n")
+    assert items[0] == 'id: 1\ntitle: "Rome, open city\nyear: 1945'
+    assert items[-1] == "id: 3\ntitle: Senso\nyear: 1954"
+    assert len(items) == 2 + bool(rest)
+
+
+def test_quoted_cells_of_tabs_are_read_as_such() -> None:
+    assert parsed("a.tsv", 'a\tb\n"two\nlines"\t"1\t2"\n').text == "a: two\nlines\nb: 1\t2"
+
+
 def test_cells_may_be_long() -> None:
     assert parsed("a.csv", f"id,article\n1,{'word ' * 100_000}\n").text.count("word") == 100_000
 
