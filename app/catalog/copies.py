@@ -117,7 +117,7 @@ def _copy(uri: str, target: Path) -> None:
 
 def existing(path: Path, timeout: float = 5.0) -> sqlite3.Connection:
     """Of a file that is gone SQLite would make an empty one, and find it sound."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout, uri=True)
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=timeout, uri=True)
 
 
 def check_sound(path: Path, of: Path) -> None:
