@@ -94,15 +94,19 @@ class Workspace:
     def collection(self, name: str | None = None) -> Collection:
         """Raises CatalogError when it is not there, or was embedded by another model."""
         collection = self.catalog.collections.get(name or self.settings.collection)
-        self._check(collection)
+        self.check_embedder(collection)
         return collection
 
     def collection_or_new(self, name: str | None = None) -> Collection:
         """For an ingest: made where there is none, with the embedder and the splitter of the settings."""
         wanted = name or self.settings.collection
         found = self.catalog.collections.find(wanted) or self._create(wanted)
-        self._check(found)
+        self.check_embedder(found)
         return found
+
+    def check_embedder(self, collection: Collection) -> None:
+        """Raises CatalogError when it was embedded by another model than that of the settings."""
+        self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)
 
     def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
         """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
@@ -155,9 +159,6 @@ class Workspace:
         from splitter.base import Limits
 
         return make_splitter(name, self.template.tokens, self.boundaries.embed, Limits(**limits))
-
-    def _check(self, collection: Collection) -> None:
-        self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)
 
     def _open(self, collection: Collection) -> Searcher:
         from retriever.keyword_index import KeywordIndex

@@ -58,6 +58,19 @@ class Catalog:
         with held(self.database, collections, waiting, self._holder):
             yield
 
+    @contextmanager
+    def alone_with(self, name: str, waiting: Waiting | None = None) -> Iterator[Collection]:
+        """The same for the collection that has the name when its lock is held, as it is then. The one that had it
+        before may be deleted, and another made, in between. Raises CatalogError where there is none.
+        """
+        while True:
+            wanted = self.collections.get(name)
+            with self.alone(wanted, waiting=waiting):
+                found = self.collections.get(name)
+                if found.id == wanted.id:
+                    yield found
+                    return
+
     def _holder(self, collection: Collection) -> str:
         """An ingest writes down its process. Others that work on a collection do not."""
         newest = self.runs.newest(collection, 1)
