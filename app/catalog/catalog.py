@@ -17,6 +17,7 @@ from app.catalog.collections import Collections
 from app.catalog.conversations import Conversations
 from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
+from app.catalog.errors import CatalogError
 from app.catalog.kv import KvVariants
 from app.catalog.locks import Waiting, held
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
@@ -114,7 +115,11 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
     `busy_seconds` is how long a change waits for those of others.
     """
     database = Database(database_url(settings), busy_seconds)
-    backup = upgrade(database, settings.backups)
+    try:
+        backup = upgrade(database, settings.backups)
+    except CatalogError:
+        database.close()
+        raise
     if backup is not None:
         log.info("the schema of %s is new; the old file is kept as %s", database.where, backup)
     return Catalog(database)

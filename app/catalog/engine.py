@@ -189,7 +189,7 @@ def _create(url: URL, busy_seconds: float) -> Engine:
         return engine
     timeout = f"-c lock_timeout={int(busy_seconds * 1000)}"
     given = url.query.get("options", "")
-    url = url.update_query_dict({"options": f"{given} {timeout}".strip()})
+    url = url.update_query_dict({"options": f"{given} {timeout}".strip(), "client_encoding": "utf8"})
     return create_engine(
         url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
         hide_parameters=True,

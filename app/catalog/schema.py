@@ -51,6 +51,8 @@ def inspect_schema(database: Database, folder: Path = SCRIPTS) -> Schema:
         if database.path is not None and not database.path.exists():
             return Schema(database.where, None, newest)
     with database.reading() as connection:
+        if database.path is None:
+            _refuse_other_encodings(connection, database)
         revision = _revision(connection, database)
     if revision is not None and revision not in known:
         raise CatalogError(
@@ -125,6 +127,16 @@ def _revision(connection: Connection, database: Database) -> str | None:
     if found is None and database.path is not None and {*tables.get_table_names()} - {VERSION_TABLE}:
         raise CatalogError(f"{database.where} belongs to another program. Choose another file or data folder")
     return found
+
+
+def _refuse_other_encodings(connection: Connection, database: Database) -> None:
+    """Of PostgreSQL: one that has not all characters would refuse documents, one by one."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise CatalogError(
+            f"the database {database.where} has the encoding {encoding}, which cannot hold every text: make one with "
+            "`createdb --encoding=UTF8 --template=template0 NAME` and name it in RAGCACHE_DATABASE_URL"
+        )
 
 
 @contextmanager
