@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
-from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, new_backup, put, write_copy
+from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, give_to_owner, new_backup, put, write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
@@ -172,6 +172,7 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
         target = new_backup(database.path, revision)
         with beside(target.parent / database.path.name) as fresh:
             write_copy(database.path, fresh)
+            give_to_owner(fresh, database.path)
             put(fresh, target)
         drop_backups(database.path, UPGRADED, keep, target)
     return target
