@@ -7,12 +7,14 @@ command which finds nothing to do ends at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
+from app.catalog.catalog import catalog_to_look_at
 from app.folders import index_folder
 from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
@@ -206,3 +208,10 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def workspace_to_look_at(settings: Settings) -> Iterator[Workspace]:
+    """For commands that change nothing: where there is no catalog they see an empty one, and none is made."""
+    with catalog_to_look_at(settings) as catalog, Workspace(settings, catalog) as workspace:
+        yield workspace
