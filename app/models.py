@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.conversion import convert_once, converted_folder
+from app.settings import expanded
 from ragcache.errors import ModelError
 
 BUNDLED = "bundled:"
@@ -81,7 +82,7 @@ def _package_folder(bundled: BundledModel, name: str) -> Path:
 
 
 def _resolve_named(name: str, example: str) -> Path:
-    folder = Path(name).expanduser()
+    folder = expanded(Path(name))
     if folder.is_dir():
         return _checked(folder)
     if HUB_ID.fullmatch(name) and name[0] not in "~.":

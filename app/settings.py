@@ -59,8 +59,16 @@ def default_data_dir() -> Path:
 def _xdg(name: str, otherwise: str) -> Path:
     named = os.environ.get(name, "")
     # The XDG specification tells us to ignore a relative path.
-    base = Path(named) if Path(named).is_absolute() else Path(otherwise).expanduser()
+    base = Path(named) if Path(named).is_absolute() else expanded(Path(otherwise))
     return base / "ragcache"
+
+
+def expanded(path: Path) -> Path:
+    """With the home folder for a `~`. Raises ConfigError where there is none."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{path}: there is no home folder of that name here, so write the whole path") from None
 
 
 def check_url(value: SecretStr) -> SecretStr:
@@ -72,7 +80,7 @@ def check_url(value: SecretStr) -> SecretStr:
 
 Name = Annotated[str, Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
-Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+Folder = Annotated[Path, AfterValidator(expanded)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(check_url)]
 
 

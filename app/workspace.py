@@ -7,13 +7,14 @@ command which finds nothing to do ends at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
+from app.catalog.catalog import catalog_to_look_at
 from app.folders import index_folder
 from app.models import resolve_embedder, resolve_model
 from app.settings import Settings
@@ -95,15 +96,19 @@ class Workspace:
     def collection(self, name: str | None = None) -> Collection:
         """Raises CatalogError when it is not there, or was embedded by another model."""
         collection = self.catalog.collections.get(name or self.settings.collection)
-        self._check(collection)
+        self.check_embedder(collection)
         return collection
 
     def collection_or_new(self, name: str | None = None) -> Collection:
         """For an ingest: made where there is none, with the embedder and the splitter of the settings."""
         wanted = name or self.settings.collection
         found = self.catalog.collections.find(wanted) or self._create(wanted)
-        self._check(found)
+        self.check_embedder(found)
         return found
+
+    def check_embedder(self, collection: Collection) -> None:
+        """Raises CatalogError when it was embedded by another model than that of the settings."""
+        self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)
 
     def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
         """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
@@ -156,9 +161,6 @@ class Workspace:
         from splitter.base import Limits
 
         return make_splitter(name, self.template.tokens, self.boundaries.embed, Limits(**limits))
-
-    def _check(self, collection: Collection) -> None:
-        self.catalog.collections.check_embedder(collection, self.settings.embedder, self.embedder_fingerprint)
 
     def _open(self, collection: Collection) -> Searcher:
         from retriever.keyword_index import KeywordIndex
@@ -218,3 +220,10 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def workspace_to_look_at(settings: Settings) -> Iterator[Workspace]:
+    """For commands that change nothing: where there is no catalog they see an empty one, and none is made."""
+    with catalog_to_look_at(settings) as catalog, Workspace(settings, catalog) as workspace:
+        yield workspace

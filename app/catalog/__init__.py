@@ -15,6 +15,7 @@
 | `runs` | `start`, `finish`, `newest` |
 | `source(collection)` | what the indexes of `retriever` follow |
 | `alone(*collections)` | a block in which no other process works on them, on no machine |
+| `alone_with(name)` | the same, for the collection that has the name then |
 
 Every method is one transaction, lasts when it returns, and raises CatalogError. `documents.replace(collection,
 DocumentRecord, [ChunkRecord], [KvRecord])` makes a document visible at once, or its new version instead of the old

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -17,9 +17,12 @@ from app.catalog.collections import Collections
 from app.catalog.conversations import Conversations
 from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
+from app.catalog.errors import CatalogError
+from app.catalog.failures import told
 from app.catalog.kv import KvVariants
 from app.catalog.locks import Waiting, held
 from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
+from app.catalog.network import refuse_network
 from app.catalog.records import Collection
 from app.catalog.runs import IngestRuns
 from app.catalog.schema import upgrade
@@ -57,6 +60,19 @@ class Catalog:
         """
         with held(self.database, collections, waiting, self._holder):
             yield
+
+    @contextmanager
+    def alone_with(self, name: str, waiting: Waiting | None = None) -> Iterator[Collection]:
+        """The same for the collection that has the name when its lock is held, as it is then. The one that had it
+        before may be deleted, and another made, in between. Raises CatalogError where there is none.
+        """
+        while True:
+            wanted = self.collections.get(name)
+            with self.alone(wanted, waiting=waiting):
+                found = self.collections.get(name)
+                if found.id == wanted.id:
+                    yield found
+                    return
 
     def _holder(self, collection: Collection) -> str:
         """An ingest writes down its process. Others that work on a collection do not."""
@@ -101,7 +117,11 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
     `busy_seconds` is how long a change waits for those of others.
     """
     database = Database(database_url(settings), busy_seconds)
-    backup = upgrade(database, settings.backups)
+    try:
+        backup = upgrade(database, settings.backups)
+    except CatalogError:
+        database.close()
+        raise
     if backup is not None:
         log.info("the schema of %s is new; the old file is kept as %s", database.where, backup)
     return Catalog(database)
@@ -110,9 +130,19 @@ def open_catalog(settings: Settings, busy_seconds: float = 30.0) -> Catalog:
 @contextmanager
 def catalog_to_look_at(settings: Settings) -> Iterator[Catalog]:
     """The same, but none is made: where there is no SQLite file, an empty one in a folder that goes after the block."""
-    with TemporaryDirectory(prefix="ragcache-") as folder:
-        path = Database(database_url(settings)).path
-        if path is not None and not path.exists():
-            settings = settings.model_copy(update={"data_dir": Path(folder), "database_url": None})
-        with open_catalog(settings) as catalog:
-            yield catalog
+    url = database_url(settings)
+    with ExitStack() as stack:
+        if url.drivername == "sqlite" and not _is_there(Path(url.database or "")):
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="ragcache-")))
+            settings = settings.model_copy(update={"data_dir": folder, "database_url": None})
+        yield stack.enter_context(open_catalog(settings))
+
+
+def _is_there(path: Path) -> bool:
+    refuse_network(path)
+    with told(str(path), OSError):
+        try:
+            path.stat()
+        except FileNotFoundError:
+            return False
+        return True

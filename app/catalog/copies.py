@@ -25,6 +25,7 @@ OWNED = ".lock"  # ends the name of the lock of whoever writes one
 COMPANIONS = ("-wal", "-shm", "-journal")
 # The bytes that SQLite locks in a file: whoever has it open in WAL mode holds a lock on some of them.
 _LOCKED, _LENGTH = 0x40000000, 512
+ENDING = ".sqlite"  # of most catalogs
 BACKUPS = "backups"  # the folder beside a catalog, of copies named by it, their time and why they were made
 REPLACED, UPGRADED = "replaced", r"(?!replaced)\w+"  # by a restore, and by an upgrade from a revision
 
@@ -69,10 +70,23 @@ def companions(path: Path) -> list[Path]:
 
 
 def new_backup(path: Path, why: str) -> Path:
-    """Its name, in a folder that is there."""
-    private_folder(path.parent / BACKUPS)
+    """Its name, in a folder that is there, and the catalog's owner's where it was not."""
+    folder = path.parent / BACKUPS
+    if not folder.is_dir():
+        private_folder(folder)
+        give_to_owner(folder, path)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    return path.parent / BACKUPS / f"{_named(path)}-{stamp}-{why}.sqlite"
+    return folder / f"{path.name.removesuffix(ENDING)}-{stamp}-{why}{_ending(path)}"
+
+
+def give_to_owner(path: Path, catalog: Path) -> None:
+    """Root may work for somebody else, who is to find all in order; others can give nothing away, nor can root where
+    a file system takes it for another user.
+    """
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            there = catalog.stat()
+            os.chown(path, there.st_uid, there.st_gid, follow_symlinks=False)
 
 
 def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
@@ -80,7 +94,8 @@ def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
 
     `newest` was made just now, whatever the clock says: it may have been set back. What cannot go stays.
     """
-    name = re.compile(rf"{re.escape(_named(path))}-\d{{8}}T\d{{6}}\.\d{{6}}Z-{why}\.sqlite")
+    stamp = r"\d{8}T\d{6}\.\d{6}Z"
+    name = re.compile(f"{re.escape(path.name.removesuffix(ENDING))}-{stamp}-{why}{re.escape(_ending(path))}")
     there = [one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name)]
     found = sorted(there, key=lambda one: (one == newest, one.name))
     for old in found[: max(0, len(found) - keep)]:
@@ -88,8 +103,9 @@ def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
             _drop(old)
 
 
-def _named(path: Path) -> str:
-    return path.name.removesuffix(".sqlite")
+def _ending(path: Path) -> str:
+    """Of backups: that of the catalog, or `kb` and `kb.sqlite` would take each other's for their own."""
+    return ENDING if path.name.endswith(ENDING) else ""
 
 
 def write_copy(source: Path, target: Path) -> None:
@@ -117,7 +133,7 @@ def _copy(uri: str, target: Path) -> None:
 
 def existing(path: Path, timeout: float = 5.0) -> sqlite3.Connection:
     """Of a file that is gone SQLite would make an empty one, and find it sound."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout, uri=True)
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=timeout, uri=True)
 
 
 def check_sound(path: Path, of: Path) -> None:

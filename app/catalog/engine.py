@@ -20,7 +20,7 @@ from app.catalog.failures import told
 from app.catalog.forks import carry_over
 from app.catalog.migrating import kept_rows
 from app.catalog.network import MOUNTS, refuse_network
-from app.settings import Settings
+from app.settings import Settings, expanded
 
 FILE = "catalog.sqlite"
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
@@ -31,7 +31,7 @@ _WRITING, HELD = "ragcache_writing", "ragcache_held"
 
 def database_url(settings: Settings) -> URL:
     """Where the catalog is: of links, where its file itself is, with all that lies beside it. Raises CatalogError for a
-    URL that no driver here understands.
+    URL that no driver here understands, and ConfigError for a home folder that is not there.
     """
     if settings.database_url is None:
         return URL.create("sqlite", database=os.path.realpath(settings.data_dir / FILE))
@@ -46,7 +46,7 @@ def database_url(settings: Settings) -> URL:
     if not url.database or url.database == ":memory:":
         raise CatalogError(f"RAGCACHE_DATABASE_URL names no database: {_ASIDE}")
     if url.drivername == "sqlite":
-        return url.set(database=os.path.realpath(Path(url.database).expanduser()))
+        return url.set(database=os.path.realpath(expanded(Path(url.database))))
     return url
 
 
@@ -189,7 +189,7 @@ def _create(url: URL, busy_seconds: float) -> Engine:
         return engine
     timeout = f"-c lock_timeout={int(busy_seconds * 1000)}"
     given = url.query.get("options", "")
-    url = url.update_query_dict({"options": f"{given} {timeout}".strip()})
+    url = url.update_query_dict({"options": f"{given} {timeout}".strip(), "client_encoding": "utf8"})
     return create_engine(
         url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
         hide_parameters=True,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import sqlite3
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from json import JSONDecodeError
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -18,6 +20,7 @@ READ_ONLY = "it cannot be written. Make the file and its folder writable, or cho
 LOCKED = "another process keeps it locked. Try again when that one is done"
 DAMAGED = "its file is damaged. `ragcache db restore FILE` puts a copy in its place: see the folder `backups` beside it"
 GONE = "what this belongs to is not there. Somebody has deleted it meanwhile"
+DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no database looks into: see columns.py
 # By the primary name of the result code; the extended ones start with it.
 SQLITE: Mapping[str, str] = {
     "SQLITE_NOTADB": "this file is no SQLite database. Move it away, or choose another with RAGCACHE_DATABASE_URL",
@@ -69,7 +72,7 @@ def told(where: str, *more: type[Exception]) -> Iterator[None]:
     """Failures of the database inside the block become a CatalogError about `where`, a name without a password."""
     failures: tuple[type[Exception], ...] = (
         *(DBAPIError, PoolTimeout, sqlite3.Error, OverflowError),  # the last of an id that no database can be asked for
-        *(*_postgresql_errors(), *more),
+        *(*DAMAGE, *_postgresql_errors(), *more),
     )
     try:
         yield
@@ -87,6 +90,8 @@ def _reason(error: Exception) -> str:
         known = _of_postgresql(error)
     elif isinstance(error, OSError):
         known = _of_system(error)
+    elif isinstance(error, DAMAGE):
+        known = [DAMAGED]
     else:
         known = [LOCKED] if isinstance(error, PoolTimeout) else []
     return known[0] if known else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Select
 
 from app.catalog.engine import Database
+from app.catalog.failures import told
 from retriever.shared_property import shared_property
 
 Convert = Callable[[Any], Any]
@@ -42,9 +43,10 @@ class Prepared:
         order = compiled.order
         rows = self._database.fetch(compiled.sql, values if order is None else [values[name] for name in order])
         found = [list(row) for row in rows]
-        for place, convert in compiled.read:
-            for row in found:
-                row[place] = convert(row[place])
+        with told(self._database.where):
+            for place, convert in compiled.read:
+                for row in found:
+                    row[place] = convert(row[place])
         return found
 
     @shared_property

@@ -28,6 +28,7 @@ from app.catalog.copies import (
     companions,
     drop_backups,
     existing,
+    give_to_owner,
     in_use,
     new_backup,
     put,
@@ -150,5 +151,6 @@ def keep_file(fd: int, path: Path, kept: Path) -> None:
             done = 0
             while block := os.pread(fd, 1 << 20, done):
                 done += copy.write(block)
+        give_to_owner(kept, path)
         sync(kept)
     sync(kept.parent)

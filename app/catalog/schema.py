@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
-from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, new_backup, put, write_copy
+from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, give_to_owner, new_backup, put, write_copy
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.failures import told
@@ -51,6 +51,8 @@ def inspect_schema(database: Database, folder: Path = SCRIPTS) -> Schema:
         if database.path is not None and not database.path.exists():
             return Schema(database.where, None, newest)
     with database.reading() as connection:
+        if database.path is None:
+            _refuse_other_encodings(connection, database)
         revision = _revision(connection, database)
     if revision is not None and revision not in known:
         raise CatalogError(
@@ -127,6 +129,16 @@ def _revision(connection: Connection, database: Database) -> str | None:
     return found
 
 
+def _refuse_other_encodings(connection: Connection, database: Database) -> None:
+    """Of PostgreSQL: one that has not all characters would refuse documents, one by one."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise CatalogError(
+            f"the database {database.where} has the encoding {encoding}, which cannot hold every text: make one with "
+            "`createdb --encoding=UTF8 --template=template0 NAME` and name it in RAGCACHE_DATABASE_URL"
+        )
+
+
 @contextmanager
 def alone(database: Database) -> Iterator[None]:
     """No other process of this machine changes an SQLite file; PostgreSQL has its own lock."""
@@ -160,6 +172,7 @@ def _back_up(database: Database, revision: str, keep: int) -> Path:
         target = new_backup(database.path, revision)
         with beside(target.parent / database.path.name) as fresh:
             write_copy(database.path, fresh)
+            give_to_owner(fresh, database.path)
             put(fresh, target)
         drop_backups(database.path, UPGRADED, keep, target)
     return target

@@ -37,9 +37,9 @@ def stats(
     """Tell what is cached, for whom, and what for nobody."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.census import shares, take_census, tiers
-    from app.workspace import Workspace
+    from app.workspace import workspace_to_look_at
 
-    with Workspace(settings) as workspace:
+    with workspace_to_look_at(settings) as workspace:
         census = take_census(workspace)
         of_collections, of_tiers = shares(workspace, census), tiers(settings, census)
     if as_json:
@@ -53,9 +53,9 @@ def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir 
     """Read every byte and put aside what is bad; exit code 1 when something is."""
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.checking import verify as check
-    from app.workspace import Workspace
+    from app.workspace import workspace_to_look_at
 
-    with Workspace(settings) as workspace:
+    with workspace_to_look_at(settings) as workspace:
         found = check(workspace)
     if as_json:
         told = {"entries": found.entries, "bytes": found.nbytes, "flaws": [vars(flaw) for flaw in found.flaws]}
@@ -118,10 +118,10 @@ def prune(
     """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.pruning import prune as pruning
-    from app.workspace import Workspace
+    from app.workspace import Workspace, workspace_to_look_at
 
     age = timedelta(days=quarantine_days)
-    with Workspace(settings) as workspace:
+    with workspace_to_look_at(settings) if dry_run else Workspace(settings) as workspace:
         pruned = pruning(workspace, others=all_engines, dry=dry_run, quarantine_age=age)
     _tell_prune(pruned, as_json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -68,15 +68,13 @@ def ingest(
         collection=collection, splitter=splitter, engine=engine, model=model, device=device, dtype=dtype,
         data_dir=data_dir, cache_dir=cache_dir,
     )  # fmt: skip
-    from app.catalog.catalog import catalog_to_look_at
     from app.ingestion import IngestOptions
-    from app.workspace import Workspace
+    from app.workspace import Workspace, workspace_to_look_at
 
     pruning: bool | Literal["all"] = "all" if prune_all else prune
     options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
-    with ExitStack() as stack:
-        catalog = stack.enter_context(catalog_to_look_at(settings)) if dry_run else None
-        workspace = stack.enter_context(Workspace(_without_ram(settings), catalog))
+    settings = _without_ram(settings)
+    with workspace_to_look_at(settings) if dry_run else Workspace(settings) as workspace:
         _run(workspace, paths, options, as_json)
 
 

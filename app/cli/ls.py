@@ -27,9 +27,9 @@ def ls(
     """List the collections, or the documents of one."""
     settings = configure(data_dir=data_dir, cache_dir=cache_dir, collection=collection)
     from app.maintenance.listing import listed, summaries
-    from app.workspace import Workspace
+    from app.workspace import workspace_to_look_at
 
-    with Workspace(settings) as workspace:
+    with workspace_to_look_at(settings) as workspace:
         if collection is None and not failed:
             found = summaries(workspace)
             print_json({"collections": [_summary(one) for one in found]}) if as_json else _tell_collections(found)

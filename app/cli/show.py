@@ -34,9 +34,9 @@ def show(
         raise typer.BadParameter("name a document by its id or path, or a chunk by --chunk ID")
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.inspection import show_chunk, show_document
-    from app.workspace import Workspace
+    from app.workspace import workspace_to_look_at
 
-    with Workspace(settings) as workspace:
+    with workspace_to_look_at(settings) as workspace:
         if document is None:
             assert chunk is not None
             shown = show_chunk(workspace, chunk)

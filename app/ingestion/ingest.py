@@ -76,10 +76,11 @@ class Ingest:
         waiting = self._tell if self._options.wait else None
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._workspace.catalog.alone(self._collection, waiting=waiting))
+                alone = self._workspace.catalog.alone_with(self._collection.name, waiting)
+                self._collection = stack.enter_context(alone)
             except CollectionBusy as error:
                 raise IngestError(f"{error}, or wait for it with --wait") from error
-            self._collection = self._workspace.collection(self._collection.name)
+            self._workspace.check_embedder(self._collection)
             yield self._collection
 
     @contextmanager

@@ -17,6 +17,7 @@ from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read
+_FURTHEST = (1 << 63) - 1  # nanoseconds that a catalog can keep: file systems go beyond the year 2262
 PATIENCE = 1800.0  # seconds, whatever the size of the file
 # What a number or a name in the content comes to. Of all else that the system refuses, a file that is in memory is not
 # to blame: the machine lacks something, or a library cannot read its own files.
@@ -99,7 +100,7 @@ def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
     except LoadError as error:
         return Unread(error.reason, _blamed(told, job.limits))
     assert told is not None
-    stamp = Stamp(hashlib.sha256(data).hexdigest(), len(data), told.st_mtime_ns)
+    stamp = Stamp(hashlib.sha256(data).hexdigest(), len(data), time_of_change(told))
     if stamp.content_hash == job.known_hash:
         return Same(stamp)
     try:
@@ -125,7 +126,12 @@ def _blamed(told: os.stat_result | None, limits: Limits) -> Stamp | None:
     """A file that is empty or too large will be so until it changes. Any other may be readable in a minute."""
     if told is None or not stat.S_ISREG(told.st_mode) or 0 < told.st_size <= limits.max_bytes:
         return None
-    return Stamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, told.st_mtime_ns)
+    return Stamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, time_of_change(told))
+
+
+def time_of_change(told: os.stat_result) -> int:
+    """In nanoseconds, as documents have it."""
+    return max(-_FURTHEST, min(told.st_mtime_ns, _FURTHEST))
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.catalog import FileState
+from app.ingestion.reading import time_of_change
 from app.ingestion.records import Failure, IngestOptions
 from app.loaders.discovery import Tally, discover
 from app.loaders.errors import printable
@@ -105,4 +106,4 @@ def _stamp(source: str) -> tuple[int, int]:
         told = Path(source).stat()
     except OSError:
         return 0, -1
-    return told.st_size, told.st_mtime_ns
+    return told.st_size, time_of_change(told)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.folders import digests_file, records_of
 from app.models import BUNDLED, resolve_model
-from app.settings import Settings
+from app.settings import Settings, expanded
 from app.wording import Wording
 from app.workspace import Workspace
 from ragcache.errors import ConfigError, ModelError, StoreError
@@ -57,12 +57,12 @@ def known_identities(workspace: Workspace) -> set[Identity]:
 def remembered_identity(workspace: Workspace) -> Identity | None:
     """Of the settings, where it was found out before and takes no library to tell."""
     settings = workspace.settings
-    if not settings.model.startswith(BUNDLED) and not Path(settings.model).expanduser().is_dir():
-        return None
     try:
+        if not settings.model.startswith(BUNDLED) and not expanded(Path(settings.model)).is_dir():
+            return None
         folder = resolve_model(settings.model, settings.cache_dir, convert=False)
         known = _remembered(settings, folder)
-    except (ModelError, StoreError):
+    except (ConfigError, ModelError, StoreError):
         return None
     return None if known is None else Identity(known, _system(workspace, folder))
 

@@ -7,11 +7,14 @@ after it, the next run builds the indexes, as a question would.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
+import xxhash
 
 from app.catalog import Collection
 from app.embedding import embed_chunks
@@ -39,14 +42,13 @@ class Reindexed:
 
 def reindex(workspace: Workspace, name: str) -> Generator[Reindexed, None, None]:
     """Reports how far it is; the last report says `done`. Raises CatalogError while an ingest runs."""
-    with workspace.catalog.alone(workspace.catalog.collections.get(name)):
-        collection = workspace.catalog.collections.get(name)
-        report = Reindexed(collection, workspace.catalog.source(collection).position().live)
+    with workspace.catalog.alone_with(name) as collection:
+        before, report = collection, Reindexed(collection, workspace.catalog.source(collection).position().live)
         if workspace.embedder_fingerprint != collection.embedder_fingerprint:
             for report in _reembed(workspace, collection):
                 yield report
         indexes.rebuild(workspace, report.collection)
-        _sweep(workspace, report.collection)
+        _sweep(workspace, before, report.collection)
         yield replace(report, done=True)
 
 
@@ -55,7 +57,7 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
     fingerprint, dimension = workspace.embedder_fingerprint, workspace.embedder.dimension
     source = workspace.catalog.source(collection)
     live = source.live_ids({})
-    log = VectorLog(workspace.index_folder(collection) / f"{LOG}{fingerprint}.vectors", dimension)
+    log = VectorLog(workspace.index_folder(collection) / f"{_own(workspace)}{fingerprint}.vectors", dimension)
     try:
         known = np.intersect1d(log.ids(), live)
         report = Reindexed(collection, len(live), len(known))
@@ -92,21 +94,23 @@ def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]
         yield ids[there], vectors[there]
 
 
-def _sweep(workspace: Workspace, collection: Collection) -> None:
-    """Remove what embedding again has left: its file, and folders of indexes that no collection has any more.
+def _own(workspace: Workspace) -> str:
+    """The beginning of the names of this database's files: another one may have its indexes in the same data folder."""
+    return f"{LOG}{xxhash.xxh3_64_hexdigest(os.fsencode(workspace.catalog.database.where))}-"
 
-    Only such folders hold such a file, so those of another database over the same data folder are left alone.
+
+def _sweep(workspace: Workspace, before: Collection, now: Collection) -> None:
+    """Remove what embedding again has left: its files, and the folders of indexes that it has replaced, in this run or
+    in one that was killed. Of the latter the files tell.
     """
-    paths = list((workspace.settings.data_dir / INDEXES).glob(f"*/{LOG}*"))
-    others = {workspace.index_folder(one) for one in workspace.catalog.collections.all()}
-    own = workspace.index_folder(collection)
-    for path in paths:
-        try:
-            if path.parent == own:
-                path.unlink()
-            elif path.parent not in others:
-                shutil.rmtree(path.parent)
-        except FileNotFoundError:
-            continue  # another process sweeps too
-        except OSError as error:
-            raise MaintenanceError(f"all is indexed, but old files cannot be removed: {error}. Delete them") from error
+    folder, replaced = workspace.index_folder(now), workspace.index_folder(before)
+    left = {path.parent for path in (workspace.settings.data_dir / INDEXES).glob(f"*/{_own(workspace)}*")} | {replaced}
+    left -= {workspace.index_folder(one) for one in workspace.catalog.collections.all()}
+    try:
+        for log in folder.glob(f"{LOG}*"):
+            log.unlink(missing_ok=True)
+        for gone in left:
+            with suppress(FileNotFoundError):  # another process sweeps too
+                shutil.rmtree(gone)
+    except OSError as error:
+        raise MaintenanceError(f"all is indexed, but old files cannot be removed: {error}. Delete them") from error

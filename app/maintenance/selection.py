@@ -17,9 +17,9 @@ def find_document(catalog: Catalog, named: str, collection: Collection | None = 
     """
     collections = [collection] if collection else catalog.collections.all()
     if named.isascii() and named.isdecimal():
-        found = _by_id(catalog, int(named), collections)
+        found = _by_id(catalog, named, collections)
     else:
-        sources = dict.fromkeys((named, os.path.normpath(Path(named).absolute()), str(Path(named).resolve())))
+        sources = dict.fromkeys((named, os.path.normpath(Path(named).absolute()), os.path.realpath(named)))
         found = [pair for one in collections for pair in _by_source(catalog, one, sources)]
     if not found:
         where = f" in collection {collection.name!r}" if collection else ""
@@ -31,10 +31,11 @@ def find_document(catalog: Catalog, named: str, collection: Collection | None = 
     return found[0]
 
 
-def _by_id(catalog: Catalog, number: int, collections: list[Collection]) -> list[tuple[Collection, Document]]:
-    if number > LARGEST_ID:
+def _by_id(catalog: Catalog, digits: str, collections: list[Collection]) -> list[tuple[Collection, Document]]:
+    # Python reads no number of thousands of digits.
+    if len(digits) > len(str(LARGEST_ID)) or int(digits) > LARGEST_ID:
         return []
-    document = catalog.documents.get(number)
+    document = catalog.documents.get(int(digits))
     return [(one, document) for one in collections if one.id == document.collection_id]
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
+from app.catalog.engine import database_url
+from app.models import resolve_embedder
 from app.settings import Settings, default_cache_dir, default_data_dir, load_settings, parse_bytes
 from ragcache.errors import ConfigError
 
@@ -176,3 +178,13 @@ def test_home_is_understood_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("RAGCACHE_CACHE_DIR", "~/kv")
     assert load_settings(None).cache_dir == Path("/home/somebody/kv")
+
+
+def test_a_home_folder_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = r"^~no-such-user/x: there is no home folder of that name here, so write the whole path$"
+    with pytest.raises(ConfigError, match=told):
+        load_settings(None, data_dir="~no-such-user/x")
+    with pytest.raises(ConfigError, match=told):
+        database_url(Settings(database_url=SecretStr("sqlite:///~no-such-user/x")))
+    with pytest.raises(ConfigError, match=told):
+        resolve_embedder("~no-such-user/x")

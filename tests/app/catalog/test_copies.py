@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import Catalog, CatalogError, open_catalog
-from app.catalog.copies import BACKUPS, REPLACED, back_up, beside, check_sound, drop_backups, write_copy
+from app.catalog.copies import BACKUPS, REPLACED, back_up, beside, check_sound, drop_backups, existing, write_copy
 from app.catalog.engine import Database, database_url
 from app.settings import Settings
 from ragcache.private import private_file
@@ -207,6 +207,17 @@ def test_a_copy_that_is_gone_is_not_sound(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="cannot be opened"):
         check_sound(gone, tmp_path / "catalog.sqlite")
     assert not gone.exists()
+
+
+def test_only_the_file_is_told_to_sqlite_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 warns of all else."""
+
+    def connect(database: str, **options: object) -> str:
+        assert options["timeout"] == 0
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    assert str(existing(tmp_path / "a", timeout=0)) == f"file://{tmp_path}/a?mode=rw"
 
 
 def test_a_copy_replaces_no_part_of_its_catalog(data: Path) -> None:

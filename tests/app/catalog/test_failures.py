@@ -5,6 +5,7 @@ import os
 import sqlite3
 import tempfile
 import traceback
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import text
 
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
 from app.catalog.engine import Database, database_url
@@ -72,6 +74,41 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     page = 4096
     path.write_bytes(path.read_bytes()[:page] + b"\xff" * (path.stat().st_size - page))
     assert "its file is damaged. `ragcache db restore FILE` puts" in refusal(Settings(data_dir=tmp_path))
+
+
+@pytest.mark.parametrize("column", ["text", "pages", "lines"])
+@pytest.mark.parametrize("damaged", [b"\0\x11", zlib.compress(b"[1"), zlib.compress(b"\xff")])
+def test_a_damaged_value(catalog: Catalog, collection: Collection, column: str, damaged: bytes) -> None:
+    made = catalog.documents.replace(collection, *document(["one"]))
+    with catalog.database.writing() as connection:
+        connection.execute(text(f"UPDATE documents SET {column} = :damaged"), {"damaged": damaged})
+    if (column, damaged) == ("text", zlib.compress(b"[1")):
+        return  # a text
+    with pytest.raises(CatalogError, match=r"its file is damaged\. `ragcache db restore FILE` puts"):
+        catalog.documents.layout(made.document_id)
+
+
+def test_a_damaged_value_of_what_every_question_reads(catalog: Catalog, collection: Collection) -> None:
+    made = catalog.documents.replace(collection, *document(["one"]))
+    with catalog.database.writing() as connection:
+        connection.execute(text("UPDATE chunks SET heading = '[1'"))
+    with pytest.raises(CatalogError, match="its file is damaged"):
+        catalog.chunks.found(made.chunk_ids)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_every_text(postgres_server: Server, encoding: str) -> None:
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {encoding} ENCODING '{encoding}' TEMPLATE template0")
+    message = refusal(Settings(database_url=SecretStr(postgres_server.url(encoding.lower()))))
+    assert f"has the encoding {encoding}, which cannot hold every text" in message
+
+
+def test_the_encoding_of_a_client_has_no_say(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    for url in (postgres_url, f"{postgres_url}?client_encoding=latin1"):
+        with open_catalog(Settings(database_url=SecretStr(url))) as catalog:
+            assert catalog.collections.find("→") is None
 
 
 def test_a_file_of_another_program(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import Queue
 
 import psycopg
 import pytest
@@ -90,6 +92,30 @@ def test_a_lock_ends_with_its_process(
         with catalog.alone(collection, waiting=waiting):
             assert len(told) == 1 and told[0].endswith("is working on collection 'default': waiting for it")
         killer.join()
+
+
+def test_the_lock_is_that_of_whoever_has_the_name_by_then(
+    settings: Settings, catalog: Catalog, collection: Collection
+) -> None:
+    """While one waits, the collection is deleted, and another process works on a new one of the same name."""
+    waits: Queue[str] = Queue()
+    with ExitStack() as first, ExitStack() as second, ThreadPoolExecutor(1) as thread:
+        other, waiter = (first.enter_context(open_catalog(settings)) for _ in range(2))
+
+        def wait() -> int:
+            with waiter.alone_with("default", waits.put) as found:
+                return found.id
+
+        with other.alone(collection):
+            future = thread.submit(wait)
+            waits.get(timeout=60)
+            other.collections.delete(collection)
+            new = make_collection(catalog)
+            second.enter_context(catalog.alone(new))
+        waits.get(timeout=60)
+        assert not future.done()
+        second.close()
+        assert future.result(60) == new.id != collection.id
 
 
 def test_only_a_run_that_holds_no_lock_was_interrupted(

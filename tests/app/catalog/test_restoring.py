@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -132,6 +133,28 @@ def test_who_could_use_a_catalog_can_use_the_restored_one(data: Path, changed: P
         assert after and (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
 
 
+def test_root_leaves_the_owner_what_it_makes(
+    data: Path, changed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the catalog makes backups beside root's, and drops them."""
+    if os.geteuid():
+        pytest.skip("only root can work for another user")
+    os.chown(data / "catalog.sqlite", 1234, 5678)
+    linked = put_back(data, changed).kept
+
+    def refuse(*paths: Path) -> None:
+        raise OSError(errno.EPERM, "no second names here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    copied = put_back(data, changed, keep=9).kept
+    path = database(data)
+    upgraded = upgrade(path, 1, newer(tmp_path / "newer"))
+    path.close()
+    assert linked and copied and upgraded
+    for made in (data / "backups", linked, copied, upgraded):
+        assert (made.stat().st_uid, made.stat().st_gid) == (1234, 5678), made
+
+
 def test_a_catalog_whose_rights_cannot_be_kept_stays(public_folder: Path, changed: Path) -> None:
     """Restored by another user who may write there, it would be theirs alone."""
     if os.geteuid():
@@ -256,7 +279,7 @@ def test_a_link_to_a_catalog_stays_one(data: Path, changed: Path, tmp_path: Path
 
 def test_each_catalog_has_backups_of_each_kind_of_its_own(data: Path, changed: Path, tmp_path: Path) -> None:
     """Names that a pattern of files would take for each other's, in one folder."""
-    catalogs = [at(data / name) for name in ("a.sqlite", "a-b.sqlite", "[ab].sqlite", "b.sqlite", "a.db")]
+    catalogs = [at(data / name) for name in ("a.sqlite", "a", "a-b.sqlite", "[ab].sqlite", "a.db", ".sqlite")]
     scripts = newer(tmp_path / "newer")
     for catalog in catalogs:
         back_up(at(data / "catalog.sqlite"), catalog.path or data)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.catalog import Catalog, CatalogError, Collection
+from app.catalog.filters import MOST
 from retriever.source import Position
 from tests.app.catalog.samples import DIMENSION, document, make_collection, vector
 
@@ -72,6 +73,15 @@ def test_a_follower_misses_nothing_while_others_write(catalog: Catalog, collecti
     for writer in writers:
         writer.result()
     assert sorted(held) == source.live_ids({}).tolist()
+
+
+def test_filters_have_as_many_values_as_a_database_takes(catalog: Catalog, collection: Collection) -> None:
+    made = catalog.documents.replace(collection, *document(["a", "b"], "/a"))
+    source = catalog.source(collection)
+    most = [made.document_id, *["/a"] * (MOST - 1)]
+    assert source.live_ids({"document": most}).tolist() == list(made.chunk_ids)
+    with pytest.raises(CatalogError, match=r"filters of 30,001 values: a question can have 30,000\. Put the documents"):
+        source.live_ids({"document": most[1:], "source": ["/a"] * 2})
 
 
 def test_a_reader_sees_one_moment(catalog: Catalog, collection: Collection) -> None:

@@ -46,6 +46,20 @@ def test_warm_then_stats_then_prune(run: Run, workspace: Workspace) -> None:
     assert all(" 0" in line for line in left[1:])
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("ls", 0), ("ls -c x", 1), ("show 1", 1), ("show --chunk 1", 1), ("cache stats", 0), ("cache verify", 0),
+        ("cache prune --dry-run", 0), ("rm -c x --all --dry-run", 1), ("rm -c x 1 --dry-run", 1),
+    ],
+)  # fmt: skip
+def test_looking_makes_no_catalog(run: Run, tmp_path: Path, command: str, code: int) -> None:
+    ran = run(*command.split())
+    assert ran.code == code
+    assert code == 0 or ran.err.startswith("error: no ")
+    assert not (tmp_path / "data").exists()
+
+
 def test_verify_fails_on_flaws(run: Run, workspace: Workspace, tmp_path: Path) -> None:
     assert run("cache", "verify").out == "0 entries read (0 B), 0 bad\n"
     fill(workspace, kv=True)

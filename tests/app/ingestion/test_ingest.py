@@ -68,6 +68,14 @@ def test_chunks_place_what_is_quoted_of_them_as_their_document_does(
             assert own.locate(start, end)
 
 
+def test_a_file_of_a_far_future_stops_nothing(ingest: Run, docs: Path) -> None:
+    write(docs, a="One.", b="Two.")
+    os.utime(docs / "a.txt", ns=(0, 13_569_465_600 * 10**9))  # of the year 2400: more than a database can keep
+    assert (docs / "a.txt").stat().st_mtime_ns > 1 << 63
+    assert ingest().added == 2
+    assert ingest().unchanged == 2
+
+
 def test_what_is_unchanged_is_not_read_again(ingest: Run, docs: Path) -> None:
     write(docs, a="One.", b="Two.")
     assert ingest().added == 2

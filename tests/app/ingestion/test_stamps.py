@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.ingestion.reading import Job, Read, Unread, read
+from app.ingestion.reading import Job, Read, Unread, read, time_of_change
 from app.loaders.base import Limits
 
 
@@ -50,3 +50,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
     changes = iter([b"1", b"22", b"333"])
     restless = read(Job(str(path), None, Limits()))
     assert isinstance(restless, Unread) and "changes again and again" in restless.reason
+
+
+@pytest.mark.parametrize(("of_the_file", "kept"), [(7, 7), (-7, -7), (1 << 63, 2**63 - 1), (-1 << 70, 1 - 2**63)])
+def test_times_are_such_as_a_database_keeps(of_the_file: int, kept: int) -> None:
+    assert time_of_change(os.stat_result(range(10), {"st_mtime_ns": of_the_file})) == kept

@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from app.maintenance.engines import Identity, current_identity, known_identities, recorded_identities
+from app.maintenance.engines import (
+    Identity,
+    current_identity,
+    known_identities,
+    recorded_identities,
+    remembered_identity,
+)
 from app.settings import Settings
 from app.workspace import Workspace
 from ragcache.engine import digests
 from ragcache.engine.torch.engine import TorchEngine
-from tests.app.maintenance.shelves import fill, make_settings
+from tests.app.maintenance.shelves import fill, make_settings, reopened
 from tests.tiny import Tiny
 
 
@@ -59,6 +65,11 @@ def test_without_the_model_those_that_are_written_down(
     with Workspace(make_settings(tmp_path / "gone", tmp_path)) as other, caplog.at_level(logging.WARNING):
         assert known_identities(other) == {identity}
     assert "is not looked for: no model" in caplog.text
+
+
+@pytest.mark.parametrize("model", ["~no-such-user/x", "/no/such/folder", "bundled:none"])
+def test_what_is_no_model_was_never_found_out(workspace: Workspace, model: str) -> None:
+    assert remembered_identity(reopened(workspace, model=model)) is None
 
 
 def test_another_system_prompt_is_another_identity(workspace: Workspace, settings: Settings) -> None:

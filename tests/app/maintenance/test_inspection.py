@@ -51,6 +51,10 @@ def test_a_document_is_found_by_id_and_by_path(
         find_document(workspace.catalog, "12", collection)
     with pytest.raises(MaintenanceError, match=r"no document '9{30}' in collection 'default'"):
         find_document(workspace.catalog, "9" * 30, collection)
+    (tmp_path / "loop").symlink_to("loop")
+    for named in ("9" * 5000, str(tmp_path / "loop")):
+        with pytest.raises(MaintenanceError, match="no document '"):
+            find_document(workspace.catalog, named, collection)
 
 
 def test_one_of_several_collections_must_be_named(workspace: Workspace) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from app.catalog import CatalogError
 from app.maintenance.errors import MaintenanceError
@@ -119,6 +120,25 @@ def test_the_files_of_another_collection_stay(workspace: Workspace) -> None:
     theirs.write_bytes(b"half")
     list(reindex(workspace, "default"))
     assert theirs.exists()
+
+
+def test_what_another_database_has_not_finished_stays(workspace: Workspace, tmp_path: Path) -> None:
+    """Its indexes lie in the same data folder. What this one has left there goes."""
+    url = SecretStr(f"sqlite:///{tmp_path}/other.sqlite")
+    with Workspace(workspace.settings.model_copy(update={"database_url": url})) as other:
+        other.parts, other.embedder = workspace.parts, workspace.embedder
+        theirs = fill(other, books=BOOKS)
+        running = reindex(other, "default")
+        next(running), next(running)
+        running.close()
+        old = fill(workspace, books=BOOKS)
+        for report in reindex(workspace, "default"):
+            if report.collection.uid != old.uid:
+                break  # killed: its file is still there
+        list(reindex(workspace, "default"))
+        assert [path.name for path in (workspace.settings.data_dir / "index").iterdir() if path.name == old.uid] == []
+        assert next(iter(reindex(other, "default"))).embedded == 6, "they go on"
+        assert other.index_folder(theirs).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told(workspace: Workspace) -> None:
