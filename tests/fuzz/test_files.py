@@ -25,7 +25,7 @@ def test_a_case_is_the_same_every_time() -> None:
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    reader = Reader(memory=1 << 30, patience=30.0)
+    reader = Reader(memory=1 << 30, patience=600.0)
     yield reader
     reader.stop()
 
