@@ -53,6 +53,7 @@ class CaptureAsk:
     segments: tuple[Segment, ...]
     keys: tuple[VariantKey, ...]  # one per segment: what to place, and last, what it will be
     desk: str  # where in this process the variants change hands; "" is the store
+    patient: bool = False  # nobody waits for it: what comes meanwhile should not wait for a step of it
 
     @property
     def tokens(self) -> int:
@@ -73,11 +74,14 @@ def chat_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
     }
 
 
-def capture_params(segments: Sequence[Segment], keys: Sequence[VariantKey], desk: str = "") -> dict[str, Any]:
-    told = [
+def capture_params(
+    segments: Sequence[Segment], keys: Sequence[VariantKey], desk: str = "", patient: bool = False
+) -> dict[str, Any]:
+    named = [
         {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
     ]
-    return {KEY: {"capture": {"segments": [_told(segment) for segment in segments], "keys": told, "desk": desk}}}
+    told = [_told(segment) for segment in segments]
+    return {KEY: {"capture": {"segments": told, "keys": named, "desk": desk, "patient": patient}}}
 
 
 def foreign_input(request: Any) -> str | None:
@@ -153,14 +157,17 @@ def check_linker(spec: str) -> Linker:
 def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
     if not isinstance(asked, dict):
         raise PromptError(f"capture is {shown(asked)}: give an object with segments and keys")
-    _only(asked, "['capture']", "segments", "keys", "desk")
-    told, keyed, desk = asked.get("segments"), asked.get("keys"), asked.get("desk", "")
+    _only(asked, "['capture']", "segments", "keys", "desk", "patient")
+    told, keyed = asked.get("segments"), asked.get("keys")
+    desk, patient = asked.get("desk", ""), asked.get("patient", False)
     if not isinstance(told, list) or not isinstance(keyed, list) or not told:
         raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: give segments, and a key for each")
     if len(keyed) != len(told):
         raise PromptError(f"{len(keyed):,} keys for the {len(told):,} segments of a capture: name one per segment")
     if not isinstance(desk, str):
         raise PromptError(f"desk is {shown(desk)}: leave it out")
+    if not isinstance(patient, bool):
+        raise PromptError(f"patient is {shown(patient)}: choose true or false")
     named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
     segments = _cut(told, ids)
     if [type(segment) for segment in segments] != [System, *[Chunk] * (len(segments) - 1)]:
@@ -169,7 +176,7 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
     address = address_of(fingerprint, before, segments[-1])
     if named[-1] != address:
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
-    return CaptureAsk(segments, (*named[:-1], address), desk)
+    return CaptureAsk(segments, (*named[:-1], address), desk, patient)
 
 
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:

@@ -9,6 +9,8 @@ from ragcache.engine.vllm.job import Phase
 from ragcache.engine.vllm.orders import Capture, Load, Loaded, Piece, PromptRows
 from ragcache.report import Report
 
+PATIENT = 32  # tokens of a slice that can wait: whoever comes amid one waits for its end
+
 
 class CaptureJob:
     """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody."""
@@ -57,7 +59,8 @@ class CaptureJob:
     def capture(self, tokens: int) -> Capture:
         """The next slice, of at most so many tokens."""
         segment, begin = self._asked.segments[-1], self._done
-        self._done = end = min(begin + max(1, tokens), len(segment))
+        most = min(tokens, PATIENT) if self._asked.patient else tokens
+        self._done = end = min(begin + max(1, most), len(segment))
         if end == len(segment):
             self.phase = Phase.DONE
         positions = tuple(range(self._start + begin, self._start + end))

@@ -91,7 +91,7 @@ class VllmEngine(Engine):
 
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         """One request of its own; the variants change hands in this process, whatever the store holds. vLLM computes it
-        in slices beside others.
+        in slices beside others, small ones if it can wait.
         """
         if pause is not None:
             pause()
@@ -101,7 +101,7 @@ class VllmEngine(Engine):
         name, desk = uuid.uuid4().hex, Desk(before)
         self._worker.desks[name] = desk
         done: Future[Any] = Future()
-        params = self.sampling(1, {"kv_transfer_params": capture_params(segments, keys, name)})
+        params = self.sampling(1, {"kv_transfer_params": capture_params(segments, keys, name, pause is not None)})
         try:
             self.submit(ids, params, lambda output: done.set_result(output) if not output or output.finished else None)
             told = getattr(done.result(), "kv_transfer_params", "the vLLM engine broke")

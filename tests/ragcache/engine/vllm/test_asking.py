@@ -149,6 +149,12 @@ CAPTURED_IDS = (1, 2, 3, 4, 5, 7, 8, 9)
 def test_a_capture_is_read() -> None:
     found = read(capture_params(CAPTURED, keys(), "desk"), CAPTURED_IDS)
     assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "desk")
+    found = read(capture_params(CAPTURED, keys(), patient=True), CAPTURED_IDS)
+    assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "", patient=True)
+    params = capture_params(CAPTURED, keys())
+    params[KEY]["capture"]["patient"] = 1
+    with pytest.raises(PromptError, match="patient is 1: choose true or false"):
+        read(params, CAPTURED_IDS)
 
 
 @pytest.mark.parametrize("change", [{"system": OTHER}, {"context": ()}, {"history": ""}, {"context": (OTHER,)}])

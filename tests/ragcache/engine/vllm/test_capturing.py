@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ragcache.address import history_of
+from ragcache.engine.vllm import capturing
 from ragcache.engine.vllm.asking import KEY, capture_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
@@ -18,14 +19,14 @@ SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
 IDS = [token for segment in SEGMENTS for token in segment.ids]
 
 
-def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment]) -> VariantKey:
+def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment], patient: bool = False) -> VariantKey:
     """-> the key that the last segment will have."""
     keys = [VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)]
     for segment in segments[1:]:
         hashes = tuple(key.chunk for key in keys[1:])
         keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
     ids = [token for segment in segments for token in segment.ids]
-    assert plan(scheduler, "a", ids, capture_params(segments, keys)) == 0, "nobody shares its blocks"
+    assert plan(scheduler, "a", ids, capture_params(segments, keys, patient=patient)) == 0, "nobody shares its blocks"
     scheduler.allocated("a", range(9), scheduler.matched("a", 0))
     return keys[-1]
 
@@ -46,6 +47,21 @@ def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_schedul
     told = scheduler.gone("a")
     assert told is not None
     assert told[KEY]["incidents"] == ["KV not stored: the disk is full"]
+
+
+def test_a_capture_that_can_wait_takes_small_slices(
+    make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step that nobody shares too: who comes amid it waits for its end."""
+    monkeypatch.setattr(capturing, "PATIENT", 10)
+    scheduler, slices = make_scheduler(captures=True), list[int]()
+    ask(scheduler, tiny, SEGMENTS, patient=True)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
+    while not (orders := scheduler.step(FREE)).finish:
+        slices += [len(one.rows.positions) for one in orders.capture]
+    slices += [len(one.rows.positions) for one in orders.capture]
+    assert slices == [10, 10, 10, 1]
 
 
 def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
