@@ -9,7 +9,9 @@ from ragcache.engine.vllm.job import Phase
 from ragcache.engine.vllm.orders import Capture, Load, Loaded, Piece, PromptRows
 from ragcache.report import Report
 
-PATIENT = 32  # tokens of a slice that can wait: whoever comes amid one waits for its end
+# Of a capture that can wait:
+PATIENT = 32  # tokens of a slice: whoever comes amid one waits for its end
+EACH = 64  # steps that others take part in, of which it takes one, so that it ends also where others never do
 
 
 class CaptureJob:
@@ -24,6 +26,7 @@ class CaptureJob:
         for segment in asked.segments:
             starts.append(starts[-1] + len(segment))
         self._start, self._done = starts[-2], 0
+        self._held = 0  # steps
         self._pieces = tuple(Piece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
         self._waiting = {piece.index for piece in self._pieces}
         self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=len(asked.segments[-1]))
@@ -55,6 +58,11 @@ class CaptureJob:
         self._waiting.discard(answer.index)
         if not self._waiting:
             self.phase = Phase.COMPUTE
+
+    def holds_on(self, others: bool) -> bool:
+        """Whether it leaves this step to them."""
+        self._held = (self._held + 1) % EACH if self._asked.patient and others else 0
+        return self._held > 0
 
     def capture(self, tokens: int) -> Capture:
         """The next slice, of at most so many tokens."""

@@ -8,12 +8,14 @@ from ragcache.engine.vllm.job import LinkJob, Phase
 from ragcache.engine.vllm.orders import Compute
 
 
-def order(job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool) -> Compute | None:
+def order(
+    job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool = False
+) -> Compute | None:
     """Puts it into the step's work -> the rest of its rows, if they wait for the step in which vLLM goes on with it.
-    `later`: what that step takes.
+    `later`: what that step takes. It is `busy` with ordinary requests; `others` wait to be linked or captured.
     """
     if isinstance(job, CaptureJob):
-        if job.phase is Phase.COMPUTE:
+        if job.phase is Phase.COMPUTE and not job.holds_on(busy or others):
             work.capture.append(job.capture(left.tokens))
             left.tokens -= work.capture[-1].tokens
     elif job.phase is Phase.PROBE:

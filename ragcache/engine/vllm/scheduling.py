@@ -234,10 +234,10 @@ class LinkScheduler:
                     full = not self._rooms.lend(job.request, job.room)
                     work.load += [] if full else [job.load()]
                 if not left.none:
-                    tail = order(job, work, left, later, busy=budget.busy)
+                    others = len(self._jobs) > 1 or bool(self._plans)
+                    tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
-        done, failed = self._finished(), tuple(self._failing)
-        self._failing.clear()
+        done, failed, self._failing = self._finished(), tuple(self._failing), set()
         orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
         return self._pace.ordered(budget, orders)
 

@@ -64,6 +64,21 @@ def test_a_capture_that_can_wait_takes_small_slices(
     assert slices == [10, 10, 10, 1]
 
 
+def test_a_capture_that_can_wait_leaves_most_steps_to_others(
+    make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capturing, "PATIENT", 20)
+    monkeypatch.setattr(capturing, "EACH", 4)
+    scheduler, slices = make_scheduler(captures=True), list[int]()
+    ask(scheduler, tiny, SEGMENTS, patient=True)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
+    while not (orders := scheduler.step(Budget(1000, True, 1000))).finish:
+        slices.append(sum(len(one.rows.positions) for one in orders.capture))
+    assert slices == [0, 0, 0, 20, 0, 0, 0]
+    assert [len(one.rows.positions) for one in orders.capture] == [11]
+
+
 def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
     scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, [SYSTEM])
