@@ -127,13 +127,15 @@ class _Work:
             self._tasks.append(task)
             if self._thread is not None or self._ended:
                 return
-            try:
-                thread.start()  # it waits for the lock
-            except RuntimeError as error:
+            self._thread = thread
+        try:
+            thread.start()  # without the lock: it waits until the other thread has begun, where finalisers run too
+        except RuntimeError as error:
+            with self._change:
+                self._thread = None
                 self._tasks.clear()
                 self._told.append(_not_captured(error))
-            else:
-                self._thread = thread
+                self._change.notify_all()
 
     def pause(self) -> None:
         with self._change:
@@ -145,6 +147,7 @@ class _Work:
             while (waits := self._waits()) > 0:
                 if self._clock() >= held:
                     self._turn = self._clock() + TURN_S
+                    break
                 self._change.wait(min(waits, HELD_S))
             if self._ended:
                 raise _Ended
@@ -189,7 +192,8 @@ class _Work:
             self._change.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(PATIENCE_S)
+            with suppress(RuntimeError):  # it is being started
+                thread.join(PATIENCE_S)
 
     def _run(self) -> None:
         try:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from ragcache import keeping
 from ragcache.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
 
 Told = list[str]
@@ -88,6 +89,35 @@ def test_where_answers_never_cease_a_task_has_its_turns() -> None:
             pass  # the next token
         keeper.settle()
     assert task.done == 3
+
+
+def test_a_turn_waits_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "HELD_S", 0.05)
+    keeper = Keeper()
+    task = Steps(keeper)
+    with keeper.answering():
+        keeper.later(task)
+        keeper.settle()
+    assert task.done == 3
+
+
+def test_its_thread_starts_without_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting waits until the other thread has begun, where a finaliser may end an answer."""
+    keeper, start = Keeper(), threading.Thread.start
+    ended: list[bool] = []
+
+    def begin(thread: threading.Thread) -> None:
+        other = threading.Thread(target=keeper.begin_answering(), daemon=True)
+        start(other)
+        other.join(60)
+        ended.append(not other.is_alive())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    task = Steps(keeper)
+    keeper.later(task)
+    keeper.settle()
+    assert (ended, task.done) == ([True], 3)
 
 
 def test_a_turn_is_short() -> None:

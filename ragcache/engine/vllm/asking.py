@@ -176,7 +176,7 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
     address = address_of(fingerprint, before, segments[-1])
     if named[-1] != address:
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
-    return CaptureAsk(segments, (*named[:-1], address), desk, patient)
+    return CaptureAsk(segments, (*named[:-1], address), desk, patient and desk != "")  # others would hold their rooms
 
 
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:

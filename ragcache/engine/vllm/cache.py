@@ -111,7 +111,8 @@ class VllmGeneration(TokenStream):
         return self._stream
 
     def close(self) -> None:
-        self._leave(self._engine.abort)
+        if not self._stream.gi_running:  # else another thread reads it, and closing raises
+            self._leave(self._engine.abort)
         self._stream.close()
 
     def _leave(self, abort: Callable[[str], dict[str, Any]]) -> None:

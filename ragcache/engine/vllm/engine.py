@@ -79,6 +79,8 @@ class VllmEngine(Engine):
 
     def abort(self, request: str) -> dict[str, Any]:
         """End a request that nobody reads any more -> what its response would have carried, if that is known."""
+        if threading.current_thread() is self._thread:  # which would wait for itself
+            return self.forsake(request)
         try:
             return self._ask(lambda: self._abort(request))
         except ModelError:

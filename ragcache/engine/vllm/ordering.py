@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ragcache.engine.vllm.budget import Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
 from ragcache.engine.vllm.job import LinkJob, Phase
 from ragcache.engine.vllm.orders import Compute
 
 
+def any_linked(jobs: Iterable[LinkJob | CaptureJob]) -> bool:
+    return any(isinstance(job, LinkJob) for job in jobs)
+
+
 def order(
-    job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool = False
+    job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool
 ) -> Compute | None:
     """Puts it into the step's work -> the rest of its rows, if they wait for the step in which vLLM goes on with it.
-    `later`: what that step takes. It is `busy` with ordinary requests; `others` wait to be linked or captured.
+    `later`: what that step takes. It is `busy` with ordinary requests; to `others` it is left by what can wait.
     """
     if isinstance(job, CaptureJob):
-        if job.phase is Phase.COMPUTE and not job.holds_on(busy or others):
+        if job.phase is Phase.COMPUTE and not job.holds_on(others):
             work.capture.append(job.capture(left.tokens))
             left.tokens -= work.capture[-1].tokens
     elif job.phase is Phase.PROBE:

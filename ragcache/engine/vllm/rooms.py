@@ -11,6 +11,7 @@ class Rooms:
     def __init__(self, nbytes: int, token_bytes: int):
         self._nbytes, self._token_bytes = nbytes, token_bytes
         self._held: dict[str, int] = {}
+        self.short = False  # somebody was refused, and nobody was lent one since
 
     @property
     def nbytes(self) -> int:
@@ -19,10 +20,10 @@ class Rooms:
     def lend(self, request: str, tokens: int) -> bool:
         """Whether there is room. Whoever is refused comes first next time, or many small ones would starve it."""
         needed = tokens * self._token_bytes
-        if self._held and self.nbytes + needed > self._nbytes:
-            return False
-        self._held[request] = needed
-        return True
+        self.short = bool(self._held) and self.nbytes + needed > self._nbytes
+        if not self.short:
+            self._held[request] = needed
+        return not self.short
 
     def take_back(self, needed: Callable[[str], bool]) -> tuple[str, ...]:
         """From all requests that do not need theirs any more -> these."""

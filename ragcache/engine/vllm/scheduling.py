@@ -19,7 +19,7 @@ from ragcache.engine.vllm.disk_threads import DiskThreads
 from ragcache.engine.vllm.hashing import Names, private_name
 from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
 from ragcache.engine.vllm.leaders import Leaders
-from ragcache.engine.vllm.ordering import order
+from ragcache.engine.vllm.ordering import any_linked, order
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import Outcomes
 from ragcache.engine.vllm.pace import Pace, plain_report
@@ -228,13 +228,13 @@ class LinkScheduler:
             self._leaders.done(request)
         most = Forward(self._tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
         left, later = most.without(work.compute), most.without(self._tails.values())
+        others = not self._rooms.short and (budget.busy or bool(self._plans) or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full:  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
                     work.load += [] if full else [job.load()]
                 if not left.none:
-                    others = len(self._jobs) > 1 or bool(self._plans)
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
         done, failed, self._failing = self._finished(), tuple(self._failing), set()

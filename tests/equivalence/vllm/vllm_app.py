@@ -132,6 +132,9 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
         patch.setattr(engine, "abort", None)
         del stream
         gc.collect()
+    closed = pipeline.stream(QUESTION, max_tokens=900)
+    next(closed)
+    engine._command(closed.close).result(timeout=60)  # on the engine's thread, which Python may choose too
     engine.drain()
     assert engine.free_blocks() == before
 

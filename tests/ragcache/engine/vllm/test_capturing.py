@@ -12,7 +12,7 @@ from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError
 from ragcache.types import Segment, VariantKey
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, plan
+from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, arrive, plan
 from tests.tiny import Tiny
 
 SEGMENTS: list[Segment] = [SYSTEM, *DOCUMENT[:2]]
@@ -26,7 +26,9 @@ def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment], patient: 
         hashes = tuple(key.chunk for key in keys[1:])
         keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
     ids = [token for segment in segments for token in segment.ids]
-    assert plan(scheduler, "a", ids, capture_params(segments, keys, patient=patient)) == 0, "nobody shares its blocks"
+    scheduler.desks = {"desk"} if patient else ()
+    params = capture_params(segments, keys, "desk" if patient else "", patient)
+    assert plan(scheduler, "a", ids, params) == 0, "nobody shares its blocks"
     scheduler.allocated("a", range(9), scheduler.matched("a", 0))
     return keys[-1]
 
@@ -77,6 +79,18 @@ def test_a_capture_that_can_wait_leaves_most_steps_to_others(
         slices.append(sum(len(one.rows.positions) for one in orders.capture))
     assert slices == [0, 0, 0, 20, 0, 0, 0]
     assert [len(one.rows.positions) for one in orders.capture] == [11]
+
+
+def test_none_waits_for_those_who_wait_for_its_room(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
+    scheduler = make_scheduler(captures=True, room_bytes=1)
+    ask(scheduler, tiny, SEGMENTS, patient=True)
+    scheduler.step(FREE)
+    scheduler.answered(Answers(loaded=[Loaded("a", 0, 0, "ram"), Loaded("a", 1, 0, "ram")]))
+    arrive(scheduler, "b", "naive")
+    assert scheduler.step(Budget(1000, True, 1000)).capture == (), "nobody was refused before this step"
+    steps = [scheduler.step(Budget(1000, True, 1000)) for _ in range(2)]
+    assert [len(order.capture) for order in steps] == [1, 0]
+    assert [one.request for one in steps[1].load] == ["b"]
 
 
 def test_the_system_segment_has_nothing_before_it(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
