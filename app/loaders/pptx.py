@@ -19,6 +19,7 @@ from app.loaders.text import first_heading
 
 ALTERNATIVES = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
 FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"  # within a paragraph
+INK = "{http://schemas.openxmlformats.org/presentationml/2006/main}contentPart"
 EQUATIONS = tuple(f"{{{namespace}}}oMath" for namespace in MATH)
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ def _simplify(root: Any) -> None:
         for child in next((list(branch) for branch in content if len(branch)), ()):
             content.addprevious(child)
         content.getparent().remove(content)
+    for ink in list(root.iterdescendants(INK)):  # which the library takes for a shape, and has no class for
+        ink.getparent().remove(ink)
     for formula in list(root.iterdescendants(FORMULA)):
         run, text = formula.makeelement(qn("a:r")), formula.makeelement(qn("a:t"))
         text.text = "".join(equation(found) for found in formula.iter(*EQUATIONS))

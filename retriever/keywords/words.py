@@ -13,7 +13,7 @@ _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
 _IN_RUN = re.compile(f"[{_RUN}]")
 # Characters without width, and with a soft hyphen the end of the line that it stands at.
-_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200b-\u200f\u2060\ufeff]")
+_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
 _BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
 _ACCENTS = re.compile("[\u0300-\u036f]+")  # alone, so that vowel signs of other scripts stay
 

@@ -105,3 +105,12 @@ def test_smartart_that_is_damaged_costs_no_more_than_itself(tmp_path: Path, capl
     path = with_diagram(tmp_path / "a.pptx", "<a:r><a:t>Plan")
     assert load(path).text == "# Method\n\nWe minimise the loss."
     assert "a damaged diagram is left out" in caplog.text
+
+
+@pytest.mark.parametrize("within", ["{}", "<p:grpSp><p:nvGrpSpPr/><p:grpSpPr/>{}</p:grpSp>"])
+def test_what_was_drawn_by_pen_is_left_out(tmp_path: Path, within: str) -> None:
+    path = tmp_path / "a.pptx"
+    parts, slide, shape = slide_of(path)
+    ink = alternatives('<p:contentPart r:id="rId2"/>', "<p:pic/>")
+    write_zip(path, parts | {SLIDE: slide.replace(shape, shape + within.format(ink))})
+    assert load(path).text == "# Method\n\nWe minimise the loss."

@@ -149,12 +149,9 @@ CAPTURED_IDS = (1, 2, 3, 4, 5, 7, 8, 9)
 def test_a_capture_is_read() -> None:
     found = read(capture_params(CAPTURED, keys(), "desk"), CAPTURED_IDS)
     assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "desk")
-    found = read(capture_params(CAPTURED, keys(), "desk", patient=True), CAPTURED_IDS)
-    assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "desk", patient=True)
-    found = read(
-        capture_params(CAPTURED, keys(), patient=True), CAPTURED_IDS
-    )  # of a client, who holds no room for long
-    assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "")
+    for desk in ("desk", ""):  # a client, who has none, holds no room for long
+        found = read(capture_params(CAPTURED, keys(), desk, patient=True), CAPTURED_IDS)
+        assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), desk, patient=bool(desk))
     with pytest.raises(PromptError, match="patient is 1: choose true or false"):
         read(capture_params(CAPTURED, keys(), patient=1), CAPTURED_IDS)  # type: ignore[arg-type]
 
