@@ -133,7 +133,8 @@ def catalog_to_look_at(settings: Settings) -> Iterator[Catalog]:
     url = database_url(settings)
     with ExitStack() as stack:
         if url.drivername == "sqlite" and not _is_there(Path(url.database or "")):
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="ragcache-")))
+            with told("in a folder for temporary files", OSError):
+                folder = Path(stack.enter_context(TemporaryDirectory(prefix="ragcache-")))
             settings = settings.model_copy(update={"data_dir": folder, "database_url": None})
         yield stack.enter_context(open_catalog(settings))
 

@@ -95,7 +95,12 @@ def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
     `newest` was made just now, whatever the clock says: it may have been set back. What cannot go stays.
     """
     stamp = r"\d{8}T\d{6}\.\d{6}Z"
-    name = re.compile(f"{re.escape(path.name.removesuffix(ENDING))}-{stamp}-{why}{re.escape(_ending(path))}")
+    ending = re.escape(_ending(path))
+    if (
+        not ending and not path.with_name(path.name + ENDING).exists()
+    ):  # they had an ending once, whatever the catalog's
+        ending = f"(?:{re.escape(ENDING)})?"
+    name = re.compile(f"{re.escape(path.name.removesuffix(ENDING))}-{stamp}-{why}{ending}")
     there = [one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name)]
     found = sorted(there, key=lambda one: (one == newest, one.name))
     for old in found[: max(0, len(found) - keep)]:

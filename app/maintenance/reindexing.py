@@ -57,7 +57,11 @@ def _reembed(workspace: Workspace, collection: Collection) -> Iterator[Reindexed
     fingerprint, dimension = workspace.embedder_fingerprint, workspace.embedder.dimension
     source = workspace.catalog.source(collection)
     live = source.live_ids({})
-    log = VectorLog(workspace.index_folder(collection) / f"{_own(workspace)}{fingerprint}.vectors", dimension)
+    path = workspace.index_folder(collection) / f"{_own(workspace)}{fingerprint}.vectors"
+    with suppress(OSError):  # of a version that did not name its database, as a collection's folder does
+        if not path.exists():
+            path.with_name(f"{LOG}{fingerprint}.vectors").rename(path)
+    log = VectorLog(path, dimension)
     try:
         known = np.intersect1d(log.ids(), live)
         report = Reindexed(collection, len(live), len(known))

@@ -189,6 +189,24 @@ def test_each_catalog_has_backups_of_each_kind_of_its_own(data: Path, changed: P
     assert len(names(data / "backups")) == 2 * len(catalogs)
 
 
+def test_backups_that_were_named_otherwise_go_in_their_turn(data: Path, changed: Path) -> None:
+    """Those of a catalog without the ending had it all the same, unless they are another's."""
+    catalog = at(data / "kb.db")
+    back_up(at(data / "catalog.sqlite"), catalog.path or data)
+    restored = restore(catalog, changed, 1).kept
+    assert restored is not None
+    older = restored.with_name(restored.name.replace("-2", "-1", 1) + ".sqlite")
+    older.write_bytes(restored.read_bytes())
+    other = at(data / "kb.db.sqlite")
+    back_up(at(data / "catalog.sqlite"), other.path or data)
+    restore(catalog, changed, 1)
+    assert older.exists()
+    (data / "kb.db.sqlite").unlink()
+    newest = restore(catalog, changed, 1).kept
+    assert newest is not None
+    assert names(data / "backups") == {newest.name}
+
+
 def test_postgresql_has_its_own_tools(tmp_path: Path) -> None:
     server = Database(database_url(Settings(database_url=SecretStr("postgresql://me:s3cret@host:5433/books"))))
     with pytest.raises(CatalogError, match=r"pg_dump --format=custom --file=FILE books") as failed:

@@ -80,6 +80,9 @@ def test_a_run_that_was_stopped_goes_on(workspace: Workspace, monkeypatch: pytes
     running = reindex(workspace, "default")
     seen = [report.embedded for report in itertools.islice(running, stop + 1)]
     running.close()
+    if stop % 2:  # by an older version
+        for path in workspace.settings.data_dir.glob(f"index/*/{LOG}*"):
+            path.rename(path.with_name(LOG + path.name.rpartition("-")[2]))
     assert seen == [0, 2, 4, 6][: stop + 1]
     assert workspace.catalog.collections.get("default") == old, "nothing has happened yet"
     reports = list(reindex(workspace, "default"))
