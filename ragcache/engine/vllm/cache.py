@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
+from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
 from typing import Any
 
@@ -111,7 +112,7 @@ class VllmGeneration(TokenStream):
         return self._stream
 
     def close(self) -> None:
-        if not self._stream.gi_running:  # else another thread reads it, and closing raises
+        if getgeneratorstate(self._stream) != GEN_RUNNING:  # else another thread reads it, and closing raises
             self._leave(self._engine.abort)
         self._stream.close()
 
