@@ -68,7 +68,7 @@ class Flow:
             raised = raised if raised[0] in "[(" else f"[{raised}]"
         elif not ENDING.fullmatch(raised):
             raised = f"^{raised}" if ONE_TERM.fullmatch(raised) else f"^({raised})"
-        self.inline[start:] = [raised, " " * content[-1].isspace()]
+        self.inline[start:] = [raised, " "] if content[-1].isspace() else [raised]
 
 
 def _is_item(block: str) -> bool:
