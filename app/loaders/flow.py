@@ -11,6 +11,8 @@ BREAK = "\0"  # a <br>: HTML cannot hold this character
 AROUND_BREAK = re.compile(rf" ?{BREAK} ?")
 DEEPEST = 10  # levels that are shown; a page may nest 100,000, and each line would be marked as often
 ENDING = re.compile(r"[^\W\d_]{2,}")  # raised letters of 1st, Mme and ™, which are no exponent
+ORDINAL = re.compile(r"[eoarsdt]")  # one raised letter of 2e, XXe, no, 1a and Mr, behind what is COUNTED
+COUNTED = re.compile(r"(?:\d|(?<!\w)(?:[IVXLCDM]+|[nN]))\Z")
 ONE_TERM = re.compile(r"[-+−–]?[\w.,]+")
 
 
@@ -66,9 +68,11 @@ class Flow:
             return
         if linked:
             raised = raised if raised[0] in "[(" else f"[{raised}]"
-        elif not ENDING.fullmatch(raised):
+        elif not ENDING.fullmatch(raised) and not (
+            ORDINAL.fullmatch(raised) and COUNTED.search(self.inline[start - 1])
+        ):
             raised = f"^{raised}" if ONE_TERM.fullmatch(raised) else f"^({raised})"
-        self.inline[start:] = [raised, " " * content[-1].isspace()]
+        self.inline[start:] = [raised, " "] if content[-1].isspace() else [raised]
 
 
 def _is_item(block: str) -> bool:

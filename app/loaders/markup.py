@@ -31,6 +31,10 @@ ALL_ROWS = 10**9
 LANGUAGE = re.compile(r"(?:language|lang)-([\w+#.-]{1,20})")
 
 
+class Formula(str):
+    """Marks the place of a formula in a flow: what only shows it once more may follow."""
+
+
 class MarkdownWriter:
     """The target of a parser's events. `close` gives the Markdown; `title` is the page's, "" if it has none."""
 
@@ -41,7 +45,6 @@ class MarkdownWriter:
         self._drawing = False  # what is skipped is a drawing or formula
         self._within = 0  # how deep in it that started which may hold HTML; 0 where nothing has
         self._formula: list[str] | None = None  # its TeX; None where no formula waits for it
-        self._told = ""  # the last formula; what only shows it once more may follow
         self._raised: tuple[int, bool] | None = None  # where superscript starts, and whether a link holds all of it
         self._link = -1  # where the last link starts
         self._flows = [Flow()]
@@ -156,14 +159,13 @@ class MarkdownWriter:
         """Whether there is any."""
         if not text.strip():
             return False
-        self._told = text.strip()
-        self._write(self._told)
+        self._write(Formula(text.strip()))
         return True
 
     def _repeats(self, attributes: Mapping[str, str]) -> bool:
         """Wikipedia and KaTeX show a formula behind its text once more, for the eye."""
         inline = self._flow.inline
-        return attributes.get("aria-hidden") == "true" and bool(inline) and inline[-1] is self._told
+        return attributes.get("aria-hidden") == "true" and bool(inline) and isinstance(inline[-1], Formula)
 
     def _open_link(self, attributes: Mapping[str, str]) -> None:
         self._link = len(self._flow.inline)

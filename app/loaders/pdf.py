@@ -31,6 +31,7 @@ SOME_TEXT = (
     "`ocrmypdf --skip-text scanned.pdf text.pdf`, and ingest its result"
 )
 logger = logging.getLogger(__name__)
+_Place = tuple[str, float, float]  # a character and its origin, in points
 
 
 @dataclass(frozen=True)
@@ -124,27 +125,53 @@ def _apart(first: Box, second: Box) -> bool:
 
 def _read(document: Any, index: int) -> tuple[list[_Row], bool]:
     """The lines of a page; whether it has none, and an image where they may stand."""
-    from pypdfium2.raw import FPDF_PAGEOBJ_IMAGE
-
     page = document[index]
     try:
-        if _flattened(page):
+        has_notes = 0 < _count_notes(page) <= MOST_NOTES
+        rows, is_scan, places = _seen(page, placed=has_notes)
+        if has_notes and _flattened(page):
             page.close()
             page = document[index]
-        with closing(page.get_textpage()) as letters:
-            spans = _spans(_characters(letters))
-            rows = [_Row(text, _box(page, letters, start, end)) for start, end, text in spans]
-        return rows, not rows and any(True for _ in page.get_objects([FPDF_PAGEOBJ_IMAGE]))
+            flat_rows, is_flat_scan, flat_places = _seen(page, placed=True)
+            if places <= flat_places:  # PDFium hides resources that the page inherits: its letters change or vanish
+                rows, is_scan = flat_rows, is_scan or is_flat_scan
+        return rows, is_scan and not rows
     finally:
         page.close()
+
+
+def _count_notes(page: Any) -> int:
+    from pypdfium2.raw import FPDFPage_GetAnnotCount
+
+    return int(FPDFPage_GetAnnotCount(page))
+
+
+def _seen(page: Any, placed: bool) -> tuple[list[_Row], bool, set[_Place]]:
+    """The lines of the page as it is now; whether it has images only; where its letters stand, if asked for."""
+    from pypdfium2.raw import FPDF_PAGEOBJ_IMAGE
+
+    with closing(page.get_textpage()) as letters:
+        characters = _characters(letters)
+        rows = [_Row(text, _box(page, letters, start, end)) for start, end, text in _spans(characters)]
+        places = _places(letters, characters) if placed else set()
+    return rows, not rows and any(True for _ in page.get_objects([FPDF_PAGEOBJ_IMAGE])), places
+
+
+def _places(letters: Any, characters: list[str]) -> set[_Place]:
+    """Of letters and digits: what stands beside a hyphen or a bracket may change it."""
+    from pypdfium2.raw import FPDFText_GetCharOrigin
+
+    places, across, up = set[_Place](), c_double(), c_double()
+    for index, one in enumerate(characters):
+        if one.isalnum() and FPDFText_GetCharOrigin(letters.raw, index, byref(across), byref(up)):
+            places.add((one, round(across.value, 3), round(up.value, 3)))
+    return places
 
 
 def _flattened(page: Any) -> bool:
     """Whether what is filled in and noted on the page became a part of its text, which it is from the next look on."""
     from pypdfium2 import raw
 
-    if not 0 < raw.FPDFPage_GetAnnotCount(page) <= MOST_NOTES:
-        return False
     box = page.get_bbox()
     page.set_mediabox(*box)  # PDFium knows no inherited boxes here, and would make it a page of US letter
     page.set_cropbox(*box)
