@@ -78,6 +78,26 @@ ODD = 7.0  # each capital after a small letter, change of the script, or sign th
 ODD_SHAPE = re.compile(r"(?<=[lo])[LO]|(?<=[lL])o|(?<=[oO])[lL]|(?<!d)s(?=[lLoO])|(?<=d)[oO]|[oO](?=d)")
 WORD = re.compile(r"[A-Za-z\x80-\U0010ffff]+")
 FIRST_OF_CJK = "\u2e80"
+# Lone signs of Western texts, seen as Latin-1. Other encodings have letters for these bytes, so a sign must stand
+# where those would not: "MIAŁ 20" ends and "że" starts with one.
+LONE_SIGN = re.compile(
+    r"""(?<![\x80-\xff])(?:
+    (?<![A-Za-z]) (?: [£¥¢\x80] (?=\s?\d) | (?:(?<=\d)|(?<=\d\s)) [£¥¢\x80] (?![@-~]) )
+    | (?<=\d) ° [CF]? (?![@-~]) | (?<![A-Za-z]) ° [CF] (?![@-~]) | (?<=[nN]) [°º] (?=\s?\d)
+    | (?<![A-Za-z]) (?: µ (?:[msgAFVWHlLM]|mol|Pa) (?![@-~]) | §{1,2} (?=\s?\d) | [¶±] (?=\s?\d) | © (?=[\s\d]) )
+    | (?<![A-Za-z]) (?<!\d\s) [¼½¾] (?![@-~])
+    | (?<=\d) [ªº³] (?![@-~]) | (?<![A-Za-z]) [cdkm]?m ³ (?![@-~]) | (?<=[A-Za-z\d]) ² (?![@-~])
+    | (?<=[a-z]) ® (?![@-~])
+    | (?<=\d) [×\x96] (?=\d) | (?<=\d\s) × (?=\s\d) | (?<=\d°[CF]) \x96 (?=\d)
+    | (?<!\S) [·\x95-\x97] (?!\S) | (?<=[A-Za-z\d]) · (?=[A-Za-z\d])
+    | (?<![^\s"'(]) (?<!\d\s) (?: [¡¿] (?=[A-Z][a-z]) | ¿ (?=[A-Za-z][ -~]{0,80}\?) | ¡ (?=[A-Za-z][ -~]{0,80}!) )
+    )(?![\x80-\x95\x98-\xff])""",
+    re.VERBOSE,
+)
+# What follows a word of one letter is not the second byte of a character.
+LONE_LETTER = re.compile(r"(?<![\w\x80-\xff])[àÀèÈéÉêçñÑóÓôÔíÍöÖøØåÅ](?![\d@-~\x80-\x95\x98-\xff])")
+ASCII_LETTER = re.compile("[A-Za-z]")
+REPEATS = 8  # how often the same word tells something
 
 
 @dataclass(frozen=True)
@@ -115,8 +135,16 @@ CANDIDATES = (
 
 
 def likeliest(sample: bytes) -> str:
-    """The name of the encoding in which the bytes cost least."""
-    return min(CANDIDATES, key=lambda one: _cost(sample, one)).encoding
+    """The name of the encoding in which the bytes cost least.
+
+    Lone signs and letters tell no other language than a Western one, however often they come.
+    """
+    text = LONE_SIGN.sub(" ", sample.decode("latin-1"))
+    if ASCII_LETTER.search(text):  # letters among nothing else may be Cyrillic as well
+        text = LONE_LETTER.sub(" ", text)
+    counts = Counter(text.encode("latin-1").split())
+    words = b" ".join(word for word, count in counts.items() for _ in range(min(count, REPEATS)))
+    return "cp1252" if words.isascii() else min(CANDIDATES, key=lambda one: _cost(words, one)).encoding
 
 
 def _cost(sample: bytes, candidate: Candidate) -> float:

@@ -49,6 +49,29 @@ LINES = [
     ("big5", "今天天氣很好"),
     ("cp949", "설정 파일을 읽는다"),
 ]
+# What is not ASCII in these is signs and words of one letter: it tells no language, however often it comes.
+LONE = [
+    "Keep the temperature between 2 °C and 8 °C at all times. ",
+    "10 °C",
+    "20°C–25°C",
+    "time;temp °C\n12;3\n",
+    "Tickets cost £20 for adults and £10 for children; a family ticket is £50. ",
+    "price 5 £, 10 £, 20 £ ",
+    "item,price\npen,£2.50\nbook,£10.00\n",
+    "Il pense a sa famille, il va à la mer, puis à la montagne, et il reste à la maison. ",
+    "È vero. È falso. È cosi. ",
+    "à la carte ",
+    "'é': 'e', 'è': 'e', 'à': 'a' ",
+    "The capacitor is rated at 100µF; use 10µF for C2. ",
+    "100µF",
+    "see Section § 5 and § 12 of the Act ",
+    "Home · News · Sport · Weather\n",
+    "¡Hola! ",
+    "¿que tal? ",
+    "1ª 2º ",
+    "a·b ",
+    "The café serves it at 8 °C for £5. ",
+]
 CODE = """#include <stdio.h>
 /* {0} */
 int main(void) {{
@@ -70,6 +93,30 @@ def read(name: str, data: bytes) -> str:
 def test_letters_tell_the_encoding(encoding: str, line: str, frame: str) -> None:
     text = frame.format(line)
     assert read("a.c", text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize("times", [1, 50])
+@pytest.mark.parametrize("line", LONE)
+def test_lone_signs_and_letters_are_western(line: str, times: int) -> None:
+    assert read("a.txt", (line * times).encode("cp1252")) == line * times
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("cp1250", "Wiem, że to źle i że będzie gorzej."),
+        ("cp1250", "MIAŁ 20 LAT, BYŁ ŻONATY"),
+        ("cp1251", "Он и я, а не она и ты"),
+        ("cp1251", "а и б"),
+        ("cp1251", "Мороз 10 °C, § 5, дом № 2"),
+        ("gbk", "温度保持在 10 度到 20 度之间"),
+        ("big5", "a新 b想 這是測試文件"),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 50])
+def test_signs_between_other_words_hide_no_language(encoding: str, line: str, times: int) -> None:
+    text = f"{line}\n" * times
+    assert read("a.txt", text.encode(encoding)) == text
 
 
 def test_a_guess_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
