@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
+from collections.abc import Iterator
 from io import StringIO
-from itertools import islice
+from itertools import chain, islice, pairwise, tee
 from typing import Literal
 
 from app.loaders.base import Parsed, Source
@@ -32,20 +34,55 @@ def load_table(source: Source) -> Parsed:
 
 def _delimiter(text: str) -> str:
     """What cuts most of the first rows into the same number of columns: titles and decimal commas do not."""
-    return max(DELIMITERS[::-1], key=lambda one: _agreement(text[:SAMPLE], one))
+    return max(DELIMITERS[::-1], key=lambda one: _agreement(text, one))
 
 
-def _agreement(sample: str, delimiter: str) -> tuple[int, bool, int]:
-    rows = csv.reader(StringIO(sample, newline=""), delimiter=delimiter)
-    widths = Counter(len(row) for row in islice(filter(None, rows), LOOK_AHEAD) if len(row) > 1)
-    width, number = max(widths.items(), key=lambda one: (one[1], one[0]), default=(1, 0))
-    return number, delimiter != ",", width  # where two agree as well, commas are more likely within cells
+def _agreement(text: str, delimiter: str) -> tuple[float, float, int, bool, int]:
+    """The share of the first rows with the commonest width: of those whose quotes enclose cells, then of all.
+
+    Shares, as a false delimiter cuts a quoted cell of many lines into many rows. Where two tie, a title above the
+    header breaks the row of the false one; where they still do, commas are more likely within cells.
+    """
+    sample = StringIO(text[:SAMPLE], newline="")
+    end = "|\\Z" if len(text) > SAMPLE else ""  # the sample may end within a cell
+    mark = re.escape(delimiter)
+    enclosing = re.compile(rf'(?:\A|(?<={mark})) *"(?:[^"]|"")*(?:"(?={mark}|[\r\n]|\Z){end})')
+    rows: list[tuple[int, bool]] = []
+    within = False  # a quote of an earlier row is still open
+    for width, raw in islice(_widths(sample, delimiter), LOOK_AHEAD):
+        rows.append((width, not within and '"' not in enclosing.sub("", raw)))
+        within ^= raw.count('"') % 2 == 1
+    widths = Counter(width for width, _ in rows if width > 1)
+    if not widths:
+        return 0, 0, 0, delimiter != ",", 1
+    width, number = max(widths.items(), key=lambda one: (one[1], one[0]))
+    sound = rows.count((width, True))
+    together = sum(one[0] == other[0] == width for one, other in pairwise(rows))
+    return sound / len(rows), number / len(rows), together, delimiter != ",", width
+
+
+def _widths(sample: StringIO, delimiter: str) -> Iterator[tuple[int, str]]:
+    """The width of each row that is not empty, with the text it was read from."""
+    raws, lines = tee(sample)
+    reader, read = csv.reader(lines, delimiter=delimiter), 0
+    for row in reader:
+        raw = "".join(islice(raws, reader.line_num - read))
+        read = reader.line_num
+        if row:
+            yield len(row), raw
 
 
 def _quoted(text: str) -> bool:
     """Whether the quotes of a table with tabs enclose cells: one that stands for itself would swallow rows."""
-    reader = csv.reader(StringIO(text, newline=""), delimiter="\t", strict=True)
-    try:
-        return not any("\t" in cell and ("\n" in cell or "\r" in cell) for row in reader for cell in row)
-    except csv.Error:
-        return False
+    if "\t" not in text:
+        return text.count('"') % 2 == 0
+    return _full_rows(text, csv.QUOTE_MINIMAL) >= _full_rows(text, csv.QUOTE_NONE)
+
+
+def _full_rows(text: str, quoting: Literal[0, 3]) -> int:
+    """How many rows are as wide as the first that is no title."""
+    reader = csv.reader(StringIO(text, newline=""), delimiter="\t", quoting=quoting)
+    widths = (len(row) for row in reader if row)
+    ahead = list(islice(widths, LOOK_AHEAD))
+    header = next((width for width in ahead if width * 2 >= max(ahead)), 0)
+    return sum(width == header for width in chain(ahead, widths))

@@ -128,6 +128,15 @@ def test_delimiters_are_recognised(name: str, mark: str) -> None:
             'Day;Note\n1 May;"one, two,\nthree, four, five,\nsix"\n',
             "Day: 1 May\nNote: one, two,\nthree, four, five,\nsix",
         ),
+        (
+            'id,title,code\n1,Loop,"int main() {\nint a = 1;\nint b = 2;\nreturn a;\n}"\n2,No,x\n',
+            "id: 1\ntitle: Loop\ncode: int main() {\nint a = 1;\nint b = 2;\nreturn a;\n}",
+        ),
+        ('Code\nid,no,text\n1,2,"{' + "\na;" * 30 + '}"\n', "id: 1\nno: 2\ntext: {" + "\na;" * 30 + "}"),
+        ('id,text\n1,"a | b\nc | d\ne | f\ng | h"\n', "id: 1\ntext: a | b\nc | d\ne | f\ng | h"),
+        ('"1","x; y"\n"2","z; w"\n', "1: 2\nx; y: z; w"),
+        ("Films; a list\nid,no,text\n1,2,a; b\n2,3,c; d\n", "id: 2\nno: 3\ntext: c; d"),
+        ('id,text\n1,"' + "a; b\n" * 20_000 + '"\n', "id: 1\ntext: " + "a; b\n" * 19_999 + "a; b"),
     ],
 )
 def test_the_delimiter_is_what_the_rows_agree_on(table: str, text: str) -> None:
@@ -143,8 +152,20 @@ def test_a_quote_that_stands_for_itself_swallows_no_rows_of_tabs(name: str, rest
     assert len(items) == 2 + bool(rest)
 
 
-def test_quoted_cells_of_tabs_are_read_as_such() -> None:
-    assert parsed("a.tsv", 'a\tb\n"two\nlines"\t"1\t2"\n').text == "a: two\nlines\nb: 1\t2"
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ('a\tb\n"two\nlines"\t"1\t2"\n', "a: two\nlines\nb: 1\t2"),
+        (
+            'id\ttext\tmore\n1\t"line one\nline\ttwo"\tz\n2\t"b"\tq\n',
+            "id: 1\ntext: line one\nline\ttwo\nmore: z\n\nid: 2\ntext: b\nmore: q",
+        ),
+        ('a\tb\n"two\nlines"\t1\n2\t"x"y\n', "a: two\nlines\nb: 1\n\na: 2\nb: xy"),
+        ('a\n"b\nc\n', 'a: "b\n\na: c'),
+    ],
+)
+def test_quoted_cells_of_tabs_are_read_as_such(table: str, text: str) -> None:
+    assert parsed("a.tsv", table).text == text
 
 
 def test_cells_may_be_long() -> None:
