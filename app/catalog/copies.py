@@ -96,9 +96,8 @@ def drop_backups(path: Path, why: str, keep: int, newest: Path | None) -> None:
     """
     stamp = r"\d{8}T\d{6}\.\d{6}Z"
     ending = re.escape(_ending(path))
-    if (
-        not ending and not path.with_name(path.name + ENDING).exists()
-    ):  # they had an ending once, whatever the catalog's
+    # They all ended so once, whatever the catalog did. Where there is one that does, such backups are that one's.
+    if not ending and not path.with_name(path.name + ENDING).exists():
         ending = f"(?:{re.escape(ENDING)})?"
     name = re.compile(f"{re.escape(path.name.removesuffix(ENDING))}-{stamp}-{why}{ending}")
     there = [one for one in (path.parent / BACKUPS).iterdir() if name.fullmatch(one.name)]
