@@ -227,3 +227,8 @@ def workspace_to_look_at(settings: Settings) -> Iterator[Workspace]:
     """For commands that change nothing: where there is no catalog they see an empty one, and none is made."""
     with catalog_to_look_at(settings) as catalog, Workspace(settings, catalog) as workspace:
         yield workspace
+
+
+def workspace_for(settings: Settings, *, dry: bool) -> AbstractContextManager[Workspace]:
+    """For commands that change nothing where they only tell what they would do."""
+    return workspace_to_look_at(settings) if dry else Workspace(settings)

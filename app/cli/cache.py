@@ -118,10 +118,10 @@ def prune(
     """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.pruning import prune as pruning
-    from app.workspace import Workspace, workspace_to_look_at
+    from app.workspace import workspace_for
 
     age = timedelta(days=quarantine_days)
-    with workspace_to_look_at(settings) if dry_run else Workspace(settings) as workspace:
+    with workspace_for(settings, dry=dry_run) as workspace:
         pruned = pruning(workspace, others=all_engines, dry=dry_run, quarantine_age=age)
     _tell_prune(pruned, as_json)
 

@@ -69,12 +69,12 @@ def ingest(
         data_dir=data_dir, cache_dir=cache_dir,
     )  # fmt: skip
     from app.ingestion import IngestOptions
-    from app.workspace import Workspace, workspace_to_look_at
+    from app.workspace import workspace_for
 
     pruning: bool | Literal["all"] = "all" if prune_all else prune
     options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
     settings = _without_ram(settings)
-    with workspace_to_look_at(settings) if dry_run else Workspace(settings) as workspace:
+    with workspace_for(settings, dry=dry_run) as workspace:
         _run(workspace, paths, options, as_json)
 
 

@@ -36,9 +36,9 @@ def rm(
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
     from app.maintenance.removal import remove_collection, remove_documents
     from app.maintenance.selection import find_document
-    from app.workspace import Workspace, workspace_to_look_at
+    from app.workspace import workspace_for
 
-    with workspace_to_look_at(settings) if dry_run else Workspace(settings) as workspace:
+    with workspace_for(settings, dry=dry_run) as workspace:
         chosen = workspace.catalog.collections.get(collection)
         if dry_run:
             named = [find_document(workspace.catalog, one, chosen)[1] for one in documents or ()]
