@@ -6,15 +6,15 @@ from alembic import context
 from sqlalchemy import Connection
 
 from app.catalog.engine import Database, database_url
-from app.catalog.models import Base
 from app.catalog.schema import VERSION_TABLE
+from app.catalog.tables import METADATA
 from app.settings import load_settings
 
 
 def migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         version_table=VERSION_TABLE,
         # SQLite's own default is off; ours opens its transactions itself, and takes back a half-made schema.
         transactional_ddl=True,

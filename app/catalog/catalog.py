@@ -21,12 +21,12 @@ from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.kv import KvVariants
 from app.catalog.locks import Waiting, held
-from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
 from app.catalog.network import refuse_network
 from app.catalog.records import Collection
 from app.catalog.runs import IngestRuns
 from app.catalog.schema import upgrade
 from app.catalog.source import CatalogSource
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.settings import Settings
 from retriever.source import Source
 
@@ -95,18 +95,18 @@ class Catalog:
     def check_integrity(self) -> None:
         """What every transaction must leave behind. For tests: it reads all chunks."""
         with self.database.reading() as connection:
-            for row in connection.execute(select(CollectionRow.__table__)):
-                own = ChunkRow.collection_id == row.id
-                count, high = connection.execute(select(func.count(), func.max(ChunkRow.id)).where(own)).one()
+            for row in connection.execute(select(COLLECTIONS)):
+                own = CHUNKS.c.collection_id == row.id
+                count, high = connection.execute(select(func.count(), func.max(CHUNKS.c.id)).where(own)).one()
                 assert row.live == count, f"{row.name}: {row.live} live chunks are counted, there are {count}"
                 assert row.high >= (high or 0), f"{row.name}: chunk {high} is above {row.high}"
-                last = select(func.max(RetirementRow.number)).where(RetirementRow.collection_id == row.id)
+                last = select(func.max(RETIREMENTS.c.number)).where(RETIREMENTS.c.collection_id == row.id)
                 assert row.retired == (connection.scalar(last) or 0), f"{row.name}: retired {row.retired}"
-            undead = select(ChunkRow.id).join(RetirementRow, RetirementRow.chunk_id == ChunkRow.id)
+            undead = select(CHUNKS.c.id).join(RETIREMENTS, RETIREMENTS.c.chunk_id == CHUNKS.c.id)
             assert connection.scalars(undead).all() == [], "chunks that are retired and still there"
-            of_failed = select(ChunkRow.id).join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+            of_failed = select(CHUNKS.c.id).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
             of_failed = of_failed.where(
-                (DocumentRow.state != "ready") | (DocumentRow.collection_id != ChunkRow.collection_id)
+                (DOCUMENTS.c.state != "ready") | (DOCUMENTS.c.collection_id != CHUNKS.c.collection_id)
             )
             assert connection.scalars(of_failed).all() == [], "chunks of documents that are not ready, or elsewhere"
 

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from app.catalog.columns import escape
 from app.catalog.errors import CatalogError
 from app.catalog.locks import check_held
-from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow, RetirementRow
 from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS, RETIREMENTS
 
 Item = TypeVar("Item")
 # How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.
@@ -40,8 +40,8 @@ def lock(connection: Connection, collection: Collection) -> None:
     Ids and vectors of another history do not belong into it: another process may have embedded it anew, or restored an
     older catalog, since the caller began.
     """
-    columns = select(CollectionRow.uid, CollectionRow.embedder_fingerprint, CollectionRow.dimension)
-    now = connection.execute(columns.where(CollectionRow.id == collection.id).with_for_update()).one_or_none()
+    columns = select(COLLECTIONS.c.uid, COLLECTIONS.c.embedder_fingerprint, COLLECTIONS.c.dimension)
+    now = connection.execute(columns.where(COLLECTIONS.c.id == collection.id).with_for_update()).one_or_none()
     if now is None:
         raise CatalogError(f"collection {collection.id} is gone: somebody has deleted it meanwhile")
     if tuple(now) != (collection.uid, collection.embedder_fingerprint, collection.dimension):
@@ -57,15 +57,15 @@ def retire(connection: Connection, collection_id: int, document_ids: Sequence[in
     hashes: set[str] = set()
     count = 0
     for batch in batches(document_ids):
-        of_these = ChunkRow.document_id.in_(batch), ChunkRow.collection_id == collection_id
-        hashes.update(connection.scalars(select(ChunkRow.token_hash).where(*of_these)))
-        gone = select(ChunkRow.collection_id, ChunkRow.id).where(*of_these).order_by(ChunkRow.id)
-        connection.execute(insert(RetirementRow).from_select(["collection_id", "chunk_id"], gone))
-        count += connection.execute(delete(ChunkRow).where(*of_these)).rowcount
+        of_these = CHUNKS.c.document_id.in_(batch), CHUNKS.c.collection_id == collection_id
+        hashes.update(connection.scalars(select(CHUNKS.c.token_hash).where(*of_these)))
+        gone = select(CHUNKS.c.collection_id, CHUNKS.c.id).where(*of_these).order_by(CHUNKS.c.id)
+        connection.execute(insert(RETIREMENTS).from_select(["collection_id", "chunk_id"], gone))
+        count += connection.execute(delete(CHUNKS).where(*of_these)).rowcount
     if count:
-        last = select(func.max(RetirementRow.number)).where(RetirementRow.collection_id == collection_id)
-        changed = {"live": CollectionRow.live - count, "retired": last.scalar_subquery()}
-        connection.execute(update(CollectionRow).where(CollectionRow.id == collection_id).values(changed))
+        last = select(func.max(RETIREMENTS.c.number)).where(RETIREMENTS.c.collection_id == collection_id)
+        changed = {"live": COLLECTIONS.c.live - count, "retired": last.scalar_subquery()}
+        connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return count, hashes
 
 
@@ -95,10 +95,10 @@ def add(
                 "spans": chunk.spans,
             }
         )
-    ids = tuple(connection.scalars(insert(ChunkRow).returning(ChunkRow.id, sort_by_parameter_order=True), rows))
+    ids = tuple(connection.scalars(insert(CHUNKS).returning(CHUNKS.c.id, sort_by_parameter_order=True), rows))
     assert list(ids) == sorted(ids)
-    changed = {"live": CollectionRow.live + len(ids), "high": ids[-1]}
-    connection.execute(update(CollectionRow).where(CollectionRow.id == collection_id).values(changed))
+    changed = {"live": COLLECTIONS.c.live + len(ids), "high": ids[-1]}
+    connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return ids
 
 
@@ -107,8 +107,8 @@ def remove_documents(connection: Connection, collection_id: int, document_ids: S
     chunks, hashes = retire(connection, collection_id, document_ids)
     documents = 0
     for batch in batches(document_ids):
-        these = DocumentRow.id.in_(batch), DocumentRow.collection_id == collection_id
-        documents += connection.execute(delete(DocumentRow).where(*these)).rowcount
+        these = DOCUMENTS.c.id.in_(batch), DOCUMENTS.c.collection_id == collection_id
+        documents += connection.execute(delete(DOCUMENTS).where(*these)).rowcount
     return Removed(documents, chunks, drop_kv(connection, collection_id, hashes))
 
 
@@ -117,13 +117,15 @@ def drop_kv(connection: Connection, collection_id: int, hashes: Iterable[str]) -
     orphans: list[str] = []
     for batch in batches(sorted(hashes)):
         rows = connection.execute(
-            select(ChunkRow.token_hash, ChunkRow.collection_id).where(ChunkRow.token_hash.in_(batch)).distinct()
+            select(CHUNKS.c.token_hash, CHUNKS.c.collection_id).where(CHUNKS.c.token_hash.in_(batch)).distinct()
         )
         users = {(row.token_hash, row.collection_id) for row in rows}
         somewhere = {token_hash for token_hash, _ in users}
         unused = [token_hash for token_hash in batch if (token_hash, collection_id) not in users]
         connection.execute(
-            delete(KvVariantRow).where(KvVariantRow.token_hash.in_(unused), KvVariantRow.collection_id == collection_id)
+            delete(KV_VARIANTS).where(
+                KV_VARIANTS.c.token_hash.in_(unused), KV_VARIANTS.c.collection_id == collection_id
+            )
         )
         orphans += [token_hash for token_hash in unused if token_hash not in somewhere]
     return tuple(orphans)

@@ -9,17 +9,17 @@ from sqlalchemy import bindparam, select
 
 from app.catalog.changes import batches
 from app.catalog.engine import Database
-from app.catalog.models import ChunkRow, DocumentRow
 from app.catalog.prepared import Prepared
 from app.catalog.records import Chunk, Document, Found, Layout
+from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
     from retriever.types import IntArray
 
-_CHUNK = [getattr(ChunkRow, name) for name in Chunk.__dataclass_fields__]
-_DOCUMENT = [getattr(DocumentRow, name).label(f"of_{name}") for name in Document.__dataclass_fields__]
-_FOUND = select(*_CHUNK, *_DOCUMENT).join(DocumentRow, DocumentRow.id == ChunkRow.document_id)
+_CHUNK = [CHUNKS.c[name] for name in Chunk.__dataclass_fields__]
+_DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
+_FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
 PADDED = 8  # ids; a query for so many or fewer is prepared once, and one for more for each doubling
 
 
@@ -47,13 +47,13 @@ class Chunks:
             size *= 2
         names = [f"id{number}" for number in range(size)]
         if size not in self._prepared:
-            these = ChunkRow.id.in_([bindparam(name, type_=ChunkRow.id.type) for name in names])
+            these = CHUNKS.c.id.in_([bindparam(name, type_=CHUNKS.c.id.type) for name in names])
             self._prepared[size] = Prepared(self._database, _FOUND.where(these))
         return self._prepared[size].rows(**dict(zip(names, ids + [ids[-1]] * (size - len(ids)), strict=True)))
 
     def of_document(self, document_id: int) -> list[Chunk]:
         """In their order."""
-        query = select(*_CHUNK).where(ChunkRow.document_id == document_id).order_by(ChunkRow.ordinal)
+        query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)
         with self._database.reading() as connection:
             return [_chunk(row) for row in connection.execute(query)]
 
@@ -61,7 +61,7 @@ class Chunks:
         """A chunk, with its own text and its pages and lines as offsets in the document. None for one that is gone, or
         was stored before this was kept.
         """
-        query = select(*_CHUNK, ChunkRow.spans).where(ChunkRow.id == chunk_id)
+        query = select(*_CHUNK, CHUNKS.c.spans).where(CHUNKS.c.id == chunk_id)
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         if row is None or row.spans is None:
@@ -78,11 +78,11 @@ class Chunks:
     def previous(self, chunk: Chunk, count: int) -> list[Chunk]:
         """Up to `count` chunks before it in its document, in their order."""
         query = select(*_CHUNK).where(
-            ChunkRow.document_id == chunk.document_id,
-            ChunkRow.ordinal.between(chunk.ordinal - count, chunk.ordinal - 1),
+            CHUNKS.c.document_id == chunk.document_id,
+            CHUNKS.c.ordinal.between(chunk.ordinal - count, chunk.ordinal - 1),
         )
         with self._database.reading() as connection:
-            return [_chunk(row) for row in connection.execute(query.order_by(ChunkRow.ordinal))]
+            return [_chunk(row) for row in connection.execute(query.order_by(CHUNKS.c.ordinal))]
 
 
 def _chunk(row: Sequence[Any]) -> Chunk:

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from app.catalog.changes import drop_kv, lock, pack
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
-from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, KvVariantRow
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, Removed, Totals, Vectors
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS
 
-_COLUMNS = [getattr(CollectionRow, name) for name in Collection.__dataclass_fields__]
-_BY_NAME = select(*_COLUMNS).where(CollectionRow.name == bindparam("name"))
+_COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
+_BY_NAME = select(*_COLUMNS).where(COLLECTIONS.c.name == bindparam("name"))
 LONGEST_NAME = 200
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Collections:
             "system_hash": system_hash,
         }
         with self._database.writing() as connection:
-            if connection.scalar(select(CollectionRow.id).where(CollectionRow.name == name)) is not None:
+            if connection.scalar(select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name)) is not None:
                 raise CatalogError(f"there is a collection {name!r} already: choose another name")
-            connection.execute(insert(CollectionRow), values)
+            connection.execute(insert(COLLECTIONS), values)
             return _named(connection, name)
 
     def get(self, name: str) -> Collection:
@@ -72,14 +72,14 @@ class Collections:
     def all(self) -> list[Collection]:
         """All, by name."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(*_COLUMNS).order_by(CollectionRow.name))
+            rows = connection.execute(select(*_COLUMNS).order_by(COLLECTIONS.c.name))
             return [Collection(**row._mapping) for row in rows]
 
     def rename(self, collection: Collection, name: str) -> None:
         check_name(name)
         with self._database.writing() as connection:
             lock(connection, collection)
-            taken = select(CollectionRow.id).where(CollectionRow.name == name, CollectionRow.id != collection.id)
+            taken = select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name, COLLECTIONS.c.id != collection.id)
             if connection.scalar(taken) is not None:
                 raise CatalogError(f"there is a collection {name!r} already: choose another name")
             _change(connection, collection.id, {"name": name})
@@ -119,7 +119,7 @@ class Collections:
         The collection gets a new uid, so that no index of the old vectors is ever taken for one of the new. Compute the
         vectors first: nobody else can write while this runs.
         """
-        change = update(ChunkRow).where(ChunkRow.id == bindparam("chunk")).values(embedding=bindparam("new"))
+        change = update(CHUNKS).where(CHUNKS.c.id == bindparam("chunk")).values(embedding=bindparam("new"))
         done = 0
         with self._database.writing() as connection:
             lock(connection, collection)
@@ -127,7 +127,7 @@ class Collections:
                 assert vectors.shape == (len(ids), dimension), f"{vectors.shape}, not {(len(ids), dimension)}"
                 rows = [{"chunk": int(one), "new": pack(vector)} for one, vector in zip(ids, vectors, strict=True)]
                 done += connection.execute(change, rows).rowcount if rows else 0
-            live = connection.scalar(select(CollectionRow.live).where(CollectionRow.id == collection.id))
+            live = connection.scalar(select(COLLECTIONS.c.live).where(COLLECTIONS.c.id == collection.id))
             if done != live:
                 raise CatalogError(
                     f"collection {collection.name!r} changed while it was embedded again: run the command again"
@@ -138,27 +138,27 @@ class Collections:
 
     def delete(self, collection: Collection) -> Removed:
         """With all documents and conversations. The files of its indexes and the KV of the orphans are the caller's."""
-        own = ChunkRow.collection_id == collection.id
+        own = CHUNKS.c.collection_id == collection.id
         with self._database.writing() as connection:
             lock(connection, collection)
-            hashes = set(connection.scalars(select(ChunkRow.token_hash).where(own).distinct()))
-            documents = select(func.count()).select_from(DocumentRow)
-            count = connection.scalar(documents.where(DocumentRow.collection_id == collection.id)) or 0
-            chunks = connection.execute(delete(ChunkRow).where(own)).rowcount
+            hashes = set(connection.scalars(select(CHUNKS.c.token_hash).where(own).distinct()))
+            documents = select(func.count()).select_from(DOCUMENTS)
+            count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
+            chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
             orphans = drop_kv(connection, collection.id, hashes)
-            connection.execute(delete(CollectionRow).where(CollectionRow.id == collection.id))
+            connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
         return Removed(count, chunks, orphans)
 
     def totals(self, collection: Collection) -> Totals:
-        failed = func.count().filter(DocumentRow.state == "failed")
-        of_documents = select(func.count(), failed, func.coalesce(func.sum(DocumentRow.size), 0))
-        of_chunks = select(func.count(), func.coalesce(func.sum(ChunkRow.tokens), 0))
-        of_kv = select(func.count(), func.coalesce(func.sum(KvVariantRow.nbytes), 0))
+        failed = func.count().filter(DOCUMENTS.c.state == "failed")
+        of_documents = select(func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0))
+        of_chunks = select(func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0))
+        of_kv = select(func.count(), func.coalesce(func.sum(KV_VARIANTS.c.nbytes), 0))
         with self._database.reading() as connection:
             found = [
                 int(value)
-                for query, table in ((of_documents, DocumentRow), (of_chunks, ChunkRow), (of_kv, KvVariantRow))
-                for value in connection.execute(query.where(table.collection_id == collection.id)).one()
+                for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS), (of_kv, KV_VARIANTS))
+                for value in connection.execute(query.where(table.c.collection_id == collection.id)).one()
             ]
         return Totals(*found)
 
@@ -169,12 +169,12 @@ def check_name(name: str) -> None:
 
 
 def _named(connection: Connection, name: str) -> Collection:
-    row = connection.execute(select(*_COLUMNS).where(CollectionRow.name == name)).one_or_none()
+    row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
     if row is None:
-        names = ", ".join(connection.scalars(select(CollectionRow.name).order_by(CollectionRow.name))) or "none yet"
+        names = ", ".join(connection.scalars(select(COLLECTIONS.c.name).order_by(COLLECTIONS.c.name))) or "none yet"
         raise CatalogError(f"no collection {name!r}; there are: {names}")
     return Collection(**row._mapping)
 
 
 def _change(connection: Connection, collection_id: int, values: Mapping[str, Any]) -> None:
-    connection.execute(update(CollectionRow).where(CollectionRow.id == collection_id).values(**values))
+    connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(**values))

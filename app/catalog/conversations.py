@@ -11,11 +11,11 @@ from sqlalchemy import Connection, delete, insert, select, update
 from app.catalog.columns import now
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
-from app.catalog.models import ConversationRow, MessageRow
 from app.catalog.records import Collection, Conversation, Message, NewMessage
+from app.catalog.tables import CONVERSATIONS, MESSAGES
 
-_COLUMNS = [getattr(ConversationRow, name) for name in Conversation.__dataclass_fields__]
-_MESSAGE = [getattr(MessageRow, name) for name in Message.__dataclass_fields__]
+_COLUMNS = [CONVERSATIONS.c[name] for name in Conversation.__dataclass_fields__]
+_MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
 
 
 class Conversations:
@@ -28,21 +28,21 @@ class Conversations:
         started = now()
         conversation = Conversation(uuid.uuid4().hex, collection.id, title, started, started)
         with self._database.writing() as connection:
-            connection.execute(insert(ConversationRow), vars(conversation))
+            connection.execute(insert(CONVERSATIONS), vars(conversation))
         return conversation
 
     def get(self, conversation_id: str) -> Conversation:
         with self._database.reading() as connection:
-            row = connection.execute(select(*_COLUMNS).where(ConversationRow.id == conversation_id)).one_or_none()
+            row = connection.execute(select(*_COLUMNS).where(CONVERSATIONS.c.id == conversation_id)).one_or_none()
         if row is None:
             raise _missing(conversation_id)
         return Conversation(**row._mapping)
 
     def all(self, collection: Collection | None = None) -> list[Conversation]:
         """The one that was last used comes first."""
-        query = select(*_COLUMNS).order_by(ConversationRow.updated.desc(), ConversationRow.id)
+        query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id)
         if collection is not None:
-            query = query.where(ConversationRow.collection_id == collection.id)
+            query = query.where(CONVERSATIONS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             return [Conversation(**row._mapping) for row in connection.execute(query)]
 
@@ -52,7 +52,7 @@ class Conversations:
 
     def delete(self, conversation_id: str) -> None:
         with self._database.writing() as connection:
-            if not connection.execute(delete(ConversationRow).where(ConversationRow.id == conversation_id)).rowcount:
+            if not connection.execute(delete(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)).rowcount:
                 raise _missing(conversation_id)
 
     def add(self, conversation_id: str, messages: Sequence[NewMessage]) -> list[Message]:
@@ -63,15 +63,15 @@ class Conversations:
             written = []
             for message in messages:
                 values = {**vars(message), "conversation_id": conversation_id, "created": moment}
-                new = connection.execute(insert(MessageRow).values(**values).returning(MessageRow.id))
+                new = connection.execute(insert(MESSAGES).values(**values).returning(MESSAGES.c.id))
                 written.append(Message(id=new.scalar_one(), **values))
         return written
 
     def messages(self, conversation_id: str) -> list[Message]:
         """In their order."""
-        query = select(*_MESSAGE).where(MessageRow.conversation_id == conversation_id).order_by(MessageRow.id)
+        query = select(*_MESSAGE).where(MESSAGES.c.conversation_id == conversation_id).order_by(MESSAGES.c.id)
         with self._database.reading() as connection:
-            known = select(ConversationRow.id).where(ConversationRow.id == conversation_id)
+            known = select(CONVERSATIONS.c.id).where(CONVERSATIONS.c.id == conversation_id)
             if connection.scalar(known) is None:
                 raise _missing(conversation_id)
             rows = connection.execute(query).mappings()
@@ -79,7 +79,7 @@ class Conversations:
 
 
 def _change(connection: Connection, conversation_id: str, values: Mapping[str, Any]) -> None:
-    change = update(ConversationRow).where(ConversationRow.id == conversation_id).values(**values)
+    change = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id).values(**values)
     if not connection.execute(change).rowcount:
         raise _missing(conversation_id)
 

@@ -12,7 +12,6 @@ from app.catalog.columns import now
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.kv import write_kv
-from app.catalog.models import DocumentRow
 from app.catalog.records import (
     ChunkRecord,
     Collection,
@@ -25,10 +24,11 @@ from app.catalog.records import (
     Replaced,
     State,
 )
+from app.catalog.tables import DOCUMENTS
 from app.loaders.base import Line, Page
 
-_COLUMNS = [getattr(DocumentRow, name) for name in Document.__dataclass_fields__]
-_STATE = [getattr(DocumentRow, name) for name in FileState.__dataclass_fields__]
+_COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
+_STATE = [DOCUMENTS.c[name] for name in FileState.__dataclass_fields__]
 
 
 class Documents:
@@ -37,7 +37,7 @@ class Documents:
 
     def states(self, collection: Collection) -> dict[str, FileState]:
         """All documents by source, in one query."""
-        query = select(DocumentRow.source, *_STATE).where(DocumentRow.collection_id == collection.id)
+        query = select(DOCUMENTS.c.source, *_STATE).where(DOCUMENTS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             return {source: FileState(*rest) for source, *rest in connection.execute(query)}
 
@@ -78,8 +78,8 @@ class Documents:
     def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
         """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""
         change = (
-            update(DocumentRow)
-            .where(DocumentRow.id == bindparam("document"))
+            update(DOCUMENTS)
+            .where(DOCUMENTS.c.id == bindparam("document"))
             .values(size=bindparam("new_size"), mtime_ns=bindparam("new_mtime"))
         )
         rows = [{"document": one, "new_size": size, "new_mtime": mtime_ns} for one, size, mtime_ns in stamps]
@@ -95,22 +95,22 @@ class Documents:
 
     def all(self, collection: Collection, state: State | None = None) -> list[Document]:
         """All, by source."""
-        query = select(*_COLUMNS).where(DocumentRow.collection_id == collection.id).order_by(DocumentRow.source)
+        query = select(*_COLUMNS).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
         if state is not None:
-            query = query.where(DocumentRow.state == state)
+            query = query.where(DOCUMENTS.c.state == state)
         with self._database.reading() as connection:
             return [Document(**row._mapping) for row in connection.execute(query)]
 
     def get(self, document_id: int) -> Document:
         with self._database.reading() as connection:
-            row = connection.execute(select(*_COLUMNS).where(DocumentRow.id == document_id)).one_or_none()
+            row = connection.execute(select(*_COLUMNS).where(DOCUMENTS.c.id == document_id)).one_or_none()
         if row is None:
             raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
         return Document(**row._mapping)
 
     def find(self, collection: Collection, source: str) -> Document | None:
         query = select(*_COLUMNS).where(
-            DocumentRow.collection_id == collection.id, DocumentRow.source_key == source_key(source)
+            DOCUMENTS.c.collection_id == collection.id, DOCUMENTS.c.source_key == source_key(source)
         )
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
@@ -118,7 +118,7 @@ class Documents:
 
     def layout(self, document_id: int) -> Layout:
         """Its whole text, its pages and lines."""
-        query = select(DocumentRow.text, DocumentRow.pages, DocumentRow.lines).where(DocumentRow.id == document_id)
+        query = select(DOCUMENTS.c.text, DOCUMENTS.c.pages, DOCUMENTS.c.lines).where(DOCUMENTS.c.id == document_id)
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
@@ -133,8 +133,8 @@ class Documents:
 
 def _id_of(connection: Connection, collection_id: int, source: str) -> int | None:
     return connection.scalar(
-        select(DocumentRow.id).where(
-            DocumentRow.collection_id == collection_id, DocumentRow.source_key == source_key(source)
+        select(DOCUMENTS.c.id).where(
+            DOCUMENTS.c.collection_id == collection_id, DOCUMENTS.c.source_key == source_key(source)
         )
     )
 
@@ -156,10 +156,10 @@ def _write(
         **state,
     }
     if document_id is not None:
-        again = case((DocumentRow.content_hash == document.content_hash, DocumentRow.attempts + 1), else_=1)
+        again = case((DOCUMENTS.c.content_hash == document.content_hash, DOCUMENTS.c.attempts + 1), else_=1)
         values["attempts"] = again if state["state"] == "failed" else 0
-        connection.execute(update(DocumentRow).where(DocumentRow.id == document_id).values(**values))
+        connection.execute(update(DOCUMENTS).where(DOCUMENTS.c.id == document_id).values(**values))
         return document_id
     new = {"collection_id": collection_id, "source": document.source, "source_key": source_key(document.source)}
     values |= new | {"attempts": int(state["state"] == "failed")}
-    return connection.execute(insert(DocumentRow).values(**values).returning(DocumentRow.id)).scalar_one()
+    return int(connection.execute(insert(DOCUMENTS).values(**values).returning(DOCUMENTS.c.id)).scalar_one())

@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from app.catalog.changes import source_key
 from app.catalog.errors import CatalogError
-from app.catalog.models import DocumentRow
 from app.catalog.records import Collection
+from app.catalog.tables import DOCUMENTS
 from retriever.source import Where
 
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
@@ -41,13 +41,13 @@ def condition(connection: Connection, collection: Collection, where: Where) -> C
 def _one(connection: Connection, collection: Collection, key: str, values: Sequence[object]) -> ColumnElement[bool]:
     if isinstance(values, str) or not values:
         raise CatalogError(f"the filter {key!r} is {values!r}: give a list of one value or more, or leave it out")
-    own = DocumentRow.collection_id == collection.id
+    own = DOCUMENTS.c.collection_id == collection.id
     if key == KIND:
         return _of_kind(connection, own, values)
     sources = {value: source_key(value) for value in values if isinstance(value, str)}
     ids = [value for value in values if isinstance(value, int) and 0 < value <= LARGEST_ID] if key == DOCUMENT else []
-    chosen = or_(DocumentRow.source_key.in_(sources.values()), DocumentRow.id.in_(ids))
-    found = connection.execute(select(DocumentRow.id, DocumentRow.source_key).where(own, chosen)).all()
+    chosen = or_(DOCUMENTS.c.source_key.in_(sources.values()), DOCUMENTS.c.id.in_(ids))
+    found = connection.execute(select(DOCUMENTS.c.id, DOCUMENTS.c.source_key).where(own, chosen)).all()
     there = {row.id for row in found} | {row.source_key for row in found}
     for value in values:
         known = sources[value] if isinstance(value, str) else value if key == DOCUMENT else None
@@ -59,17 +59,18 @@ def _one(connection: Connection, collection: Collection, key: str, values: Seque
 
 
 def _of_kind(connection: Connection, own: ColumnElement[bool], values: Sequence[object]) -> ColumnElement[bool]:
-    kinds = set(connection.scalars(select(DocumentRow.kind).where(own, DocumentRow.state == "ready").distinct()))
+    kinds = set(connection.scalars(select(DOCUMENTS.c.kind).where(own, DOCUMENTS.c.state == "ready").distinct()))
     for value in values:
         if value not in kinds:
             raise CatalogError(
                 f"no document of the kind {value!r}; there are: {', '.join(sorted(kinds)) or 'none yet'}"
             )
-    return DocumentRow.kind.in_([str(value) for value in values])
+    chosen: ColumnElement[bool] = DOCUMENTS.c.kind.in_([str(value) for value in values])
+    return chosen
 
 
 def _like(connection: Connection, own: ColumnElement[bool], value: object) -> str:
-    sources = connection.scalars(select(DocumentRow.source).where(own).limit(LOOKED_THROUGH)).all()
+    sources = connection.scalars(select(DOCUMENTS.c.source).where(own).limit(LOOKED_THROUGH)).all()
     # A file name alone is the most frequent mistake: sources are whole paths.
     near = [one for one in sources if one.endswith(f"/{value}")] or _alike(str(value), sources[:COMPARED])
     return f"; there is: {', '.join(near[:3])}" if near else ": `ragcache ls -c COLLECTION` shows those that there are"

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, delete, insert, select
 
 from app.catalog.changes import batches
 from app.catalog.engine import Database
-from app.catalog.models import ChunkRow, KvVariantRow
 from app.catalog.records import Collection, KvRecord
+from app.catalog.tables import CHUNKS, KV_VARIANTS
 
 
 class KvVariants:
@@ -28,15 +28,15 @@ class KvVariants:
             _forget(connection, collection.id, addresses)
 
     def all(self, collection: Collection) -> list[KvRecord]:
-        columns = [getattr(KvVariantRow, name) for name in KvRecord.__dataclass_fields__]
-        query = select(*columns).where(KvVariantRow.collection_id == collection.id).order_by(KvVariantRow.id)
+        columns = [KV_VARIANTS.c[name] for name in KvRecord.__dataclass_fields__]
+        query = select(*columns).where(KV_VARIANTS.c.collection_id == collection.id).order_by(KV_VARIANTS.c.id)
         with self._database.reading() as connection:
             return [KvRecord(**row._mapping) for row in connection.execute(query)]
 
     def live_hashes(self) -> set[str]:
         """Token hashes of all chunks of all collections: KV of any other can be pruned."""
         with self._database.reading() as connection:
-            return set(connection.scalars(select(ChunkRow.token_hash).distinct()))
+            return set(connection.scalars(select(CHUNKS.c.token_hash).distinct()))
 
 
 def write_kv(connection: Connection, collection_id: int, variants: Sequence[KvRecord]) -> None:
@@ -46,11 +46,11 @@ def write_kv(connection: Connection, collection_id: int, variants: Sequence[KvRe
     _forget(connection, collection_id, newest)
     rows = [{"collection_id": collection_id, **vars(variant)} for variant in newest.values()]
     if rows:
-        connection.execute(insert(KvVariantRow), rows)
+        connection.execute(insert(KV_VARIANTS), rows)
 
 
 def _forget(connection: Connection, collection_id: int, addresses: Iterable[str]) -> None:
     for batch in batches(addresses):
         connection.execute(
-            delete(KvVariantRow).where(KvVariantRow.collection_id == collection_id, KvVariantRow.address.in_(batch))
+            delete(KV_VARIANTS).where(KV_VARIANTS.c.collection_id == collection_id, KV_VARIANTS.c.address.in_(batch))
         )

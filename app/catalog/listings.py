@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from app.catalog.engine import Database
-from app.catalog.models import ChunkRow, DocumentRow
 from app.catalog.records import Collection, Document, State
+from app.catalog.tables import CHUNKS, DOCUMENTS
 
-_COLUMNS = [getattr(DocumentRow, name) for name in Document.__dataclass_fields__]
+_COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,22 @@ class Listed:
 def list_documents(database: Database, collection: Collection, state: State | None = None) -> list[Listed]:
     """All, by source. The texts are not read."""
     counts = (
-        select(ChunkRow.document_id, func.count(), func.sum(ChunkRow.tokens))
-        .where(ChunkRow.collection_id == collection.id)
-        .group_by(ChunkRow.document_id)
+        select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens))
+        .where(CHUNKS.c.collection_id == collection.id)
+        .group_by(CHUNKS.c.document_id)
     )
-    query = select(*_COLUMNS, DocumentRow.pages).where(DocumentRow.collection_id == collection.id)
+    query = select(*_COLUMNS, DOCUMENTS.c.pages).where(DOCUMENTS.c.collection_id == collection.id)
     if state is not None:
-        query = query.where(DocumentRow.state == state)
+        query = query.where(DOCUMENTS.c.state == state)
     with database.reading() as connection:
         sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
         return [
             Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
-            for *values, pages in connection.execute(query.order_by(DocumentRow.source))
+            for *values, pages in connection.execute(query.order_by(DOCUMENTS.c.source))
         ]
 
 
 def token_hashes(database: Database, collection: Collection) -> set[str]:
     """Of all chunks of a collection."""
     with database.reading() as connection:
-        return set(connection.scalars(select(ChunkRow.token_hash).where(ChunkRow.collection_id == collection.id)))
+        return set(connection.scalars(select(CHUNKS.c.token_hash).where(CHUNKS.c.collection_id == collection.id)))

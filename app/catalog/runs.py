@@ -9,10 +9,10 @@ from sqlalchemy import insert, select, update
 
 from app.catalog.columns import now
 from app.catalog.engine import Database
-from app.catalog.models import IngestRunRow
 from app.catalog.records import Collection, IngestRun, RunState
+from app.catalog.tables import INGEST_RUNS
 
-_COLUMNS = [getattr(IngestRunRow, name) for name in IngestRun.__dataclass_fields__]
+_COLUMNS = [INGEST_RUNS.c[name] for name in IngestRun.__dataclass_fields__]
 
 
 class IngestRuns:
@@ -22,20 +22,21 @@ class IngestRuns:
     def start(self, collection: Collection) -> int:
         """The id of a new run of this process. Call it inside `Catalog.alone`: whoever holds that lock knows that all
         others, on whatever machine, run no more; those that are still called running were killed, and are marked so."""
-        own = IngestRunRow.collection_id == collection.id
+        own = INGEST_RUNS.c.collection_id == collection.id
         values = {"collection_id": collection.id, "state": "running", "pid": os.getpid(), "counts": {}}
         with self._database.writing() as connection:
-            cut_off = update(IngestRunRow).where(own, IngestRunRow.state == "running")
+            cut_off = update(INGEST_RUNS).where(own, INGEST_RUNS.c.state == "running")
             connection.execute(cut_off.values(state="interrupted"))
-            return connection.execute(insert(IngestRunRow).values(**values).returning(IngestRunRow.id)).scalar_one()
+            made = connection.execute(insert(INGEST_RUNS).values(**values).returning(INGEST_RUNS.c.id))
+            return int(made.scalar_one())
 
     def finish(self, run_id: int, state: RunState, counts: Mapping[str, int]) -> None:
         values = {"state": state, "counts": dict(counts), "finished": now()}
         with self._database.writing() as connection:
-            connection.execute(update(IngestRunRow).where(IngestRunRow.id == run_id).values(**values))
+            connection.execute(update(INGEST_RUNS).where(INGEST_RUNS.c.id == run_id).values(**values))
 
     def newest(self, collection: Collection, limit: int = 20) -> list[IngestRun]:
-        query = select(*_COLUMNS).where(IngestRunRow.collection_id == collection.id)
+        query = select(*_COLUMNS).where(INGEST_RUNS.c.collection_id == collection.id)
         with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(IngestRunRow.id.desc()).limit(limit))
+            rows = connection.execute(query.order_by(INGEST_RUNS.c.id.desc()).limit(limit))
             return [IngestRun(**row._mapping) for row in rows]

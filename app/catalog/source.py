@@ -9,14 +9,14 @@ from sqlalchemy import bindparam, select
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.filters import condition
-from app.catalog.models import ChunkRow, CollectionRow, DocumentRow, RetirementRow
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray
 
-_POSITION = select(CollectionRow.high, CollectionRow.retired, CollectionRow.live, CollectionRow.uid).where(
-    CollectionRow.id == bindparam("collection")
+_POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid).where(
+    COLLECTIONS.c.id == bindparam("collection")
 )
 
 
@@ -40,15 +40,15 @@ class CatalogSource(Source):
 
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         query = (
-            select(ChunkRow.id, ChunkRow.text, ChunkRow.embedding)
-            .where(ChunkRow.collection_id == self._collection.id)
-            .order_by(ChunkRow.id)
+            select(CHUNKS.c.id, CHUNKS.c.text, CHUNKS.c.embedding)
+            .where(CHUNKS.c.collection_id == self._collection.id)
+            .order_by(CHUNKS.c.id)
             .limit(batch)
         )
         import numpy as np
 
         with self._database.reading() as connection:
-            while rows := connection.execute(query.where(ChunkRow.id > after)).all():
+            while rows := connection.execute(query.where(CHUNKS.c.id > after)).all():
                 vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
                 after = rows[-1].id
                 yield (
@@ -59,20 +59,20 @@ class CatalogSource(Source):
 
     def retired(self, after: int) -> list[tuple[int, int]]:
         query = (
-            select(RetirementRow.number, RetirementRow.chunk_id)
-            .where(RetirementRow.collection_id == self._collection.id, RetirementRow.number > after)
-            .order_by(RetirementRow.number)
+            select(RETIREMENTS.c.number, RETIREMENTS.c.chunk_id)
+            .where(RETIREMENTS.c.collection_id == self._collection.id, RETIREMENTS.c.number > after)
+            .order_by(RETIREMENTS.c.number)
         )
 
         with self._database.reading() as connection:
             return [(row.number, row.chunk_id) for row in connection.execute(query)]
 
     def live_ids(self, where: Where) -> IntArray:
-        query = select(ChunkRow.id).where(ChunkRow.collection_id == self._collection.id).order_by(ChunkRow.id)
+        query = select(CHUNKS.c.id).where(CHUNKS.c.collection_id == self._collection.id).order_by(CHUNKS.c.id)
         import numpy as np
 
         with self._database.reading() as connection:
             if where:
                 chosen = condition(connection, self._collection, where)
-                query = query.join(DocumentRow, DocumentRow.id == ChunkRow.document_id).where(chosen)
+                query = query.join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id).where(chosen)
             return np.fromiter(connection.scalars(query), dtype=np.int64)

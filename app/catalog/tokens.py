@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, update
 
 from app.catalog.changes import lock
 from app.catalog.engine import Database
-from app.catalog.models import ChunkRow
 from app.catalog.records import Collection
+from app.catalog.tables import CHUNKS
 
 
 def retokenize(database: Database, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
@@ -17,7 +17,7 @@ def retokenize(database: Database, collection: Collection, chunks: Sequence[tupl
     rows = [{"chunk": one, "count": tokens, "hash": token_hash} for one, tokens, token_hash in chunks]
     if not rows:
         return
-    change = update(ChunkRow).where(ChunkRow.id == bindparam("chunk"))
+    change = update(CHUNKS).where(CHUNKS.c.id == bindparam("chunk"))
     with database.writing() as connection:
         lock(connection, collection)
         connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)

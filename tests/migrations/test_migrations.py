@@ -16,8 +16,8 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, ma
 
 from app.catalog import Catalog, CatalogError, KvRecord, NewMessage
 from app.catalog.engine import Database
-from app.catalog.models import Base
 from app.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
+from app.catalog.tables import METADATA
 from tests.app.catalog.samples import document, make_collection
 
 ROOT = Path(__file__).parents[2]
@@ -49,13 +49,13 @@ def on_sqlite(database: Database) -> bool:
 def test_models_and_migrations_agree(database: Database) -> None:
     upgrade(database, 0)
     with database.reading() as connection:
-        assert differences(connection, Base.metadata) == []
+        assert differences(connection, METADATA) == []
 
 
 def test_a_difference_would_be_seen(database: Database) -> None:
     upgrade(database, 0)
-    other = MetaData(naming_convention=Base.metadata.naming_convention)
-    for table in Base.metadata.tables.values():
+    other = MetaData(naming_convention=METADATA.naming_convention)
+    for table in METADATA.tables.values():
         table.to_metadata(other)
     other.tables["chunks"].append_column(Column("colour", Integer))
     Table("forgotten", other, Column("id", Integer, primary_key=True))
@@ -71,13 +71,13 @@ def test_ids_are_never_reused_in_the_migrated_tables(database: Database) -> None
     else:
         query = "SELECT count(*) FROM information_schema.columns WHERE starts_with(column_default, 'nextval(')"
     with database.reading() as connection:
-        assert connection.exec_driver_sql(query).scalar() == len(Base.metadata.tables) - 1, "conversations have uuids"
+        assert connection.exec_driver_sql(query).scalar() == len(METADATA.tables) - 1, "conversations have uuids"
 
 
 def test_every_cascade_is_in_the_migrated_tables(database: Database) -> None:
     upgrade(database, 0)
     with database.reading() as connection:
-        keys = [key for table in Base.metadata.tables for key in inspect(connection).get_foreign_keys(table)]
+        keys = [key for table in METADATA.tables for key in inspect(connection).get_foreign_keys(table)]
     assert len(keys) == 8
     assert {key["options"].get("ondelete") for key in keys} == {"CASCADE"}
 
@@ -172,7 +172,7 @@ def rows(database: Database) -> dict[str, list[dict[str, object]]]:
     with database.reading() as connection:
         return {
             name: [dict(row._mapping) for row in connection.execute(table.select().order_by(*table.primary_key))]
-            for name, table in Base.metadata.tables.items()
+            for name, table in METADATA.tables.items()
         }
 
 

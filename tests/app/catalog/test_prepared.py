@@ -9,16 +9,16 @@ from sqlalchemy import bindparam, select
 
 from app.catalog import Catalog, CatalogError, Collection, open_catalog
 from app.catalog.chunks import PADDED
-from app.catalog.models import ChunkRow, DocumentRow
 from app.catalog.prepared import Prepared
+from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.settings import Settings
 from tests.app.catalog.samples import document
 
 HOSTILE = ["plain", "NUL \x00 and \x1a", "half of a pair \ud800", "日本語 %s %(id)s ?", "'; DROP TABLE chunks; --"]
 EVERY = select(
-    ChunkRow.id, ChunkRow.text, ChunkRow.heading, ChunkRow.pages, ChunkRow.boxes, ChunkRow.embedding, DocumentRow.title,
-    DocumentRow.source, DocumentRow.error, DocumentRow.created, DocumentRow.text, DocumentRow.lines,
-).join(DocumentRow, DocumentRow.id == ChunkRow.document_id).order_by(ChunkRow.id)  # fmt: skip
+    CHUNKS.c.id, CHUNKS.c.text, CHUNKS.c.heading, CHUNKS.c.pages, CHUNKS.c.boxes, CHUNKS.c.embedding, DOCUMENTS.c.title,
+    DOCUMENTS.c.source, DOCUMENTS.c.error, DOCUMENTS.c.created, DOCUMENTS.c.text, DOCUMENTS.c.lines,
+).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id).order_by(CHUNKS.c.id)  # fmt: skip
 
 
 def test_rows_are_those_of_sqlalchemy(catalog: Catalog, collection: Collection) -> None:
@@ -33,7 +33,7 @@ def test_rows_are_those_of_sqlalchemy(catalog: Catalog, collection: Collection) 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_values_are_stored_as_columns_store_them(catalog: Catalog, collection: Collection, text: str) -> None:
     catalog.documents.replace(collection, *document(HOSTILE))
-    query = Prepared(catalog.database, select(ChunkRow.text).where(ChunkRow.text == bindparam("wanted")))
+    query = Prepared(catalog.database, select(CHUNKS.c.text).where(CHUNKS.c.text == bindparam("wanted")))
     assert query.rows(wanted=text) == [[text]]
     assert query.rows(wanted=text) == [[text]], "values are not kept from one time to the next"
     assert query.rows(wanted="nothing") == []
