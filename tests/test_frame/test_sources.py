@@ -8,8 +8,20 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("app", "benchmarks", "migrations", "ragcache", "retriever", "splitter", "ui")
+from tests.test_frame.shape import repeated, shapes
+from tests.test_frame.sources import (
+    PACKAGES,
+    ROOT,
+    SOURCES,
+    TESTS,
+    cycles,
+    import_graph,
+    imports_at_start,
+    imports_inside_functions,
+    named,
+    parsed,
+)
+
 # The direction: ui → app → {ragcache, retriever, splitter}. Benchmarks may use everything.
 MAY_IMPORT = {
     "app": {"ragcache", "retriever", "splitter"},
@@ -27,16 +39,6 @@ MADE_TWICE_AT_WORST = {"benchmarks/retrieval.py", "benchmarks/search_data.py"}
 MADE_TWICE_AT_WORST |= {"ragcache/engine/torch/decoder.py", "ragcache/types.py", "splitter/tokens.py"}
 LONGEST_FILE = 299
 LONGEST_FUNCTION = 60
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
-
-
-def named(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
@@ -105,6 +107,10 @@ def long_functions(tree: ast.Module) -> list[str]:
 def test_imports_go_one_way() -> None:
     wrong = [line for path in SOURCES for line in directions(path, parsed(path))]
     assert wrong == []
+
+
+def test_imports_never_go_round() -> None:
+    assert cycles(import_graph(SOURCES)) == []
 
 
 def test_ragcache_knows_nothing_of_llama_index() -> None:
@@ -191,3 +197,22 @@ def test_a_property_without_a_lock_would_be_seen(code: str) -> None:
 def test_a_long_function_would_be_seen() -> None:
     body = "    pass\n" * LONGEST_FUNCTION
     assert long_functions(ast.parse(f"def f():\n{body}")) == ["f (61 lines)"]
+
+
+def test_a_ring_of_imports_would_be_seen() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}) == [["b", "c"]]
+
+
+def test_what_is_imported_when_is_told_apart() -> None:
+    code = "import a\nif TYPE_CHECKING:\n    import b\nelse:\n    import c\ndef f():\n    import d\n"
+    tree = ast.parse(code)
+    assert {node.names[0].name for node in imports_at_start(tree)} == {"a", "c"}
+    assert imports_inside_functions(tree) == 1
+
+
+def test_a_repeated_place_would_be_seen() -> None:
+    steps = [f"x{number} = f({number}, 'text')" for number in range(6)]
+    renamed = [f"  y{number} = g({number + 7}, 'other')" for number in range(6)]
+    files = {"one": shapes("\n".join(["import os", "begin()", *steps])), "two": shapes("\n".join(["if z:", *renamed]))}
+    assert list(repeated(files)) == [("one", 3, "two", 2)]
+    assert list(repeated({"one": files["one"], "two": shapes("\n".join(steps[:5]))})) == []
