@@ -9,7 +9,7 @@ from time import perf_counter
 import app.samples
 from app.compose import load_store
 from app.pipeline import RagPipeline, told
-from app.pipeline.answering import Answering, Request
+from app.pipeline.answering import Answering, AnswerRequest
 from app.settings import Settings
 from ragcache.report import COMPUTED
 from ragcache.store import KVStore
@@ -59,12 +59,12 @@ def own_settings(settings: Settings) -> Settings:
     return settings.model_copy(update={**own, "engine": "torch"})
 
 
-def found(pipeline: RagPipeline) -> Request:
+def found(pipeline: RagPipeline) -> AnswerRequest:
     """The question with its chunks. The second search counts: the first one starts the embedder."""
     pipeline.retrieve(QUESTION, top_k=CHUNKS)
     started = perf_counter()
     chunks = pipeline.retrieve(QUESTION, top_k=CHUNKS)
-    return Request(QUESTION, chunks, max_tokens=ANSWER_TOKENS, seconds={"retrieve": perf_counter() - started})
+    return AnswerRequest(QUESTION, chunks, max_tokens=ANSWER_TOKENS, seconds={"retrieve": perf_counter() - started})
 
 
 def over(pipeline: RagPipeline, store: KVStore) -> Answering:
@@ -73,7 +73,7 @@ def over(pipeline: RagPipeline, store: KVStore) -> Answering:
     return replace(pipeline.answering, cache=cache)
 
 
-def warm_up(pipeline: RagPipeline, request: Request) -> None:
+def warm_up(pipeline: RagPipeline, request: AnswerRequest) -> None:
     """What only a first call pays would blur the comparison, so both sides run once before it."""
     answering, short = over(pipeline, pipeline.workspace.store), replace(request, max_tokens=2)
     first = answering.start(short).answer.report

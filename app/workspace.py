@@ -158,9 +158,9 @@ class Workspace:
 
     def _splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
         from splitter import make_splitter
-        from splitter.base import Limits
+        from splitter.base import ChunkLimits
 
-        return make_splitter(name, self.template.tokens, self.boundaries.embed, Limits(**limits))
+        return make_splitter(name, self.template.tokens, self.boundaries.embed, ChunkLimits(**limits))
 
     def _open(self, collection: Collection) -> Searcher:
         from retriever.keyword_index import KeywordIndex

@@ -15,13 +15,13 @@ import torch
 from app.compose import LoadedModel, Parts, load_parts
 from app.settings import Settings
 from benchmarks.metrics import Divergence
-from ragcache.ingest import Ingest
+from ragcache.ingest import ChunkIngest
 from ragcache.report import Report
 from ragcache.types import Segment
 
 
 @dataclass(frozen=True)
-class Reference:
+class FullAnswer:
     """The greedy answer of the full recompute."""
 
     ids: tuple[int, ...]
@@ -37,21 +37,21 @@ class Linked:
     part: float
 
 
-class Answering(ABC):
+class AnsweringEngine(ABC):
     """One engine over a cache in RAM. Prompts are answered one at a time, greedily.
 
     Linkers are named as on a command line. What the cache lacks would be computed and spoil the figures, so `cache` is
     filled with a prompt's chunks before it is asked.
     """
 
-    cache: Ingest
+    cache: ChunkIngest
 
     @abstractmethod
-    def reference(self, segments: Sequence[Segment]) -> Reference:
+    def reference(self, segments: Sequence[Segment]) -> FullAnswer:
         """By full recompute."""
 
     @abstractmethod
-    def linked(self, segments: Sequence[Segment], linker: str, full: Reference) -> Linked:
+    def linked(self, segments: Sequence[Segment], linker: str, full: FullAnswer) -> Linked:
         """Led along the answer of `full`, so that each step's distribution stands behind the same tokens."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Answering(ABC):
         """Answer with one token, as an application asks for it."""
 
 
-def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> Answering:
+def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> AnsweringEngine:
     """Over an empty cache. `context`: what its chunks are computed behind; `max_tokens`: of the longest answer."""
     if isinstance(parts, Parts):
         from benchmarks.torch_answering import TorchAnswering

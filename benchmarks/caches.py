@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from app.compose import Parts
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError
-from ragcache.ingest import Ingest
+from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
 from ragcache.linking.full import Full
 from ragcache.store import open_store
@@ -30,7 +30,7 @@ def memory_cache(parts: Parts, context: str) -> ChunkCache:
 
 
 def capture(
-    cache: Ingest, system: System, documents: Iterable[Sequence[Chunk]], needed: Iterable[Chunk]
+    cache: ChunkIngest, system: System, documents: Iterable[Sequence[Chunk]], needed: Iterable[Chunk]
 ) -> Iterator[Variant]:
     """The variants that ingest would store, of the `needed` chunks alone; yields every one that was computed for it."""
     wanted = {chunk.hash for chunk in needed}

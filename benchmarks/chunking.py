@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.chunking_data import Corpus, Question, Span, read_corpora, read_questions, united
+from benchmarks.chunking_data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
 from benchmarks.output import publish
 from benchmarks.table import Row
 from splitter import SPLITTERS, make_splitter
-from splitter.base import Embed, Limits, Tokens
+from splitter.base import ChunkLimits, Embed, Tokens
 
 COLUMNS = ("splitter", "recall", "precision", "iou", "mean_tokens", "chunks", "seconds")
 SENTENCE_TOKENS = (200, 400)
@@ -39,9 +39,9 @@ Split = Callable[[Corpus], list[Cut]]
 
 
 @dataclass(frozen=True)
-class Options:
+class ChunkingBenchOptions:
     top_k: int
-    limits: Limits
+    limits: ChunkLimits
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,13 @@ class Embeddings:
 
 
 def run(
-    folder: Path, file: Path, tokens: Tokens, embeddings: Embeddings, options: Options, described: Row, out: Path
+    folder: Path,
+    file: Path,
+    tokens: Tokens,
+    embeddings: Embeddings,
+    options: ChunkingBenchOptions,
+    described: Row,
+    out: Path,
 ) -> None:
     questions = read_questions(file)
     corpora = read_corpora(folder, questions)
@@ -65,7 +71,7 @@ def run(
     publish(settings | {"corpora": list(corpora), "questions": len(questions)}, rows, COLUMNS, out)
 
 
-def splitters(tokens: Tokens, embeddings: Embeddings, limits: Limits) -> Mapping[str, Split]:
+def splitters(tokens: Tokens, embeddings: Embeddings, limits: ChunkLimits) -> Mapping[str, Split]:
     """Ours by their names, and those of llama-index."""
     made: dict[str, Split] = {name: _ours(name, tokens, embeddings.sentences, limits) for name in SPLITTERS}
     made["auto, headings not embedded"] = _bare(made["auto"])
@@ -78,7 +84,7 @@ def measure(
     name: str,
     split: Split,
     corpora: Mapping[str, Corpus],
-    questions: Sequence[Question],
+    questions: Sequence[SpanQuestion],
     tokens: Tokens,
     embed: Embed,
     top_k: int,
@@ -117,7 +123,7 @@ def overlap(references: Sequence[Span], retrieved: Sequence[Span]) -> tuple[floa
     return shared / answer, shared / max(read, 1), shared / (answer + read - shared)
 
 
-def _ours(name: str, tokens: Tokens, embed: Embed, limits: Limits) -> Split:
+def _ours(name: str, tokens: Tokens, embed: Embed, limits: ChunkLimits) -> Split:
     splitter = make_splitter(name, tokens, embed, limits)
     return lambda corpus: [
         Cut((piece.start, piece.end), piece.embedded(corpus.text)) for piece in splitter.split(corpus.text, corpus.kind)

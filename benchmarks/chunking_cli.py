@@ -27,11 +27,11 @@ def chunking(
     from app.ingestion.boundaries import boundary_embedder
     from app.models import resolve_model
     from app.prompt import load_tokenizer
-    from benchmarks.chunking import Embeddings, Options, run
-    from splitter.base import Limits
+    from benchmarks.chunking import ChunkingBenchOptions, Embeddings, run
+    from splitter.base import ChunkLimits
     from splitter.tokens import FastTokens
 
-    options = Options(top_k, Limits(min_tokens, max_tokens))
+    options = ChunkingBenchOptions(top_k, ChunkLimits(min_tokens, max_tokens))
     tokens = FastTokens(load_tokenizer(resolve_model(settings.model, settings.cache_dir)))
     described = {"model": settings.model, "embedder": settings.embedder}
     embeddings = Embeddings(load_embedder(settings).embed, boundary_embedder(settings).embed)

@@ -24,13 +24,13 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Question:
+class SpanQuestion:
     text: str
     corpus: str
     references: tuple[Span, ...]  # ascending, apart from each other
 
 
-def read_questions(file: Path) -> tuple[Question, ...]:
+def read_questions(file: Path) -> tuple[SpanQuestion, ...]:
     """Raises ConfigError for what is not in this form, with the line."""
     questions = tuple(_question(where, record) for where, record in _records(file))
     if not questions:
@@ -38,7 +38,7 @@ def read_questions(file: Path) -> tuple[Question, ...]:
     return questions
 
 
-def read_corpora(folder: Path, questions: tuple[Question, ...]) -> Mapping[str, Corpus]:
+def read_corpora(folder: Path, questions: tuple[SpanQuestion, ...]) -> Mapping[str, Corpus]:
     """The corpora that the questions are about. Raises ConfigError where one lacks or is shorter than its answers."""
     corpora = {name: _corpus(folder, name) for name in sorted({question.corpus for question in questions})}
     for question in questions:
@@ -72,7 +72,7 @@ def _records(file: Path) -> Iterator[tuple[str, Any]]:
                 raise ConfigError(f"{where} is no JSON ({error}): {FORM}") from error
 
 
-def _question(where: str, record: Any) -> Question:
+def _question(where: str, record: Any) -> SpanQuestion:
     try:
         text, corpus = record["question"], record["corpus"]
         spans = [(int(reference["start"]), int(reference["end"])) for reference in record["references"]]
@@ -80,7 +80,7 @@ def _question(where: str, record: Any) -> Question:
         raise ConfigError(f"{where} lacks {error}: {FORM}") from error
     if not spans or any(not 0 <= start < end for start, end in spans):
         raise ConfigError(f"{where} has the references {spans}: give at least one, each with 0 <= start < end")
-    return Question(str(text), str(corpus), united(spans))
+    return SpanQuestion(str(text), str(corpus), united(spans))
 
 
 def _corpus(folder: Path, name: str) -> Corpus:

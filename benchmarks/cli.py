@@ -69,10 +69,10 @@ def quality(
     from benchmarks.choices import parse_contexts, parse_linkers
     from benchmarks.data import read_dataset
     from benchmarks.prompts import check_order
-    from benchmarks.quality import Options, run
+    from benchmarks.quality import QualityBenchOptions, run
     from benchmarks.quality_compare import print_comparison, read_result
 
-    options = Options(
+    options = QualityBenchOptions(
         linkers=parse_linkers(linkers),
         contexts=parse_contexts(context),
         limit=limit,
@@ -115,9 +115,11 @@ def ttft(
     from benchmarks import vllm_ttft
     from benchmarks.choices import parse_linkers, parse_numbers
     from benchmarks.corpus import read_texts
-    from benchmarks.ttft import Options, run
+    from benchmarks.ttft import TtftBenchOptions, run
 
-    options = Options(parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed, beside)
+    options = TtftBenchOptions(
+        parse_numbers(tokens, "tokens"), parse_linkers(linkers), chunk_tokens, rounds, seed, beside
+    )
     texts = read_texts(data)
     if settings.engine == "vllm":
         vllm_ttft.run(settings, texts, options, json)
@@ -143,9 +145,9 @@ def kvgen(
     from app.compose import load_parts
     from benchmarks.choices import parse_numbers
     from benchmarks.corpus import read_texts
-    from benchmarks.kvgen import Options, run
+    from benchmarks.kvgen import KvgenBenchOptions, run
 
-    options = Options(parse_numbers(tokens, "tokens"), chunk_tokens, rounds)
+    options = KvgenBenchOptions(parse_numbers(tokens, "tokens"), chunk_tokens, rounds)
     texts = read_texts(data)
     run(load_parts(settings), texts, options, json)
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from app.ingestion import Ingest, IngestOptions, IngestResult
 from app.ingestion.chunking import Draft, draft
-from app.ingestion.reading import Stamp
+from app.ingestion.reading import FileStamp
 from app.loaders import load
 from app.settings import Settings
 from app.workspace import Workspace
@@ -43,7 +43,7 @@ SHORT, MIDDLE, LONG = 200, 8_000, 16_000  # characters of a document in each cas
 
 
 @dataclass(frozen=True)
-class Options:
+class IngestBenchOptions:
     cases: tuple[str, ...]
     unchanged_documents: int
     embed_documents: int
@@ -59,7 +59,7 @@ def parse_cases(names: str) -> tuple[str, ...]:
     return cases
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(settings: Settings, texts: Sequence[str], options: IngestBenchOptions, out: Path | None) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(settings.model_copy(update={"data_dir": Path(folder, "data")}), texts, options, Path(folder))
         measure = {"unchanged": bench.unchanged, "embed": bench.embed, "kv": bench.kv}
@@ -73,7 +73,7 @@ def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | 
 class Bench:
     settings: Settings
     texts: Sequence[str]
-    options: Options
+    options: IngestBenchOptions
     folder: Path
     _count: int = field(default=0)
 
@@ -153,7 +153,7 @@ class Bench:
 def _drafts(workspace: Workspace, docs: Path) -> list[Draft]:
     """As an ingest cuts them."""
     splitter = workspace.splitter(workspace.collection_or_new("drafts"))
-    return [draft(str(path), Stamp("", 0, 0), load(path), splitter) for path in sorted(docs.iterdir())]
+    return [draft(str(path), FileStamp("", 0, 0), load(path), splitter) for path in sorted(docs.iterdir())]
 
 
 def _prefill_all(cache: ChunkCache, system: Variant, documents: Sequence[Sequence[Chunk]]) -> None:

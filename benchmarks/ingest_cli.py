@@ -27,7 +27,7 @@ def ingest(
     """What an ingest takes beside its models alone, and when nothing has changed."""
     settings = configure(model=model, device=device, dtype=dtype, cache_dir=cache_dir)
     from benchmarks.corpus import read_texts
-    from benchmarks.ingest import Options, parse_cases, run
+    from benchmarks.ingest import IngestBenchOptions, parse_cases, run
 
-    options = Options(parse_cases(cases), unchanged_documents, embed_documents, kv_documents, rounds, seed)
+    options = IngestBenchOptions(parse_cases(cases), unchanged_documents, embed_documents, kv_documents, rounds, seed)
     run(settings, read_texts(data), options, json)

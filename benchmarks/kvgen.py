@@ -25,13 +25,13 @@ CONTEXT = "document"
 
 
 @dataclass(frozen=True)
-class Options:
+class KvgenBenchOptions:
     tokens: tuple[int, ...]
     chunk_tokens: int
     rounds: int
 
 
-def run(parts: Parts, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(parts: Parts, texts: Sequence[str], options: KvgenBenchOptions, out: Path | None) -> list[Row]:
     room = parts.engine.spec.max_tokens - len(parts.template.system())
     if max(options.tokens) > room:
         raise ConfigError(f"--tokens {max(options.tokens)}: behind the System segment the model's context has {room}")

@@ -20,7 +20,7 @@ SUSTAINED = ("ttft_p99", "system", "rate", "linked_rate", "ratio", "bound")
 
 
 @dataclass(frozen=True)
-class Options:
+class LoadBenchOptions:
     systems: tuple[str, ...]
     loads: tuple[float, ...]  # request rates as multiples of what stock vLLM can do, ascending
     seconds: float  # so long requests arrive; then those that wait are answered
@@ -39,7 +39,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """Which chunks are asked about, and a number that makes its question its own."""
 
     chunks: tuple[int, ...]
@@ -53,7 +53,7 @@ class Counted:
     part: float = 1.0  # of the prompt's tokens before the question: computed, probes charged
 
 
-Serve = Callable[[Request, Counted], Ask]
+Serve = Callable[[LoadRequest, Counted], Ask]
 
 
 def check_systems(text: str) -> tuple[str, ...]:
@@ -75,10 +75,10 @@ def check_loads(text: str) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Load:
+class Schedule:
     """The same requests at the same moments for every system."""
 
-    options: Options
+    options: LoadBenchOptions
     available: int  # chunks
 
     def burst(self, serve: Serve, turn: int, name: str) -> float:
@@ -97,11 +97,11 @@ class Load:
         streams = open_loop(list(zip(moments, asks, strict=True)), f"{system} at {load:g}")
         return summarise(system, load, rate, streams, told)
 
-    def _requests(self, count: int, seed: tuple[int, int]) -> list[Request]:
+    def _requests(self, count: int, seed: tuple[int, int]) -> list[LoadRequest]:
         options = self.options
         popularity = Popularity(self.available, options.zipf, options.seed)
         drawn = popularity.draw(count, options.chunks, (options.seed, *seed))
-        return [Request(chunks, number) for number, chunks in enumerate(drawn)]
+        return [LoadRequest(chunks, number) for number, chunks in enumerate(drawn)]
 
 
 def summarise(system: str, load: float, rate: float, streams: Sequence[Stream], told: Sequence[Counted]) -> Row:

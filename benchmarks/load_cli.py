@@ -34,12 +34,12 @@ def load(
     settings = configure(engine="vllm", model=model, device=device, dtype=dtype, cache_dir=cache_dir)
     from benchmarks.caches import check_context
     from benchmarks.corpus import read_texts
-    from benchmarks.load import Options, check_loads, check_systems
+    from benchmarks.load import LoadBenchOptions, check_loads, check_systems
     from benchmarks.vllm_load import run
     from ragcache.linking import make_linker
 
     make_linker(linker)  # a wrong name is said now
-    options = Options(
+    options = LoadBenchOptions(
         systems=check_systems(systems),
         loads=check_loads(loads),
         seconds=seconds,

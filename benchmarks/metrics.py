@@ -77,7 +77,7 @@ def _f1(ours: list[str], theirs: list[str]) -> float:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Mean:
     """A mean over questions and its 95 % interval."""
 
     mean: float
@@ -85,10 +85,10 @@ class Estimate:
     high: float
 
 
-def estimate(values: Sequence[float], seed: int) -> Estimate:
+def estimate(values: Sequence[float], seed: int) -> Mean:
     """Percentile bootstrap over the questions; the same seed gives the same interval."""
     sample = np.asarray(values, dtype=np.float64)
     assert len(sample)
     draws = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.percentile(sample[draws].mean(axis=1), (2.5, 97.5))
-    return Estimate(float(sample.mean()), float(low), float(high))
+    return Mean(float(sample.mean()), float(low), float(high))

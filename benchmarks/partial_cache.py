@@ -45,7 +45,7 @@ RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class Options:
+class PartialBenchOptions:
     tokens: tuple[int, ...]
     cached: tuple[int, ...]  # percent of the chunks' tokens
     beside: tuple[str, ...]
@@ -109,7 +109,7 @@ def decoding(cache: PromptCache, segments: Sequence[Segment], requests: int) -> 
             thread.join()
 
 
-def measure(prompts: Prompts, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def measure(prompts: Prompts, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
     parts = prompts.parts
     documents = split_documents(parts.template, texts, options.chunk_tokens)
     rows: list[Row] = []
@@ -124,7 +124,7 @@ def measure(prompts: Prompts, texts: Sequence[str], options: Options, out: Path 
     return rows
 
 
-def prompts_beside(prompts: Prompts, options: Options) -> AbstractContextManager[None]:
+def prompts_beside(prompts: Prompts, options: PartialBenchOptions) -> AbstractContextManager[None]:
     template = prompts.parts.template
     segments = (template.system(), template.question(STORY))
     return decoding(prompts.cache(prompts.captured([], [])), segments, options.decoding)
@@ -141,7 +141,11 @@ def part_of(chunks: Sequence[Chunk], share: int, seed: int) -> list[Chunk]:
 
 
 def _measure(
-    prompts: Prompts, segments: Sequence[Segment], shares: Mapping[int, KVStore], beside: str, options: Options
+    prompts: Prompts,
+    segments: Sequence[Segment],
+    shares: Mapping[int, KVStore],
+    beside: str,
+    options: PartialBenchOptions,
 ) -> list[Row]:
     """Rounds of all shares in turns."""
     pairs: dict[int, list[tuple[Report, Report]]] = {share: [] for share in shares}

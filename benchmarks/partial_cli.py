@@ -34,11 +34,11 @@ def partial(
     from benchmarks import torch_partial, vllm_partial
     from benchmarks.choices import parse_names, parse_numbers, parse_percents
     from benchmarks.corpus import read_texts
-    from benchmarks.partial_cache import BESIDE, Options
+    from benchmarks.partial_cache import BESIDE, PartialBenchOptions
     from ragcache.linking import make_linker
 
     make_linker(linker)  # a wrong name is said now
-    options = Options(
+    options = PartialBenchOptions(
         tokens=parse_numbers(tokens, "tokens"),
         cached=parse_percents(cached, "cached"),
         beside=parse_names(beside, "beside", BESIDE),

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from app.compose import LoadedModel
-from benchmarks.answering import Answering, Linked, Reference, open_answering
+from benchmarks.answering import AnsweringEngine, FullAnswer, Linked, open_answering
 from benchmarks.caches import capture
 from benchmarks.choices import known_settings
 from benchmarks.data import Dataset
@@ -30,7 +30,7 @@ BASELINE = "full"
 
 
 @dataclass(frozen=True)
-class Options:
+class QualityBenchOptions:
     linkers: Mapping[str, Linker]  # by what was written on the command line
     contexts: tuple[str, ...]
     limit: int | None
@@ -47,7 +47,7 @@ class Options:
 
 
 def run(
-    parts: LoadedModel, embed: Embed, dataset: Dataset, options: Options, out: Path, resume: bool = False
+    parts: LoadedModel, embed: Embed, dataset: Dataset, options: QualityBenchOptions, out: Path, resume: bool = False
 ) -> list[Row]:
     """Measure what is not measured yet, then put all together."""
     chosen = dataset.sample(options.limit, options.seed)
@@ -73,7 +73,7 @@ def run(
 class Measurement:
     """Of one prompt after the other. The first prompts are timed too."""
 
-    def __init__(self, parts: LoadedModel, options: Options):
+    def __init__(self, parts: LoadedModel, options: QualityBenchOptions):
         self._parts, self._options = parts, options
         self._seen = 0  # prompts, also those that were done before
 
@@ -88,7 +88,7 @@ class Measurement:
         for place, prompt in todo:
             yield prompt.name, self._measure(prompt, answerings, timed=place < self._options.ttft_prompts)
 
-    def _answerings(self, group: Group, prompts: Sequence[Prompt]) -> dict[str, Answering]:
+    def _answerings(self, group: Group, prompts: Sequence[Prompt]) -> dict[str, AnsweringEngine]:
         """By context, each over a cache that holds what the prompts need."""
         found = {}
         needed = [chunk for prompt in prompts for chunk in prompt.chunks]
@@ -100,7 +100,7 @@ class Measurement:
             found[context] = answering
         return found
 
-    def _measure(self, prompt: Prompt, answerings: Mapping[str, Answering], timed: bool) -> Record:
+    def _measure(self, prompt: Prompt, answerings: Mapping[str, AnsweringEngine], timed: bool) -> Record:
         full = next(iter(answerings.values())).reference(prompt.segments)
         results = [
             {"linker": spec, "context": context} | _figures(answering.linked(prompt.segments, spec, full), full, prompt)
@@ -109,7 +109,7 @@ class Measurement:
         ]
         return {"answer": full.text, "results": results, "ttft": self._times(prompt, answerings) if timed else None}
 
-    def _times(self, prompt: Prompt, answerings: Mapping[str, Answering]) -> dict[str, list[float]]:
+    def _times(self, prompt: Prompt, answerings: Mapping[str, AnsweringEngine]) -> dict[str, list[float]]:
         """Seconds per round of the full recompute and of each linker and context; the answers were the warm-up."""
         segments = prompt.segments
         cases: dict[str, Case] = {BASELINE: partial(next(iter(answerings.values())).first_token, segments, BASELINE)}
@@ -125,7 +125,7 @@ def _case(spec: str, context: str) -> str:
     return f"{spec} {context}"
 
 
-def _figures(linked: Linked, full: Reference, prompt: Prompt) -> Record:
+def _figures(linked: Linked, full: FullAnswer, prompt: Prompt) -> Record:
     return vars(linked.divergence) | {
         "rouge_l": rouge_l(linked.text, full.text),
         "f1": token_f1(linked.text, prompt.answers) if prompt.answers else None,
@@ -133,7 +133,7 @@ def _figures(linked: Linked, full: Reference, prompt: Prompt) -> Record:
     }
 
 
-def summarise(records: Sequence[Record], options: Options, engine: str) -> list[Row]:
+def summarise(records: Sequence[Record], options: QualityBenchOptions, engine: str) -> list[Row]:
     """A row per linker and context, means over the questions."""
     rows: list[Row] = []
     for spec, linker in options.linkers.items():

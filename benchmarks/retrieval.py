@@ -30,7 +30,7 @@ WARM_UP = 50  # queries that do not count
 
 
 @dataclass(frozen=True)
-class Options:
+class RetrievalBenchOptions:
     vectors: tuple[int, ...]
     indexes: tuple[str, ...]
     dimension: int
@@ -44,7 +44,7 @@ class Options:
 class Clusters:
     """Vectors of length 1 around random centres; of uneven size, as topics are."""
 
-    options: Options
+    options: RetrievalBenchOptions
 
     def block(self, number: int, count: int) -> Vectors:
         """The same for the same number; other numbers are other draws from the same clusters."""
@@ -98,7 +98,7 @@ class ClusteredSource(Source):
         return np.arange(1, self._count + 1, dtype=np.int64)
 
 
-def run(options: Options, out: Path | None) -> list[Row]:
+def run(options: RetrievalBenchOptions, out: Path | None) -> list[Row]:
     clusters = Clusters(options)
     queries = clusters.block(max(options.vectors), options.queries)  # no block of vectors starts there
     rows: list[Row] = []

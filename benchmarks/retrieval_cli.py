@@ -20,7 +20,7 @@ def retrieval(
 ) -> None:
     """What an index of vectors finds of what brute force finds, and how quickly."""
     from benchmarks.choices import parse_numbers
-    from benchmarks.retrieval import Options, run
+    from benchmarks.retrieval import RetrievalBenchOptions, run
     from ragcache.errors import ConfigError
     from retriever.vectors import check_name
 
@@ -28,4 +28,4 @@ def retrieval(
     if min(sizes) < 10:
         raise ConfigError(f"--vectors {vectors!r}: give at least 10, since 10 are looked for")
     names = tuple(check_name(name.strip()) for name in indexes.split(","))
-    run(Options(sizes, names, dimension, clusters, spread, queries, seed), json)
+    run(RetrievalBenchOptions(sizes, names, dimension, clusters, spread, queries, seed), json)

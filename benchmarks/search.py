@@ -55,7 +55,7 @@ WARM_UP = 5  # questions, each with a first token, that do not count
 
 
 @dataclass(frozen=True)
-class Options:
+class SearchBenchOptions:
     chunks: int
     questions: int
     tokens: int  # of the prompt whose first token is linked
@@ -112,7 +112,7 @@ class TimedWorkspace(Workspace):
         return vector
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(settings: Settings, texts: Sequence[str], options: SearchBenchOptions, out: Path | None) -> list[Row]:
     parts = load_parts(settings)
     first = linked(parts, texts, options)
     settings.cache_dir.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | 
     return rows
 
 
-def linked(parts: Parts, texts: Sequence[str], options: Options) -> Case:
+def linked(parts: Parts, texts: Sequence[str], options: SearchBenchOptions) -> Case:
     """A first token of a prompt whose chunks are in RAM, as `ragcache bench ttft` has it."""
     check_room(parts, options.tokens)
     system, question = parts.template.system(), parts.template.question(QUESTION)

@@ -27,6 +27,6 @@ def search(
     """What finding the chunks of a question adds to its first token, in a large collection of synthetic chunks."""
     settings = configure(model=model, device=device, dtype=dtype, cache_dir=cache_dir)
     from benchmarks.corpus import read_texts
-    from benchmarks.search import Options, run
+    from benchmarks.search import SearchBenchOptions, run
 
-    run(settings, read_texts(data), Options(chunks, questions, tokens, rounds, chunk_tokens, seed), json)
+    run(settings, read_texts(data), SearchBenchOptions(chunks, questions, tokens, rounds, chunk_tokens, seed), json)

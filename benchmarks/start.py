@@ -39,7 +39,7 @@ finally:
 
 
 @dataclass(frozen=True)
-class Options:
+class StartBenchOptions:
     commands: tuple[str, ...]
     rounds: int
 
@@ -52,7 +52,7 @@ def parse_commands(text: str) -> tuple[str, ...]:
     return wanted
 
 
-def run(settings: Settings, folder: Path, options: Options, out: Path) -> None:
+def run(settings: Settings, folder: Path, options: StartBenchOptions, out: Path) -> None:
     """With a collection of the samples in `folder`, and files that were read before."""
     settings = settings.model_copy(update={"data_dir": folder / "data"})
     (folder / "samples").mkdir(parents=True)

@@ -22,8 +22,8 @@ def start(
 ) -> None:
     """From Enter to the end of a command, or to the first word of an answer."""
     settings = configure(model=model, device=device, dtype=dtype, cache_dir=cache_dir)
-    from benchmarks.start import Options, parse_commands, run
+    from benchmarks.start import StartBenchOptions, parse_commands, run
 
-    options = Options(parse_commands(commands), rounds)
+    options = StartBenchOptions(parse_commands(commands), rounds)
     with tempfile.TemporaryDirectory() as folder:
         run(settings, Path(folder), options, json)

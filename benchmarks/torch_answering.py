@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 
 from app.compose import Parts
-from benchmarks.answering import Answering, Linked, Reference
+from benchmarks.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.caches import memory_cache
 from benchmarks.metrics import divergence
 from benchmarks.timing import first_token
@@ -19,18 +19,18 @@ from ragcache.sampling import Sampling
 from ragcache.types import Segment
 
 
-class TorchAnswering(Answering):
+class TorchAnswering(AnsweringEngine):
     def __init__(self, parts: Parts, context: str, max_tokens: int):
         self.cache: ChunkCache = memory_cache(parts, context)
         self._template, self._max_tokens = parts.template, max_tokens
 
-    def reference(self, segments: Sequence[Segment]) -> Reference:
+    def reference(self, segments: Sequence[Segment]) -> FullAnswer:
         prefilled = self.cache.prefill(segments, linker="full", room=self._max_tokens)
         ids = self._free(prefilled, prefilled.logits)
         steps = min(len(ids) + 1, self._max_tokens)
-        return Reference(ids, self._template.decode(ids), self._forced(prefilled, ids, steps))
+        return FullAnswer(ids, self._template.decode(ids), self._forced(prefilled, ids, steps))
 
-    def linked(self, segments: Sequence[Segment], linker: str, full: Reference) -> Linked:
+    def linked(self, segments: Sequence[Segment], linker: str, full: FullAnswer) -> Linked:
         prefilled = self.cache.prefill(segments, linker=linker, room=self._max_tokens)
         forced = self._forced(prefilled, full.ids, len(full.logits))
         text = self._template.decode(self._own(prefilled, forced, full))
@@ -39,7 +39,7 @@ class TorchAnswering(Answering):
     def first_token(self, segments: Sequence[Segment], linker: str) -> Report:
         return first_token(self.cache, segments, linker)
 
-    def _own(self, prefilled: Prefilled, forced: torch.Tensor, full: Reference) -> tuple[int, ...]:
+    def _own(self, prefilled: Prefilled, forced: torch.Tensor, full: FullAnswer) -> tuple[int, ...]:
         """Its own greedy answer: the full one's tokens as long as it chooses as the full recompute does, then its own.
 
         Both choices are taken from logits of the same shape: in bfloat16, a token that was decoded by itself may differ

@@ -10,7 +10,7 @@ from app.compose import Parts, load_parts
 from app.settings import Settings
 from benchmarks.caches import CONTEXTS, capture, memory_cache
 from benchmarks.corpus import with_cut
-from benchmarks.partial_cache import CONTEXT, Options, Prompts, measure
+from benchmarks.partial_cache import CONTEXT, PartialBenchOptions, Prompts, measure
 from benchmarks.table import Row
 from benchmarks.ttft import check_room
 from ragcache.cache import ChunkCache
@@ -18,7 +18,7 @@ from ragcache.store.base import KVStore
 from ragcache.types import Chunk
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
     parts = load_parts(settings)
     check_room(parts, max(options.tokens))
     return measure(TorchPrompts(parts), texts, options, out)

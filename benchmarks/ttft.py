@@ -40,7 +40,7 @@ TIERS = {"disk": "disk", TURN: PREFIX}  # of others "ram"
 
 
 @dataclass(frozen=True)
-class Options:
+class TtftBenchOptions:
     tokens: tuple[int, ...]
     linkers: Mapping[str, Linker]  # by what was written on the command line
     chunk_tokens: int
@@ -52,7 +52,7 @@ class Options:
         return vars(self) | {"linkers": known_settings(self.linkers)}
 
 
-def run(parts: Parts, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(parts: Parts, texts: Sequence[str], options: TtftBenchOptions, out: Path | None) -> list[Row]:
     check_room(parts, max(options.tokens))
     documents = split_documents(parts.template, texts, options.chunk_tokens)
     prompts = [prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed) for tokens in options.tokens]
@@ -89,7 +89,7 @@ def _caches(
     return ram, disk
 
 
-def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, options: Options) -> list[Row]:
+def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, options: TtftBenchOptions) -> list[Row]:
     caches = {STOCK: ram, FLOOR: ram}
     caches |= {("ram", spec): ram for spec in options.linkers} | {("disk", spec): disk for spec in options.linkers}
     cases: dict[tuple[str, str], Case] = {
@@ -98,7 +98,9 @@ def _measure(segments: Sequence[Segment], ram: ChunkCache, disk: ChunkCache, opt
     return measured_rows(cases, {STOCK}, options)
 
 
-def measured_rows(cases: Mapping[tuple[str, str], Case], plain: set[tuple[str, str]], options: Options) -> list[Row]:
+def measured_rows(
+    cases: Mapping[tuple[str, str], Case], plain: set[tuple[str, str]], options: TtftBenchOptions
+) -> list[Row]:
     """Idle, and beside other processes where that is asked for. `plain`: cases whose efficiency says nothing."""
     idle = interleaved(cases, options.rounds)
     rows = _rows(idle, 0, idle, plain)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from app.compose import LoadedModel, VllmModel
-from benchmarks.answering import Answering, Linked, Reference
+from benchmarks.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.forcing import forced
 from benchmarks.metrics import divergence
 from benchmarks.timing import check_tiers
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from ragcache.engine.vllm.cache import VllmCache, VllmGeneration
 
 
-class VllmAnswering(Answering):
+class VllmAnswering(AnsweringEngine):
     def __init__(self, parts: LoadedModel, context: str, max_tokens: int):
         assert isinstance(parts, VllmModel), parts
         self.cache: VllmCache = vllm_cache(parts.engine, empty_store(parts.settings), context)
         self._engine, self._template, self._max_tokens = parts.engine, parts.template, max_tokens
         self._stop = parts.engine.spec.eos | parts.template.stop
 
-    def reference(self, segments: Sequence[Segment]) -> Reference:
+    def reference(self, segments: Sequence[Segment]) -> FullAnswer:
         ids, logprobs = self._distributions(segments, "full", self._max_tokens, {}, stop_token_ids=sorted(self._stop))
         answer = tuple(token for token in ids if token not in self._stop)
-        return Reference(answer, self._template.decode(answer), logprobs)
+        return FullAnswer(answer, self._template.decode(answer), logprobs)
 
-    def linked(self, segments: Sequence[Segment], linker: str, full: Reference) -> Linked:
+    def linked(self, segments: Sequence[Segment], linker: str, full: FullAnswer) -> Linked:
         steps = len(full.logits)
         answer = (*full.ids, 0)[:steps]  # behind the last token it is the distribution alone that counts
         extra, settings = forced(answer)

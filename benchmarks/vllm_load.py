@@ -18,7 +18,17 @@ from app.compose import VllmModel
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.corpus import split_documents
-from benchmarks.load import COLUMNS, SUSTAINED, SYSTEMS, Counted, Load, Options, Request, Serve, sustained
+from benchmarks.load import (
+    COLUMNS,
+    SUSTAINED,
+    SYSTEMS,
+    Counted,
+    LoadBenchOptions,
+    LoadRequest,
+    Schedule,
+    Serve,
+    sustained,
+)
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row, render
 from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
@@ -31,13 +41,15 @@ QUESTION = "What do these passages have in common? (Question {number})"
 STOCK, PREFIX, LINKED = SYSTEMS
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None, **engine: Any) -> list[Row]:
+def run(
+    settings: Settings, texts: Sequence[str], options: LoadBenchOptions, out: Path | None, **engine: Any
+) -> list[Row]:
     """`engine`: more of vLLM's engine arguments."""
     rows: list[Row] = []
     with open_vllm(settings, enable_prefix_caching=False, **engine) as parts:
         told = common_settings(parts)
         population = Population(parts, texts, options)
-        load = Load(options, len(population.chunks))
+        load = Schedule(options, len(population.chunks))
         serve = population.server(parts, STOCK)
         load.burst(serve, 0, "warm-up")
         saturation = load.burst(serve, 1, "saturation")
@@ -57,7 +69,7 @@ def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | 
     return rows
 
 
-def _cases(parts: VllmModel, population: Population, load: Load, name: str, saturation: float) -> list[Row]:
+def _cases(parts: VllmModel, population: Population, load: Schedule, name: str, saturation: float) -> list[Row]:
     parts.engine.forget_prefixes()
     if name == LINKED:
         parts.engine.use_store(population.captured(parts))
@@ -69,7 +81,7 @@ def _cases(parts: VllmModel, population: Population, load: Load, name: str, satu
 class Population:
     """The chunks that requests are about."""
 
-    def __init__(self, parts: VllmModel, texts: Sequence[str], options: Options):
+    def __init__(self, parts: VllmModel, texts: Sequence[str], options: LoadBenchOptions):
         self._options = options
         self._documents = split_documents(parts.template, texts, options.chunk_tokens)
         least = 3 * options.chunk_tokens // 4  # the rests at the ends of sections are no chunks of that length
@@ -99,7 +111,7 @@ class Population:
     def server(self, parts: VllmModel, system: str) -> Serve:
         return lambda request, counted: partial(self._ask, parts, system, self._segments(parts, request), counted)
 
-    def _segments(self, parts: VllmModel, request: Request) -> list[Segment]:
+    def _segments(self, parts: VllmModel, request: LoadRequest) -> list[Segment]:
         chunks = [self.chunks[place] for place in request.chunks]
         return [parts.template.system(), *chunks, parts.template.question(QUESTION.format(number=request.number))]
 

@@ -10,7 +10,7 @@ from app.compose import VllmModel
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.corpus import with_cut
-from benchmarks.partial_cache import ANSWER, CONTEXT, Options, Prompts, measure
+from benchmarks.partial_cache import ANSWER, CONTEXT, PartialBenchOptions, Prompts, measure
 from benchmarks.table import Row
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
 from ragcache.store.base import KVStore
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # vLLM is not everywhere
 ROOM = 64  # beyond the longest prompt: what a template adds, and the answer
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
     context = max(*options.tokens, 2 * ANSWER) + ROOM
     with open_vllm(settings, when="sooner", max_model_len=context, enable_prefix_caching=False) as parts:
         return measure(VllmPrompts(parts), texts, options, out)

@@ -23,7 +23,7 @@ from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case
-from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, Options, measured_rows
+from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, TtftBenchOptions, measured_rows
 from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.report import Report
@@ -39,7 +39,7 @@ ANSWER = 128  # tokens of the first turn: more than a block, so that the chunks 
 AGAIN = "And in what do they differ?"
 
 
-def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | None) -> list[Row]:
+def run(settings: Settings, texts: Sequence[str], options: TtftBenchOptions, out: Path | None) -> list[Row]:
     length = max(options.tokens) + ROOM
     with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
         rows = _lengths(parts, texts, options)
@@ -48,7 +48,7 @@ def run(settings: Settings, texts: Sequence[str], options: Options, out: Path | 
     return rows
 
 
-def _lengths(parts: VllmModel, texts: Sequence[str], options: Options) -> list[Row]:
+def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) -> list[Row]:
     documents = split_documents(parts.template, texts, options.chunk_tokens)
     system, question = parts.template.system(), parts.template.question(QUESTION)
     cache = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
@@ -113,7 +113,7 @@ class Places:
                 os.close(fd)
 
 
-def _measure(places: Places, segments: Sequence[Segment], options: Options) -> list[Row]:
+def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:
     names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
     cases: dict[tuple[str, str], Case] = {
         (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names

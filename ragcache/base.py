@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from ragcache.engine.base import Engine
-from ragcache.ingest import Ingest
+from ragcache.ingest import ChunkIngest
 from ragcache.keeping import Keeper
 from ragcache.kvgen import KVGen
 from ragcache.loader.sequential import fetch
@@ -37,7 +37,7 @@ class TokenStream(ABC):
         """End the answer here and free its prompt's KV; nothing happens when it has ended."""
 
 
-class PromptCache(Ingest, ABC):
+class PromptCache(ChunkIngest, ABC):
     """Captures chunks, and answers prompts that are made of them. Threads may share it."""
 
     def __init__(self, engine: Engine, store: KVStore, context_chunks: int, keep_missed: bool, keeper: Keeper | None):

@@ -20,7 +20,7 @@ from ragcache.generation import Generation
 from ragcache.keeping import Keeper
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker, PlacedChunk, Positions
-from ragcache.loader.sequential import Loaded, SequentialLoader
+from ragcache.loader.sequential import LoadedChunk, SequentialLoader
 from ragcache.planning import Plan, plan_prompt
 from ragcache.rates import Rates, Work
 from ragcache.report import Report
@@ -36,7 +36,7 @@ class Prefilled:
     plan: Plan
     buffer: KVBuffer
     logits: torch.Tensor  # [vocabulary] float32
-    loaded: list[Loaded]
+    loaded: list[LoadedChunk]
     report: Report
 
 
@@ -125,7 +125,7 @@ class ChunkCache(PromptCache):
             return self.linker
         return make_linker(linker) if isinstance(linker, str) else linker
 
-    def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[Loaded]:
+    def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[LoadedChunk]:
         exact = True
         if linker.recompute_all:
             report.other_computed += len(plan.system)
@@ -142,7 +142,7 @@ class ChunkCache(PromptCache):
         )
 
     def _link(
-        self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[Loaded], report: Report
+        self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[LoadedChunk], report: Report
     ) -> tuple[Work, torch.Tensor]:
         """Select, repair, answer the question -> what was done, logits [vocabulary]."""
         missing = _missing(plan, loaded, linker.recompute_all)
@@ -161,7 +161,7 @@ class ChunkCache(PromptCache):
         return prompt.work, logits
 
 
-def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
+def _missing(plan: Plan, loaded: list[LoadedChunk], everything: bool) -> Positions:
     """Positions before the question that nothing was placed at."""
     gone = np.zeros(plan.question, dtype=bool)
     gone[: len(plan.system)] = everything
@@ -173,11 +173,11 @@ def _missing(plan: Plan, loaded: list[Loaded], everything: bool) -> Positions:
     return np.flatnonzero(gone)
 
 
-def _placed(loaded: list[Loaded]) -> list[PlacedChunk]:
+def _placed(loaded: list[LoadedChunk]) -> list[PlacedChunk]:
     return [entry.planned.placed(entry.candidate) for entry in loaded if entry.candidate is not None]
 
 
-def _learn(rates: Rates, linker: Linker, loaded: list[Loaded], work: Work, report: Report) -> None:
+def _learn(rates: Rates, linker: Linker, loaded: list[LoadedChunk], work: Work, report: Report) -> None:
     """What was measured, for the prompts to come."""
     placed = sum(entry.report.tokens for entry in loaded if entry.candidate is not None)
     rates.observe(work, report.seconds["link"])

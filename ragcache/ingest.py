@@ -11,7 +11,7 @@ from contextlib import suppress
 from ragcache.engine.base import Engine
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.kvgen import KVGen
-from ragcache.planning import Place, candidates, stored_variants
+from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import Report
 from ragcache.scoring.reuse import Prefix
 from ragcache.store.base import KVStore
@@ -48,7 +48,7 @@ class Refused:
             return left > 0
 
 
-class Ingest:
+class ChunkIngest:
     """One engine and the store that its KV goes to. Threads may share it."""
 
     def __init__(self, engine: Engine, store: KVStore, context_chunks: int = 3):
@@ -84,7 +84,7 @@ class Ingest:
     def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
         """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
         lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash)
-        place = Place(Prefix(variant.key.chunk for variant in context), system_exact=system.lossless)
+        place = ChunkSurroundings(Prefix(variant.key.chunk for variant in context), system_exact=system.lossless)
         found = candidates(stored_variants(self.store, lead, []), place)
         if len(found) < VARIANTS or (not context and found[0].info.key.context):
             return None

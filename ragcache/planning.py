@@ -114,7 +114,7 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
             if lookup and segment.hash not in stored:
                 key = VariantKey(fingerprint, system.hash, (), segment.hash)
                 stored[segment.hash] = stored_variants(store, key, incidents)
-            here = Place(prefix, text_before=bool(texts), system_exact=exact)
+            here = ChunkSurroundings(prefix, text_before=bool(texts), system_exact=exact)
             found = candidates(stored.get(segment.hash, ()), here)
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
@@ -140,7 +140,7 @@ def _check(segments: Sequence[Segment]) -> System:
 
 
 @dataclass(frozen=True)
-class Place:
+class ChunkSurroundings:
     """What stands before a chunk in the prompt."""
 
     prefix: Prefix
@@ -148,7 +148,7 @@ class Place:
     system_exact: bool = True
 
 
-def candidates(infos: Iterable[VariantInfo], place: Place) -> tuple[Candidate, ...]:
+def candidates(infos: Iterable[VariantInfo], place: ChunkSurroundings) -> tuple[Candidate, ...]:
     """Stored variants of a chunk, judged for this place, best first."""
     found = []
     for info in infos:

@@ -62,7 +62,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Layer:
+class EncoderLayer:
     heads: int
     gelu: str
     qkv: Product
@@ -119,7 +119,7 @@ class BertEncoder(Encoder):
         places = embeddings.position_embeddings.weight.detach().float() + kinds[0].float()
         self._places = places.to(self._words.dtype)
         self._norm = Norm.of(embeddings.LayerNorm)
-        self._layers = [Layer.of(layer, GELU[bert.config.hidden_act]) for layer in bert.encoder.layer]
+        self._layers = [EncoderLayer.of(layer, GELU[bert.config.hidden_act]) for layer in bert.encoder.layer]
         pooling: Any = model[1]
         self._pooling: str = pooling.pooling_mode
         self._pad: int = model.tokenizer.pad_token_id

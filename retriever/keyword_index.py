@@ -12,7 +12,7 @@ from retriever.derived import DerivedIndex
 from retriever.errors import RetrieverError
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.keywords.bm25 import search
-from retriever.keywords.segment import TYPES, Segment, build, merge
+from retriever.keywords.segment import TYPES, WordSegment, build, merge
 from retriever.keywords.words import asked_words, words
 from retriever.source import Source
 from retriever.types import FloatArray, IntArray, Vectors
@@ -27,7 +27,7 @@ class KeywordIndex(DerivedIndex):
     def __init__(self, folder: Path | None = None) -> None:
         """Without a folder the index lives in memory and is made again each time."""
         super().__init__(IDENTITY, None if folder is None else Generations(folder, "keywords", "bm25"))
-        self._segments: list[Segment] = []
+        self._segments: list[WordSegment] = []
 
     @property
     def live(self) -> int:
@@ -107,7 +107,7 @@ class KeywordIndex(DerivedIndex):
             raise Distrusted(f"{path.name} does not hold what its manifest says: {error}") from error
 
 
-def _mapped(path: Path, lengths: list[dict[str, int]]) -> list[Segment]:
+def _mapped(path: Path, lengths: list[dict[str, int]]) -> list[WordSegment]:
     """Arrays that the system reads when they are looked at, and forgets when memory is short."""
     data = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     segments, at = [], 0
@@ -118,5 +118,5 @@ def _mapped(path: Path, lengths: list[dict[str, int]]) -> list[Segment]:
             arrays[name] = np.asarray(data[at : at + size]).view(form)
             at += size + -size % _ALIGNED
         arrays["alive"] = arrays["alive"].copy()
-        segments.append(Segment(**arrays))
+        segments.append(WordSegment(**arrays))
     return segments

@@ -16,7 +16,7 @@ CLOSE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}  # of the largest number
 Vector = Callable[[], torch.Tensor]
 
 
-class PackedLinear(nn.Module):
+class PackedProjection(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.bias = linear.bias
@@ -51,7 +51,7 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     with torch.inference_mode():
         expected = probe()
         for parent, name, linear in found:
-            setattr(parent, name, PackedLinear(linear))
+            setattr(parent, name, PackedProjection(linear))
         try:
             same = near(probe(), expected)
         except (AttributeError, RuntimeError):

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from splitter.errors import SplitterError
 
 if TYPE_CHECKING:
-    from splitter.base import Embed, Limits, Splitter, Tokens  # it imports numpy, and this page must not
+    from splitter.base import ChunkLimits, Embed, Splitter, Tokens  # it imports numpy, and this page must not
 
-    Factory = Callable[[Tokens, Embed | None, Limits], Splitter]
+    Factory = Callable[[Tokens, Embed | None, ChunkLimits], Splitter]
 
 
 def _from(module: str, splitter: str) -> Factory:
     """Imports the module when a splitter is made."""
 
-    def make(tokens: Tokens, embed: Embed | None, limits: Limits) -> Splitter:
+    def make(tokens: Tokens, embed: Embed | None, limits: ChunkLimits) -> Splitter:
         made: Splitter = getattr(import_module(f"splitter.{module}"), splitter)(tokens, embed, limits)
         return made
 
@@ -35,10 +35,10 @@ SPLITTERS: Mapping[str, Factory] = {
 }
 
 
-def make_splitter(name: str, tokens: Tokens, embed: Embed | None = None, limits: Limits | None = None) -> Splitter:
+def make_splitter(name: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | None = None) -> Splitter:
     """Raises SplitterError for a name that is not in SPLITTERS, and for `semantic` without an embedding."""
     if name not in SPLITTERS:
         raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
-    from splitter.base import Limits
+    from splitter.base import ChunkLimits
 
-    return SPLITTERS[name](tokens, embed, limits or Limits())
+    return SPLITTERS[name](tokens, embed, limits or ChunkLimits())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splitter.base import Embed, Limits, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.fixed import FixedSplitter
 from splitter.structure import StructureSplitter
 
@@ -13,7 +13,7 @@ INDEPENDENT = ("items", "table")
 class AutoSplitter(Splitter):
     """Prose has no marks to follow, so there `structure` does what `semantic` does."""
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: Limits):
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
         self._fixed = FixedSplitter(tokens, embed, limits)
         self._structure = StructureSplitter(tokens, embed, limits)
 

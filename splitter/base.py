@@ -45,7 +45,7 @@ class Tokens(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChunkLimits:
     """How many tokens a piece may have, both ends included."""
 
     min_tokens: int = 32

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from math import ceil
 
-from splitter.base import Limits, Offsets
+from splitter.base import ChunkLimits, Offsets
 from splitter.ruler import Ruler
 
 # Where a text is best cut, strongest first. Each is looked for in a bounded stretch.
@@ -16,7 +16,7 @@ WORD_START = re.compile(r"(?<!\S)\S")
 TRIES = 32  # cuts that are tried to bring two neighbours within both limits
 
 
-def fit(ruler: Ruler, spans: Iterable[Offsets], limits: Limits) -> list[Offsets]:
+def fit(ruler: Ruler, spans: Iterable[Offsets], limits: ChunkLimits) -> list[Offsets]:
     """The spans, trimmed of blank edges; those above the maximum cut, those below the minimum joined to neighbours.
 
     One character that counts more than the maximum, and words in so much blank space that no neighbour is near, are
@@ -30,7 +30,7 @@ def fit(ruler: Ruler, spans: Iterable[Offsets], limits: Limits) -> list[Offsets]
     return [piece for piece, _ in pieces]
 
 
-def overlapped(ruler: Ruler, pieces: list[Offsets], limits: Limits) -> list[Offsets]:
+def overlapped(ruler: Ruler, pieces: list[Offsets], limits: ChunkLimits) -> list[Offsets]:
     """Each piece, but the first, starts up to `overlap` tokens earlier, where a word does."""
     if not limits.overlap:
         return pieces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splitter.base import Embed, Limits, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.fit import fit, overlapped
 from splitter.ruler import Ruler
 
@@ -10,7 +10,7 @@ from splitter.ruler import Ruler
 class FixedSplitter(Splitter):
     """Even windows. Each ends with a paragraph, a line, a sentence or a word, whichever ends in its last quarter."""
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: Limits):
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
         del embed  # meaning has no say here
         self._tokens = tokens
         self._limits = limits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splitter.base import Limits, Offsets, Vectors
+from splitter.base import ChunkLimits, Offsets, Vectors
 from splitter.units import Border, Ints, Units
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ class Aim:
     most: int
 
     @classmethod
-    def of(cls, limits: Limits) -> Aim:
+    def of(cls, limits: ChunkLimits) -> Aim:
         most = limits.max_tokens - limits.overlap
         room = most // 50
         least = min(limits.min_tokens + room, most // 2)

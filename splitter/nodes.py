@@ -23,7 +23,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from pydantic import Field, PrivateAttr
 
 from splitter import make_splitter
-from splitter.base import HEADING_SEPARATOR, Embed, Limits, Piece, Splitter, Tokens, Vectors
+from splitter.base import HEADING_SEPARATOR, ChunkLimits, Embed, Piece, Splitter, Tokens, Vectors
 
 # Keys of metadata: what is read from a document, and what is written to a node.
 KIND, HEADING = "kind", "heading"
@@ -45,9 +45,11 @@ class SpanNodeParser(NodeParser):
 
     tokens: Any = Field(exclude=True, description="Counts tokens of the model: splitter.base.Tokens.")
     embed_model: BaseEmbedding | None = Field(default=None, description="Tells where meaning turns.")
-    min_tokens: int = Field(default=Limits.min_tokens, description="Fewest tokens of a node.")
-    max_tokens: int = Field(default=Limits.max_tokens, description="Most tokens of a node.")
-    overlap: int = Field(default=Limits.overlap, description="Tokens that a node may share with the one before it.")
+    min_tokens: int = Field(default=ChunkLimits.min_tokens, description="Fewest tokens of a node.")
+    max_tokens: int = Field(default=ChunkLimits.max_tokens, description="Most tokens of a node.")
+    overlap: int = Field(
+        default=ChunkLimits.overlap, description="Tokens that a node may share with the one before it."
+    )
     kind: str = Field(default="prose", description="The kind of documents whose metadata do not say theirs.")
     id_func: IdFuncCallable = Field(default=unnamed, exclude=True, description="Names the nodes.")
     _made: Splitter = PrivateAttr()
@@ -56,7 +58,9 @@ class SpanNodeParser(NodeParser):
         super().model_post_init(context)
         tokens: Tokens = self.tokens
         embed = embed_with(self.embed_model) if self.embed_model else None
-        self._made = make_splitter(self.splitter, tokens, embed, Limits(self.min_tokens, self.max_tokens, self.overlap))
+        self._made = make_splitter(
+            self.splitter, tokens, embed, ChunkLimits(self.min_tokens, self.max_tokens, self.overlap)
+        )
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         parsed: list[BaseNode] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from splitter.base import Embed, Limits, Offsets, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
 from splitter.errors import SplitterError
 from splitter.fit import fit, overlapped
 from splitter.grouping import Aim, group
@@ -20,7 +20,7 @@ BLOCK = 2048
 class SemanticSplitter(Splitter):
     """Reads every text as prose. `granularity` says what is never cut unless it is above the maximum by itself."""
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: Limits, granularity: str = "sentence"):
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits, granularity: str = "sentence"):
         if embed is None:
             raise SplitterError("semantic splitting needs an embedding: give one, or choose structure")
         self._tokens = tokens
@@ -36,7 +36,9 @@ class SemanticSplitter(Splitter):
         return [Piece(start, end) for start, end in overlapped(ruler, spans, self._limits)]
 
 
-def spans_of_runs(ruler: Ruler, marked: Iterable[Marked], limits: Limits, embed: Embed | None) -> Iterator[Offsets]:
+def spans_of_runs(
+    ruler: Ruler, marked: Iterable[Marked], limits: ChunkLimits, embed: Embed | None
+) -> Iterator[Offsets]:
     """Runs of units as spans of the text."""
     aim = Aim.of(limits)
     for block in _blocks(marked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from splitter.base import Embed, Limits, Piece, Splitter, Tokens, check_kind
+from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.fit import fit, overlapped
 from splitter.grouping import Aim
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
@@ -23,7 +23,7 @@ LINE = re.compile(r"\S[^\n]*+")
 class StructureSplitter(Splitter):
     """Without an embedding, prose is cut into even runs of sentences that start where paragraphs do."""
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: Limits):
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
         self._tokens = tokens
         self._embed = embed
         self._limits = limits

@@ -10,14 +10,14 @@ from sqlalchemy import bindparam, select
 from app.catalog.changes import batches
 from app.catalog.engine import Database
 from app.catalog.prepared import Prepared
-from app.catalog.records import Chunk, Document, Found, Layout
+from app.catalog.records import Document, DocumentLayout, Found, StoredChunk
 from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
     from retriever.types import IntArray
 
-_CHUNK = [CHUNKS.c[name] for name in Chunk.__dataclass_fields__]
+_CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
 PADDED = 8  # ids; a query for so many or fewer is prepared once, and one for more for each doubling
@@ -51,13 +51,13 @@ class Chunks:
             self._prepared[size] = Prepared(self._database, _FOUND.where(these))
         return self._prepared[size].rows(**dict(zip(names, ids + [ids[-1]] * (size - len(ids)), strict=True)))
 
-    def of_document(self, document_id: int) -> list[Chunk]:
+    def of_document(self, document_id: int) -> list[StoredChunk]:
         """In their order."""
         query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)
         with self._database.reading() as connection:
             return [_chunk(row) for row in connection.execute(query)]
 
-    def layout(self, chunk_id: int) -> tuple[Chunk, Layout] | None:
+    def layout(self, chunk_id: int) -> tuple[StoredChunk, DocumentLayout] | None:
         """A chunk, with its own text and its pages and lines as offsets in the document. None for one that is gone, or
         was stored before this was kept.
         """
@@ -73,9 +73,9 @@ class Chunks:
             Line(start, end, page, (x0, y0, x1, y1))
             for (page, x0, y0, x1, y1), (start, end) in zip(chunk.boxes, of_boxes, strict=True)
         )
-        return chunk, Layout(chunk.text, tuple(pages), tuple(lines))
+        return chunk, DocumentLayout(chunk.text, tuple(pages), tuple(lines))
 
-    def previous(self, chunk: Chunk, count: int) -> list[Chunk]:
+    def previous(self, chunk: StoredChunk, count: int) -> list[StoredChunk]:
         """Up to `count` chunks before it in its document, in their order."""
         query = select(*_CHUNK).where(
             CHUNKS.c.document_id == chunk.document_id,
@@ -85,8 +85,8 @@ class Chunks:
             return [_chunk(row) for row in connection.execute(query.order_by(CHUNKS.c.ordinal))]
 
 
-def _chunk(row: Sequence[Any]) -> Chunk:
+def _chunk(row: Sequence[Any]) -> StoredChunk:
     """JSON has lists where a record has tuples."""
     heading, pages, boxes = row[-3:]
     values = [*row[:-3], tuple(heading), tuple(map(tuple, pages)), tuple(map(tuple, boxes))]
-    return Chunk(*values)
+    return StoredChunk(*values)

@@ -13,7 +13,7 @@ from app.catalog.changes import drop_kv, lock, pack
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
 from app.catalog.prepared import Prepared
-from app.catalog.records import Collection, Removed, Totals, Vectors
+from app.catalog.records import Collection, CollectionTotals, Removed, Vectors
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
@@ -149,7 +149,7 @@ class Collections:
             connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
         return Removed(count, chunks, orphans)
 
-    def totals(self, collection: Collection) -> Totals:
+    def totals(self, collection: Collection) -> CollectionTotals:
         failed = func.count().filter(DOCUMENTS.c.state == "failed")
         of_documents = select(func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0))
         of_chunks = select(func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0))
@@ -160,7 +160,7 @@ class Collections:
                 for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS), (of_kv, KV_VARIANTS))
                 for value in connection.execute(query.where(table.c.collection_id == collection.id)).one()
             ]
-        return Totals(*found)
+        return CollectionTotals(*found)
 
 
 def check_name(name: str) -> None:

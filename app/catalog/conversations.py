@@ -11,10 +11,10 @@ from sqlalchemy import Connection, delete, insert, select, update
 from app.catalog.columns import now
 from app.catalog.engine import Database
 from app.catalog.errors import CatalogError
-from app.catalog.records import Collection, Conversation, Message, NewMessage
+from app.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.catalog.tables import CONVERSATIONS, MESSAGES
 
-_COLUMNS = [CONVERSATIONS.c[name] for name in Conversation.__dataclass_fields__]
+_COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
 
 
@@ -24,27 +24,27 @@ class Conversations:
     def __init__(self, database: Database):
         self._database = database
 
-    def create(self, collection: Collection, title: str = "") -> Conversation:
+    def create(self, collection: Collection, title: str = "") -> StoredConversation:
         started = now()
-        conversation = Conversation(uuid.uuid4().hex, collection.id, title, started, started)
+        conversation = StoredConversation(uuid.uuid4().hex, collection.id, title, started, started)
         with self._database.writing() as connection:
             connection.execute(insert(CONVERSATIONS), vars(conversation))
         return conversation
 
-    def get(self, conversation_id: str) -> Conversation:
+    def get(self, conversation_id: str) -> StoredConversation:
         with self._database.reading() as connection:
             row = connection.execute(select(*_COLUMNS).where(CONVERSATIONS.c.id == conversation_id)).one_or_none()
         if row is None:
             raise _missing(conversation_id)
-        return Conversation(**row._mapping)
+        return StoredConversation(**row._mapping)
 
-    def all(self, collection: Collection | None = None) -> list[Conversation]:
+    def all(self, collection: Collection | None = None) -> list[StoredConversation]:
         """The one that was last used comes first."""
         query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id)
         if collection is not None:
             query = query.where(CONVERSATIONS.c.collection_id == collection.id)
         with self._database.reading() as connection:
-            return [Conversation(**row._mapping) for row in connection.execute(query)]
+            return [StoredConversation(**row._mapping) for row in connection.execute(query)]
 
     def rename(self, conversation_id: str, title: str) -> None:
         with self._database.writing() as connection:

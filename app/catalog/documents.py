@@ -16,10 +16,10 @@ from app.catalog.records import (
     ChunkRecord,
     Collection,
     Document,
+    DocumentLayout,
     DocumentRecord,
     FileState,
     KvRecord,
-    Layout,
     Removed,
     Replaced,
     State,
@@ -116,7 +116,7 @@ class Documents:
             row = connection.execute(query).one_or_none()
         return None if row is None else Document(**row._mapping)
 
-    def layout(self, document_id: int) -> Layout:
+    def layout(self, document_id: int) -> DocumentLayout:
         """Its whole text, its pages and lines."""
         query = select(DOCUMENTS.c.text, DOCUMENTS.c.pages, DOCUMENTS.c.lines).where(DOCUMENTS.c.id == document_id)
         with self._database.reading() as connection:
@@ -124,7 +124,7 @@ class Documents:
         if row is None:
             raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
         text, pages, lines = row
-        return Layout(
+        return DocumentLayout(
             text,
             tuple(Page(*page) for page in pages),
             tuple(Line(start, end, page, (x0, y0, x1, y1)) for start, end, page, (x0, y0, x1, y1) in lines),

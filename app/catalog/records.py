@@ -115,7 +115,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Layout:
+class DocumentLayout:
     """The text of a document and where it stands, as its loader told."""
 
     text: str
@@ -124,7 +124,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class StoredChunk:
     """A stored chunk without its embedding. `ordinal` is its place in the document, from 0."""
 
     id: int
@@ -144,7 +144,7 @@ class Chunk:
 class Found:
     """A chunk with the document it comes from."""
 
-    chunk: Chunk
+    chunk: StoredChunk
     document: Document
 
 
@@ -167,7 +167,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class Totals:
+class CollectionTotals:
     """The numbers of a collection. `nbytes` counts the files as they were read."""
 
     documents: int
@@ -199,7 +199,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Conversation:
+class StoredConversation:
     id: str
     collection_id: int
     title: str

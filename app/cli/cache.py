@@ -13,9 +13,9 @@ from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:
-    from app.maintenance.census import Census, Share, Tally
+    from app.maintenance.census import Census, CollectionShare, FileTally
     from app.maintenance.pruning import Pruned
-    from app.maintenance.warming import Progress
+    from app.maintenance.warming import WarmingProgress
     from ragcache.store.base import TierStats
 
 cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -86,11 +86,11 @@ def warm(
     )  # fmt: skip
     from tqdm import tqdm
 
-    from app.maintenance.warming import Progress
+    from app.maintenance.warming import WarmingProgress
     from app.maintenance.warming import warm as warming
     from app.workspace import Workspace
 
-    done = Progress()
+    done = WarmingProgress()
     with Workspace(settings) as workspace:
         chosen = workspace.catalog.collections.get(settings.collection)
         chunks = workspace.catalog.collections.totals(chosen).chunks
@@ -126,7 +126,7 @@ def prune(
     _tell_prune(pruned, as_json)
 
 
-def _stats_as_json(census: Census, of_collections: list[Share], tiers: list[TierStats]) -> dict[str, Any]:
+def _stats_as_json(census: Census, of_collections: list[CollectionShare], tiers: list[TierStats]) -> dict[str, Any]:
     return {
         "tiers": [
             {"tier": one.tier, "entries": one.entries, "bytes": one.nbytes, "budget": one.budget} for one in tiers
@@ -139,8 +139,8 @@ def _stats_as_json(census: Census, of_collections: list[Share], tiers: list[Tier
     }
 
 
-def _kinds(census: Census) -> dict[str, Tally]:
-    from app.maintenance.census import Tally
+def _kinds(census: Census) -> dict[str, FileTally]:
+    from app.maintenance.census import FileTally
 
     groups = {
         "referenced": census.live,
@@ -148,14 +148,14 @@ def _kinds(census: Census) -> dict[str, Tally]:
         "other_engines": census.other,
         "unreadable": census.unreadable,
     }
-    return {name: Tally.of(items) for name, items in groups.items()}
+    return {name: FileTally.of(items) for name, items in groups.items()}
 
 
-def _tally(tally: Tally) -> dict[str, int]:
+def _tally(tally: FileTally) -> dict[str, int]:
     return {"entries": tally.entries, "bytes": tally.nbytes}
 
 
-def _tell_stats(census: Census, of_collections: list[Share], tiers: list[TierStats]) -> None:
+def _tell_stats(census: Census, of_collections: list[CollectionShare], tiers: list[TierStats]) -> None:
     rows = [
         (one.tier, f"{one.entries:,}", size(one.nbytes), "no limit" if one.budget is None else size(one.budget))
         for one in tiers
@@ -174,7 +174,7 @@ def _tell_stats(census: Census, of_collections: list[Share], tiers: list[TierSta
     print(f"\n{table(('files', 'entries', 'size'), kinds, right=('entries', 'size'))}")
 
 
-def _tell_warm(done: Progress, name: str, as_json: bool) -> None:
+def _tell_warm(done: WarmingProgress, name: str, as_json: bool) -> None:
     if as_json:
         failed = [{"source": source, "reason": reason} for source, reason in done.failed]
         told = {"collection": name, "documents": done.documents, "chunks": done.chunks, "computed": done.computed}

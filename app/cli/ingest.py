@@ -19,7 +19,7 @@ from retriever.errors import RetrieverError
 from splitter.errors import SplitterError
 
 if TYPE_CHECKING:
-    from app.ingestion import IngestOptions, IngestResult, Progress
+    from app.ingestion import IngestOptions, IngestProgress, IngestResult
     from app.settings import Settings
     from app.workspace import Workspace
 
@@ -108,7 +108,7 @@ def _without_ram(settings: Settings) -> Settings:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None] | None]:
+def _bar() -> Iterator[Callable[[IngestProgress], None] | None]:
     """On a terminal, by bytes: files differ too much for their number to tell the time that is left."""
     if not sys.stderr.isatty():
         yield None
@@ -117,7 +117,7 @@ def _bar() -> Iterator[Callable[[Progress], None] | None]:
 
     with tqdm(unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr, delay=0.5, leave=False) as bar:
 
-        def report(progress: Progress) -> None:
+        def report(progress: IngestProgress) -> None:
             bar.total = progress.of_nbytes
             failed = f", {progress.failed} failed" if progress.failed else ""
             bar.set_postfix_str(f"{progress.files:,} of {count(progress.of_files, 'file')}{failed}", refresh=False)

@@ -11,7 +11,7 @@ from app.cli.flags import CacheDir, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:
-    from app.catalog import Chunk
+    from app.catalog import StoredChunk
     from app.maintenance.inspection import Shown
     from app.maintenance.kv import StoredVariant
 
@@ -64,7 +64,7 @@ def _as_json(shown: Shown, texts: bool) -> dict[str, Any]:
     }
 
 
-def _chunk_as_json(shown: Shown, chunk: Chunk, texts: bool) -> dict[str, Any]:
+def _chunk_as_json(shown: Shown, chunk: StoredChunk, texts: bool) -> dict[str, Any]:
     return {
         "id": chunk.id,
         "ordinal": chunk.ordinal,
@@ -119,7 +119,7 @@ def _pages(shown: Shown) -> str:
     return count(len(shown.pages), shown.pages[0].label)
 
 
-def _row(shown: Shown, chunk: Chunk) -> tuple[object, ...]:
+def _row(shown: Shown, chunk: StoredChunk) -> tuple[object, ...]:
     pages = ", ".join(f"{label} {number}" for number, label in chunk.pages)
     variants = len(shown.variants(chunk)) or "-"
     where = f"{chunk.start:,}-{chunk.end:,}"

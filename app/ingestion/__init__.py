@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.ingestion.errors import IngestError
     from app.ingestion.ingest import Ingest
-    from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress
+    from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult
 
 _PLACES = {
     "Failure": "records",
@@ -33,9 +33,9 @@ _PLACES = {
     "IngestError": "errors",
     "IngestOptions": "records",
     "IngestResult": "records",
-    "Progress": "records",
+    "IngestProgress": "records",
 }
-__all__ = ["Failure", "Ingest", "IngestError", "IngestOptions", "IngestResult", "Progress"]
+__all__ = ["Failure", "Ingest", "IngestError", "IngestOptions", "IngestProgress", "IngestResult"]
 
 
 def __getattr__(name: str) -> object:

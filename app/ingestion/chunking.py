@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from app.catalog import ChunkRecord, DocumentRecord
 from app.catalog.records import Vectors
 from app.embedding import Headed
-from app.ingestion.reading import Stamp
+from app.ingestion.reading import FileStamp
 from app.loaders.base import Parsed
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
@@ -42,12 +42,12 @@ class Draft:
         ]
 
 
-def draft(source: str, stamp: Stamp, parsed: Parsed, splitter: Splitter) -> Draft:
+def draft(source: str, stamp: FileStamp, parsed: Parsed, splitter: Splitter) -> Draft:
     pieces = tuple(splitter.split(parsed.text, parsed.kind))
     return Draft(record(source, stamp, parsed), parsed, pieces)
 
 
-def record(source: str, stamp: Stamp, parsed: Parsed) -> DocumentRecord:
+def record(source: str, stamp: FileStamp, parsed: Parsed) -> DocumentRecord:
     return DocumentRecord(
         source=source,
         content_hash=stamp.content_hash,

@@ -42,7 +42,7 @@ class Size:
         return Size(*(getattr(self, name) * factor + getattr(more, name) for name in self.__dataclass_fields__))
 
 
-class Estimate:
+class IngestEstimate:
     """Grows document by document. Loads the tokenizer and what finds boundaries, and no other model."""
 
     def __init__(self, workspace: Workspace, collection: Collection | None, splitter: str | None, kv: bool):

@@ -14,15 +14,15 @@ from app.ingestion.errors import IngestError
 from app.ingestion.kv import lacking
 from app.ingestion.lost import lost_documents
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Outcome, Read, Same, Unread
-from app.ingestion.records import Failure, IngestOptions, IngestResult, Progress, Tally
+from app.ingestion.reading import Outcome, ReadFile, Same, Unread
+from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.room import Room
-from app.ingestion.survey import Pending, Survey, take_survey
+from app.ingestion.survey import FolderSurvey, Pending, take_survey
 from app.ingestion.writing import OF_A_TEXT, Writer, uncut
 from app.loaders.errors import printable
 from app.workspace import Workspace
 
-Report = Callable[[Progress], None]
+Report = Callable[[IngestProgress], None]
 Tell = Callable[[str], None]
 
 
@@ -43,9 +43,9 @@ class Ingest:
         self._options = options or IngestOptions()
         self._progress = progress or (lambda _: None)
         self._tell = tell or (lambda _: None)
-        self._tally = Tally()
+        self._tally = IngestTally()
         self._started = perf_counter()
-        self._reached = Progress(0, 0, 0, 0, 0)  # when the file was begun that is being written
+        self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -111,7 +111,7 @@ class Ingest:
         writer = Writer(self._workspace, collection, self._tally, self._options.kv, self._within)
         for file, outcome in self._read(survey):
             match outcome:
-                case Read():
+                case ReadFile():
                     room.check(len(outcome.parsed.text))
                     writer.add(file, outcome)
                 case Same():
@@ -127,18 +127,18 @@ class Ingest:
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
         """What an ingest would do, and how much that is; nothing of it is done."""
-        from app.ingestion.estimate import Estimate, tokens_per_second
+        from app.ingestion.estimate import IngestEstimate, tokens_per_second
 
         catalog, options, tally = self._workspace.catalog, self._options, self._tally
         states = catalog.documents.states(self._collection) if self._collection else {}
         survey = self._survey(paths, states)
         tally.gone = self._gone(paths, states, survey)
         tally.pruned = len(tally.gone)
-        estimate: Estimate | None = None
+        estimate: IngestEstimate | None = None
         for file, outcome in self._read(survey):
-            if isinstance(outcome, Read):
+            if isinstance(outcome, ReadFile):
                 if estimate is None:
-                    estimate = Estimate(self._workspace, self._collection, options.splitter, options.kv)
+                    estimate = IngestEstimate(self._workspace, self._collection, options.splitter, options.kv)
                 try:
                     estimate.add(outcome.parsed)
                 except OF_A_TEXT as error:
@@ -160,7 +160,7 @@ class Ingest:
         self._tally.note(f"files are cut by {wanted!r} from now on; documents that were in keep their chunks")
         return collections.get(collection.name)
 
-    def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> Survey:
+    def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> FolderSurvey:
         settings, tally = self._workspace.settings, self._tally
         survey = take_survey(paths, self._options, states, (settings.data_dir, settings.cache_dir))
         tally.unchanged, tally.skipped = survey.unchanged, survey.skipped
@@ -173,10 +173,10 @@ class Ingest:
             tally.note("files that failed before and have not changed are skipped: --retry-failed reads them again")
         return survey
 
-    def _read(self, survey: Survey) -> Iterator[tuple[Pending, Outcome]]:
+    def _read(self, survey: FolderSurvey) -> Iterator[tuple[Pending, Outcome]]:
         """Each file with what came of it, counted where it is no document, and reported."""
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
-        self._reached = Progress(0, len(survey.pending), 0, of_nbytes, 0)
+        self._reached = IngestProgress(0, len(survey.pending), 0, of_nbytes, 0)
         with Readers(self._options.workers) as readers:
             for file, outcome in readers.read(survey.pending, self._options.retry_failed):
                 match outcome:
@@ -189,14 +189,14 @@ class Ingest:
                         self._tally.failed.append(Failure(file.source, outcome.reason + stays))
                 yield file, outcome
                 files, nbytes = files + 1, nbytes + file.size
-                self._reached = Progress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))
+                self._reached = IngestProgress(files, len(survey.pending), nbytes, of_nbytes, len(self._tally.failed))
                 self._progress(self._reached)
 
     def _within(self, nbytes: int) -> None:
         """So many bytes of the file that is being written are done."""
         self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
 
-    def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState], survey: Survey) -> Mapping[str, int]:
+    def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState], survey: FolderSurvey) -> Mapping[str, int]:
         """What is to be pruned, as it is at this moment: source and id. Raises IngestError where it may be too much."""
         if not self._options.prune:
             return {}

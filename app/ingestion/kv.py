@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from app.catalog import Collection, KvRecord
-from app.ingestion.records import Tally
+from app.ingestion.records import IngestTally
 from app.maintenance.engines import Identity, recorded_identities
 from app.maintenance.kv import drop_chunks, identities_to_drop
 from app.workspace import Workspace
@@ -31,7 +31,7 @@ def lacking(collection: Collection) -> str:
 class KvCapture:
     """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
 
-    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally):
+    def __init__(self, workspace: Workspace, collection: Collection, tally: IngestTally):
         self._cache = workspace.cache
         self._template = workspace.parts.template
         self._system = self._template.system()
@@ -77,7 +77,7 @@ class KvCapture:
 class KvRemoval:
     """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
 
-    def __init__(self, workspace: Workspace, tally: Tally):
+    def __init__(self, workspace: Workspace, tally: IngestTally):
         self._workspace = workspace
         self._tally = tally
         self._recorded = recorded_identities(workspace)

@@ -23,8 +23,8 @@ from typing import Self
 from app.ingestion.confinement import memory_for
 from app.ingestion.reading import PATIENCE, Job, Outcome, Unread, short_of_memory
 from app.ingestion.survey import Pending
-from app.ingestion.worker import OUT_OF_MEMORY, Answer
-from app.loaders.base import MEGABYTE, Limits
+from app.ingestion.worker import OUT_OF_MEMORY, Reply
+from app.loaders.base import MEGABYTE, ParseLimits
 
 # Bytes of files that are read ahead, which take several times as much memory in their processes, and of texts that wait
 # here for their turn.
@@ -47,8 +47,8 @@ _START = (
 class Readers:
     """Use it in a `with`. The processes start when the first files come."""
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, patience: float = PATIENCE):
-        self._limits = limits or Limits()
+    def __init__(self, workers: int | None = None, limits: ParseLimits | None = None, patience: float = PATIENCE):
+        self._limits = limits or ParseLimits()
         self._patience = patience
         self._workers = workers or min(MOST, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="reader")
@@ -181,7 +181,7 @@ class _Process:
                 nbytes: int = pickle.load(self._child.stdout)
             enter(nbytes)
             with self._within(job.seconds):
-                answer: Answer = pickle.load(self._child.stdout)
+                answer: Reply = pickle.load(self._child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):  # cut off in the middle of an answer, perhaps
             return self._buried(job.seconds if self._late else None)
         except MemoryError:  # here, where the answer does not fit

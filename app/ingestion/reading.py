@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.ingestion.confinement import memory_told, near_the_limit
 from app.loaders import parse, refuse_unknown
-from app.loaders.base import Limits, Parsed
+from app.loaders.base import Parsed, ParseLimits
 from app.loaders.damage import DAMAGE
 from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
@@ -28,12 +28,12 @@ OF_CONTENT = {errno.EDOM, errno.EILSEQ, errno.EINVAL, errno.ENAMETOOLONG, errno.
 class Job:
     source: str
     known_hash: str | None  # of a document that need not be made again
-    limits: Limits
+    limits: ParseLimits
     seconds: float = PATIENCE  # that it may take
 
 
 @dataclass(frozen=True)
-class Stamp:
+class FileStamp:
     """Of the very bytes that were read."""
 
     content_hash: str
@@ -45,12 +45,12 @@ class Stamp:
 class Same:
     """The file is what it was."""
 
-    stamp: Stamp
+    stamp: FileStamp
 
 
 @dataclass(frozen=True)
-class Read:
-    stamp: Stamp
+class ReadFile:
+    stamp: FileStamp
     parsed: Parsed
 
 
@@ -62,10 +62,10 @@ class Unread:
     """
 
     reason: str
-    stamp: Stamp | None = None
+    stamp: FileStamp | None = None
 
 
-Outcome = Same | Read | Unread
+Outcome = Same | ReadFile | Unread
 
 
 def short_of_memory() -> Unread:
@@ -100,11 +100,11 @@ def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
     except LoadError as error:
         return Unread(error.reason, _blamed(told, job.limits))
     assert told is not None
-    stamp = Stamp(hashlib.sha256(data).hexdigest(), len(data), time_of_change(told))
+    stamp = FileStamp(hashlib.sha256(data).hexdigest(), len(data), time_of_change(told))
     if stamp.content_hash == job.known_hash:
         return Same(stamp)
     try:
-        return Read(stamp, parse(path, data, job.limits))
+        return ReadFile(stamp, parse(path, data, job.limits))
     except LoadError as error:
         if near_the_limit():
             return Unread(f"{error.reason}; or reading it needs more memory than {memory_told()}")
@@ -122,11 +122,11 @@ def may_pass(error: BaseException | None) -> bool:
     return False
 
 
-def _blamed(told: os.stat_result | None, limits: Limits) -> Stamp | None:
+def _blamed(told: os.stat_result | None, limits: ParseLimits) -> FileStamp | None:
     """A file that is empty or too large will be so until it changes. Any other may be readable in a minute."""
     if told is None or not stat.S_ISREG(told.st_mode) or 0 < told.st_size <= limits.max_bytes:
         return None
-    return Stamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, time_of_change(told))
+    return FileStamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, time_of_change(told))
 
 
 def time_of_change(told: os.stat_result) -> int:

@@ -40,7 +40,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Progress:
+class IngestProgress:
     """How far an ingest is, in the files that it has to read."""
 
     files: int
@@ -78,7 +78,7 @@ class IngestResult:
 
 
 @dataclass
-class Tally:
+class IngestTally:
     """The numbers of a result while they grow."""
 
     added: int = 0

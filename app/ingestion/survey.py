@@ -11,7 +11,7 @@ from pathlib import Path
 from app.catalog import FileState
 from app.ingestion.reading import time_of_change
 from app.ingestion.records import Failure, IngestOptions
-from app.loaders.discovery import Tally, discover
+from app.loaders.discovery import WalkTally, discover
 from app.loaders.errors import printable
 
 TOLD = 5  # suffixes of files that nothing reads
@@ -37,7 +37,7 @@ class Pending:
 
 
 @dataclass
-class Survey:
+class FolderSurvey:
     pending: list[Pending] = field(default_factory=list)
     unchanged: int = 0
     skipped: int = 0
@@ -59,9 +59,9 @@ class Survey:
 
 def take_survey(
     paths: Iterable[Path], options: IngestOptions, states: Mapping[str, FileState], own: Iterable[Path] = ()
-) -> Survey:
+) -> FolderSurvey:
     """A file of the same size and time of change as before is taken for unchanged; any other is read and compared."""
-    survey, tally, real = Survey(), Tally(), RealNames()
+    survey, tally, real = FolderSurvey(), WalkTally(), RealNames()
     for path in discover(paths, options.glob, tally, own):
         source = real.of(path)
         state = states.get(source)

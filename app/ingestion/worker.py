@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from app.ingestion.confinement import confine, confine_time, near_the_limit
-from app.ingestion.reading import Job, Outcome, Read, read
+from app.ingestion.reading import Job, Outcome, ReadFile, read
 
 OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
 LINE = 400  # bytes of memory that a line with its box takes
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     outcome: Outcome
     log: tuple[logging.LogRecord, ...]  # what the loaders said meanwhile
     spent: bool  # whether the next file needs a fresh process, of which it can be told what that file took
@@ -65,7 +65,7 @@ def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
         try:
             pickle.dump(_nbytes(outcome), answers)
             answers.flush()
-            pickle.dump(Answer(outcome, kept.taken(), near_the_limit()), answers, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(Reply(outcome, kept.taken(), near_the_limit()), answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
         except BrokenPipeError:
             return
@@ -75,7 +75,7 @@ def _serve(jobs: BinaryIO, answers: BinaryIO, kept: _Kept) -> None:
 
 def _nbytes(outcome: Outcome) -> int:
     """Of the memory that it takes, about: a few bytes of a file may stand for any number of characters."""
-    if not isinstance(outcome, Read):
+    if not isinstance(outcome, ReadFile):
         return 0
     parsed = outcome.parsed
     return sys.getsizeof(parsed.text) + LINE * (len(parsed.lines) + len(parsed.pages))

@@ -19,8 +19,8 @@ from app.catalog import Collection, DocumentRecord, Removed
 from app.catalog.records import Vectors
 from app.embedding import embed_chunks, in_parts
 from app.ingestion.kv import KvCapture, KvRemoval
-from app.ingestion.reading import Read, Stamp
-from app.ingestion.records import Failure, Tally
+from app.ingestion.reading import FileStamp, ReadFile
+from app.ingestion.records import Failure, IngestTally
 from app.ingestion.survey import Pending
 from app.workspace import Workspace
 from ragcache.errors import PromptError
@@ -53,7 +53,7 @@ def uncut(file: Pending, error: Exception) -> Failure:
 
 
 class Writer:
-    def __init__(self, workspace: Workspace, collection: Collection, tally: Tally, kv: bool, advance: Advance):
+    def __init__(self, workspace: Workspace, collection: Collection, tally: IngestTally, kv: bool, advance: Advance):
         self._workspace = workspace
         self._advance = advance
         self._collection = collection
@@ -82,7 +82,7 @@ class Writer:
 
     # -- file by file -----------------------------------------------------------------------------------------------
 
-    def add(self, file: Pending, read: Read) -> None:
+    def add(self, file: Pending, read: ReadFile) -> None:
         """The document is in after this call or a later one, at the latest after `flush`.
 
         Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
@@ -99,14 +99,14 @@ class Writer:
         if sum(len(one.pieces) for _, one in self._drafts) >= together:
             self._embed(lambda share: self._advance(int(share * file.size)))
 
-    def touch(self, file: Pending, stamp: Stamp) -> None:
+    def touch(self, file: Pending, stamp: FileStamp) -> None:
         """The content is what it was, so the next ingest need not read it."""
         assert file.state is not None
         self._touched.append((file.state.id, stamp.size, stamp.mtime_ns))
         if len(self._touched) >= TOUCHED:
             self._touch()
 
-    def fail(self, file: Pending, stamp: Stamp, reason: str) -> None:
+    def fail(self, file: Pending, stamp: FileStamp, reason: str) -> None:
         """The file no longer says what its document said, so that goes."""
         record = DocumentRecord(file.source, stamp.content_hash, stamp.size, stamp.mtime_ns, "", "", "")
         self._forget(self._workspace.catalog.documents.fail(self._collection, record, reason))

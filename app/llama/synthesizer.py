@@ -23,7 +23,7 @@ from llama_index_instrumentation import get_dispatcher
 
 from app.cores import in_thread
 from app.llama.nodes import cited_nodes, retrieved_nodes, told
-from app.pipeline.answering import Answering, Request
+from app.pipeline.answering import Answering, AnswerRequest
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 
 dispatcher = get_dispatcher(__name__)
@@ -79,7 +79,7 @@ class CachedSynthesizer(BaseSynthesizer):
 
     def start(self, question: str, nodes: Sequence[NodeWithScore], **request: Any) -> AnswerStream:
         """The answer as our own pipeline gives it."""
-        return self._answering.start(Request(question, retrieved_nodes(nodes), **(self._request | request)))
+        return self._answering.start(AnswerRequest(question, retrieved_nodes(nodes), **(self._request | request)))
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
         return self.start(query_str, _nodes(text_chunks), **response_kwargs).answer.text

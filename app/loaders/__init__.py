@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from app.loaders.base import Limits, Parsed, Source
+from app.loaders.base import Parsed, ParseLimits, SourceFile
 from app.loaders.errors import LoadError
 from app.loaders.formats import FORMATS, LOADERS, format_of
 from app.loaders.reading import read_file
@@ -24,17 +24,17 @@ from app.loaders.reading import read_file
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def load(path: Path, limits: Limits | None = None) -> Parsed:
+def load(path: Path, limits: ParseLimits | None = None) -> Parsed:
     """The text of a file and where it stands. Raises LoadError, whatever the file holds."""
-    limits = limits or Limits()
+    limits = limits or ParseLimits()
     refuse_unknown(path)
     return parse(path, read_file(path, limits), limits)
 
 
-def parse(path: Path, data: bytes, limits: Limits | None = None) -> Parsed:
+def parse(path: Path, data: bytes, limits: ParseLimits | None = None) -> Parsed:
     """The text of a file whose bytes `read_file` has read. Raises LoadError."""
     name = refuse_unknown(path)
-    source = Source(path, data, limits or Limits())
+    source = SourceFile(path, data, limits or ParseLimits())
     parsed = LOADERS[name]()(source)
     source.expect_characters(len(parsed.text))
     if not parsed.text or parsed.text.isspace():

@@ -101,7 +101,7 @@ REPEATS = 8  # how often the same word tells something
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Alphabet:
     encoding: str
     languages: tuple[str, ...]
     cost: float  # of how seldom it is met
@@ -111,26 +111,26 @@ class Candidate:
 
 
 CANDIDATES = (
-    Candidate("cp1252", WESTERN, 0),
-    Candidate("cp1250", CENTRAL, 2),
-    Candidate("cp1254", (*TURKISH, *WESTERN), 2),
-    Candidate("cp1251", CYRILLIC, 2),
-    Candidate("cp1253", GREEK, 2),
-    Candidate("cp932", (JAPANESE,), 2, range(0x81, 0x99), 0x40),
-    Candidate("gb18030", (CHINESE,), 2, range(0xB0, 0xD8)),
-    Candidate("euc_jp", (JAPANESE,), 3, range(0xA4, 0xD0)),
-    Candidate("cp949", (KOREAN,), 2, range(0xB0, 0xC9)),
-    Candidate("big5hkscs", (TAIWANESE,), 3, range(0xA4, 0xC7), 0x40),
-    Candidate("cp1255", HEBREW, 3),
-    Candidate("cp1256", ARABIC, 3),
-    Candidate("cp1257", BALTIC, 4),
-    Candidate("cp874", THAI, 3),
-    Candidate("iso8859-2", CENTRAL, 4),
-    Candidate("iso8859-7", GREEK, 4),
-    Candidate("koi8-u", CYRILLIC, 4),
-    Candidate("cp866", CYRILLIC, 5),
-    Candidate("cp850", WESTERN, 10),
-    Candidate("mac-roman", WESTERN, 10),
+    Alphabet("cp1252", WESTERN, 0),
+    Alphabet("cp1250", CENTRAL, 2),
+    Alphabet("cp1254", (*TURKISH, *WESTERN), 2),
+    Alphabet("cp1251", CYRILLIC, 2),
+    Alphabet("cp1253", GREEK, 2),
+    Alphabet("cp932", (JAPANESE,), 2, range(0x81, 0x99), 0x40),
+    Alphabet("gb18030", (CHINESE,), 2, range(0xB0, 0xD8)),
+    Alphabet("euc_jp", (JAPANESE,), 3, range(0xA4, 0xD0)),
+    Alphabet("cp949", (KOREAN,), 2, range(0xB0, 0xC9)),
+    Alphabet("big5hkscs", (TAIWANESE,), 3, range(0xA4, 0xC7), 0x40),
+    Alphabet("cp1255", HEBREW, 3),
+    Alphabet("cp1256", ARABIC, 3),
+    Alphabet("cp1257", BALTIC, 4),
+    Alphabet("cp874", THAI, 3),
+    Alphabet("iso8859-2", CENTRAL, 4),
+    Alphabet("iso8859-7", GREEK, 4),
+    Alphabet("koi8-u", CYRILLIC, 4),
+    Alphabet("cp866", CYRILLIC, 5),
+    Alphabet("cp850", WESTERN, 10),
+    Alphabet("mac-roman", WESTERN, 10),
 )
 
 
@@ -147,7 +147,7 @@ def likeliest(sample: bytes) -> str:
     return "cp1252" if words.isascii() else min(CANDIDATES, key=lambda one: _cost(words, one)).encoding
 
 
-def _cost(sample: bytes, candidate: Candidate) -> float:
+def _cost(sample: bytes, candidate: Alphabet) -> float:
     text = sample.decode(candidate.encoding, "replace")
     chars = set(text)
     words = Counter(WORD.findall(text))
@@ -182,7 +182,7 @@ def _cost_outside(char: str, known: set[str]) -> float:
     return RARE if char in known else NONE
 
 
-def _common(char: str, candidate: Candidate) -> bool:
+def _common(char: str, candidate: Alphabet) -> bool:
     """Whether it is a letter of any of the languages, or a common character of an encoding of two bytes."""
     if not candidate.leads:
         return any(char in language or char.lower() in language for language in candidate.languages)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 
-from app.loaders.base import MEGABYTE, Source
+from app.loaders.base import MEGABYTE, SourceFile
 from app.loaders.damage import reading
 from app.loaders.sniffing import Content, expect
 
@@ -24,7 +24,7 @@ AT_ONCE = 1 << 16  # bytes of a part, which deflate expands to 68 MB at most
 
 
 @contextmanager
-def opened(source: Source, wanted: Content, streamed: tuple[str, ...] = ()) -> Iterator[zipfile.ZipFile]:
+def opened(source: SourceFile, wanted: Content, streamed: tuple[str, ...] = ()) -> Iterator[zipfile.ZipFile]:
     """The archive, whose members may be expanded; what goes wrong in the block is told as damage.
 
     Members whose names start with one of `streamed` are not read as a tree, and have no limit of their own for markup.
@@ -38,7 +38,7 @@ def opened(source: Source, wanted: Content, streamed: tuple[str, ...] = ()) -> I
         yield archive
 
 
-def _refuse_odd(source: Source, members: list[zipfile.ZipInfo]) -> None:
+def _refuse_odd(source: SourceFile, members: list[zipfile.ZipInfo]) -> None:
     if any(member.flag_bits & ENCRYPTED for member in members):
         raise source.error("is encrypted: open it in its program and save it without a password")
     if len(members) > MOST_MEMBERS:
@@ -47,7 +47,7 @@ def _refuse_odd(source: Source, members: list[zipfile.ZipInfo]) -> None:
         raise source.error("is compressed in a way that no office program or book uses: save it anew in its program")
 
 
-def _refuse_bombs(source: Source, members: list[zipfile.ZipInfo], streamed: tuple[str, ...]) -> None:
+def _refuse_bombs(source: SourceFile, members: list[zipfile.ZipInfo], streamed: tuple[str, ...]) -> None:
     """By the sizes that the archive tells."""
     limits = source.limits
     total = sum(member.file_size for member in members)
@@ -67,7 +67,7 @@ def _refuse_bombs(source: Source, members: list[zipfile.ZipInfo], streamed: tupl
             )
 
 
-def _refuse_lies(source: Source, members: list[zipfile.ZipInfo]) -> None:
+def _refuse_lies(source: SourceFile, members: list[zipfile.ZipInfo]) -> None:
     """zipfile gives no byte more than a member tells, but may expand 2 GB of it at a time before it cuts."""
     data = memoryview(source.data)
     if sum(member.compress_size for member in members) > len(data):

@@ -21,7 +21,7 @@ MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class ParseLimits:
     """How large a file may be; compressed ones also when they are expanded."""
 
     max_bytes: int = 200 * MEGABYTE
@@ -41,12 +41,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file that has been read, and the limits that hold for it."""
 
     path: Path
     data: bytes
-    limits: Limits
+    limits: ParseLimits
 
     @property
     def name(self) -> str:
@@ -141,14 +141,14 @@ class Parsed:
         return _overlapping(self.lines, max(start, page.start), min(end, page.end))
 
 
-Loader = Callable[[Source], Parsed]
+Loader = Callable[[SourceFile], Parsed]
 Span = TypeVar("Span", Page, Line)
 
 
 class PagedText:
     """Pages put together to one text, with a blank line between them. Raises LoadError above the limits."""
 
-    def __init__(self, source: Source, label: str) -> None:
+    def __init__(self, source: SourceFile, label: str) -> None:
         self._source = source
         self._label = label
         self._parts: list[str] = []

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from app.loaders.base import Source
+from app.loaders.base import SourceFile
 from app.loaders.grid import grid
 
 Column = dict[int, str]  # by the index of the point
 
 
-def charted(source: Source, space: Any) -> Iterator[str]:
+def charted(source: SourceFile, space: Any) -> Iterator[str]:
     """A table for each plot of a chartSpace, a row per category or point. Raises LoadError where it is too large."""
     left = source.limits.max_cells
     for area in space.iter("{*}plotArea"):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from xml.etree.ElementTree import ParseError
 from xml.parsers.expat import ExpatError
 
-from app.loaders.base import Source
+from app.loaders.base import SourceFile
 from app.loaders.errors import LoadError
 
 # They check little of what they read and fail in the middle of it, in every way there is. A bug of ours in that place
@@ -34,7 +34,7 @@ DAMAGE: tuple[type[Exception], ...] = (
 
 
 @contextmanager
-def reading(source: Source, what: str, *others: type[Exception]) -> Iterator[None]:
+def reading(source: SourceFile, what: str, *others: type[Exception]) -> Iterator[None]:
     """Errors of the block, and those of `others`, become a LoadError; `what` names the kind of file."""
     try:
         yield

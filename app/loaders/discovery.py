@@ -15,7 +15,7 @@ from app.loaders.formats import format_of
 
 
 @dataclass
-class Tally:
+class WalkTally:
     """What a walk left out; filled while it goes on."""
 
     hidden: int = 0  # files and folders whose names start with a dot
@@ -28,7 +28,7 @@ class Tally:
 
 
 def discover(
-    paths: Iterable[Path], globs: Sequence[str] = (), tally: Tally | None = None, own: Iterable[Path] = ()
+    paths: Iterable[Path], globs: Sequence[str] = (), tally: WalkTally | None = None, own: Iterable[Path] = ()
 ) -> Iterator[Path]:
     """Files to load, each once: folders are walked, other paths are given as they are, for `load` to judge.
 
@@ -37,7 +37,7 @@ def discover(
     against the name. Links are followed after all that is no link, so that a file is found under its own name first.
     `own` folders, which hold what the program has made of documents, are left out, whatever way leads to them.
     """
-    return _Walk(globs, tally if tally is not None else Tally(), own).files(paths)
+    return _Walk(globs, tally if tally is not None else WalkTally(), own).files(paths)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Entry:
 
 
 class _Walk:
-    def __init__(self, globs: Sequence[str], tally: Tally, own: Iterable[Path]) -> None:
+    def __init__(self, globs: Sequence[str], tally: WalkTally, own: Iterable[Path]) -> None:
         self._patterns = [(_pattern(glob), "/" in glob) for glob in globs]
         self._tally = tally
         self._own = {os.path.realpath(folder) for folder in own}

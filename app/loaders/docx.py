@@ -9,13 +9,13 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from app.loaders.archive import opened
-from app.loaders.base import Parsed, Source
+from app.loaders.base import Parsed, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import printable
 from app.loaders.html import markdown_of
 from app.loaders.sniffing import DOCX
 from app.loaders.text import first_heading
-from app.loaders.wordml import Survey, rewritten
+from app.loaders.wordml import PartSurvey, rewritten
 
 STYLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => h2:fresh"
 DEEPEST = 100  # fields within each other; mammoth looks through all that are open at each run of text
@@ -26,7 +26,7 @@ TOLD = 10  # kinds at most in a warning
 logger = logging.getLogger(__name__)
 
 
-def load_docx(source: Source) -> Parsed:
+def load_docx(source: SourceFile) -> Parsed:
     import mammoth
 
     with opened(source, DOCX) as archive, reading(source, DOCX.name):
@@ -42,13 +42,13 @@ def load_docx(source: Source) -> Parsed:
     return Parsed(text, "markdown", first_heading(text) or source.name)
 
 
-def _readable(source: Source, archive: ZipFile) -> BytesIO:
+def _readable(source: SourceFile, archive: ZipFile) -> BytesIO:
     """The archive with what mammoth reads of its parts, whichever they are: the package says that."""
     data = BytesIO(source.data)
     with ZipFile(data, "a") as copy:
         for member in archive.infolist():
             with archive.open(member) as part:
-                survey = Survey.of(part)
+                survey = PartSurvey.of(part)
             if survey.most_fields > DEEPEST:
                 raise source.error(
                     f"has more than {DEEPEST} fields within each other: remove them in its program, or save it as PDF"
@@ -61,7 +61,7 @@ def _readable(source: Source, archive: ZipFile) -> BytesIO:
     return data
 
 
-def _warn(source: Source, messages: Iterable[str]) -> None:
+def _warn(source: SourceFile, messages: Iterable[str]) -> None:
     """Of what mammoth left out."""
     kinds = [message.removeprefix(UNKNOWN) for message in messages if message.startswith(UNKNOWN)]
     lost = [kind for kind in kinds if not kind.startswith(MUTE) and not kind.endswith(("Pr", "PrEx"))]

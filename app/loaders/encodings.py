@@ -7,7 +7,7 @@ import logging
 import re
 
 from app.loaders.alphabets import likeliest
-from app.loaders.base import Source
+from app.loaders.base import SourceFile
 from app.loaders.errors import printable
 from app.loaders.sniffing import refuse_binary
 
@@ -47,7 +47,7 @@ ASCII = b"<meta> \\u0041 +AEE- ~"
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"
 
 
-def decode(source: Source, declared: str = "") -> str:
+def decode(source: SourceFile, declared: str = "") -> str:
     """The text of a source; `declared` is the encoding that it names itself, where that is not XML's declaration.
 
     Raises LoadError for binary content.
@@ -65,7 +65,7 @@ def decode(source: Source, declared: str = "") -> str:
     return text
 
 
-def _marked(source: Source) -> str | None:
+def _marked(source: SourceFile) -> str | None:
     for mark, encoding in MARKS:
         if source.data.startswith(mark):
             try:
@@ -78,7 +78,7 @@ def _marked(source: Source) -> str | None:
     return None
 
 
-def _unmarked(source: Source, declared: str) -> str:
+def _unmarked(source: SourceFile, declared: str) -> str:
     data = source.data
     if data.isascii():
         return _declared(data, declared) or data.decode("ascii")
@@ -109,7 +109,7 @@ def _declared(data: bytes, encoding: str) -> str | None:
         return None
 
 
-def _damaged_utf8(source: Source) -> str | None:
+def _damaged_utf8(source: SourceFile) -> str | None:
     text = source.data.decode("utf-8", "replace")
     wrong = text.count(REPLACED) - source.data.count(REPLACED.encode())
     if sum(1 for _ in MULTIBYTE.finditer(source.data)) <= 2 * wrong:
@@ -118,7 +118,7 @@ def _damaged_utf8(source: Source) -> str | None:
     return text
 
 
-def _guessed(source: Source) -> str:
+def _guessed(source: SourceFile) -> str:
     encoding = likeliest(_foreign(source.data))
     text = source.data.decode(encoding, "replace")
     wrong = text.count(REPLACED)

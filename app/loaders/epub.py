@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from zipfile import ZipFile
 
 from app.loaders.archive import opened
-from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.errors import LoadError, printable
 from app.loaders.html import page_of
 from app.loaders.sniffing import EPUB
@@ -24,7 +24,7 @@ TOLD, LONGEST = 10, 80  # chapters at most in a warning, and characters of their
 logger = logging.getLogger(__name__)
 
 
-def load_epub(source: Source) -> Parsed:
+def load_epub(source: SourceFile) -> Parsed:
     chapters = PagedText(source, "chapter")
     with opened(source, EPUB) as archive:
         package = _rootfile(source, archive)
@@ -43,16 +43,16 @@ def load_epub(source: Source) -> Parsed:
     return Parsed(parsed.text, parsed.kind, title or first_heading(parsed.text) or source.name, parsed.pages)
 
 
-def _chapter(source: Source, name: str, data: bytes) -> str:
+def _chapter(source: SourceFile, name: str, data: bytes) -> str:
     """Its Markdown. One that cannot be read costs itself, and not the book."""
     try:
-        return page_of(Source(source.path, data, source.limits))[0] if data else ""
+        return page_of(SourceFile(source.path, data, source.limits))[0] if data else ""
     except LoadError as error:
         logger.warning("%s: the chapter %r is left out: it %s", printable(source.path), name, error.reason)
         return ""
 
 
-def _rootfile(source: Source, archive: ZipFile) -> str:
+def _rootfile(source: SourceFile, archive: ZipFile) -> str:
     found = _all(_xml(archive, CONTAINER), "rootfile")
     if not found:
         raise source.error("names no package in its container: it is no complete EPUB, get it again")

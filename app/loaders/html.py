@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from html import escape
 
-from app.loaders.base import Parsed, Source
+from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
 from app.loaders.markup import MarkdownWriter
 from app.loaders.text import first_heading
@@ -24,12 +24,12 @@ PIECE = 4096
 DEEPEST = 512  # elements within each other, as in Chrome: libxml2 looks through all for each end that has no start
 
 
-def load_html(source: Source) -> Parsed:
+def load_html(source: SourceFile) -> Parsed:
     text, title = page_of(source)
     return Parsed(text, "markdown", title or first_heading(text) or source.name)
 
 
-def page_of(source: Source) -> tuple[str, str]:
+def page_of(source: SourceFile) -> tuple[str, str]:
     """Markdown and title of the bytes of a page, in the encoding that it declares."""
     found = DECLARED.search(source.data, 0, HEAD)
     text = decode(source, found[1].decode("ascii") if found else "")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from app.loaders.base import Box, Line, PagedText, Parsed, Source
+from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import printable
 from app.loaders.sniffing import PDF, expect
@@ -42,7 +42,7 @@ class _Row:
     box: Box
 
 
-def load_pdf(source: Source) -> Parsed:
+def load_pdf(source: SourceFile) -> Parsed:
     expect(source, PDF)
     with PDFIUM:
         document = _open(source)
@@ -53,7 +53,7 @@ def load_pdf(source: Source) -> Parsed:
             document.close()
 
 
-def _open(source: Source) -> Any:
+def _open(source: SourceFile) -> Any:
     """Not by PdfDocument(data): that tells a document without pages by the error of whatever was opened before."""
     from pypdfium2 import PdfDocument, raw
 
@@ -71,7 +71,7 @@ def _open(source: Source) -> Any:
     return PdfDocument(opened)  # which closes it
 
 
-def _parsed(source: Source, document: Any) -> Parsed:
+def _parsed(source: SourceFile, document: Any) -> Parsed:
     from pypdfium2 import PdfiumError
 
     pages, lines, scans = PagedText(source, "page"), list[Line](), 0

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from app.loaders.archive import opened
-from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.chart import charted
 from app.loaders.damage import reading
 from app.loaders.equation import MATH, equation
@@ -24,7 +24,7 @@ EQUATIONS = tuple(f"{{{namespace}}}oMath" for namespace in MATH)
 logger = logging.getLogger(__name__)
 
 
-def load_pptx(source: Source) -> Parsed:
+def load_pptx(source: SourceFile) -> Parsed:
     from pptx import Presentation
     from pptx.exc import PythonPptxError
 
@@ -50,7 +50,7 @@ def _once(slides: Any) -> Iterator[Any]:
             yield slide
 
 
-def _blocks(source: Source, slide: Any, diagrams: set[str]) -> Iterator[str]:
+def _blocks(source: SourceFile, slide: Any, diagrams: set[str]) -> Iterator[str]:
     _simplify(slide.element)
     title = slide.shapes.title
     heading = " ".join(title.text_frame.text.split()) if title is not None else ""
@@ -91,7 +91,7 @@ def _in_order(shapes: Any) -> list[Any]:
     return sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0))
 
 
-def _shape(source: Source, shape: Any, diagrams: set[str]) -> Iterator[str]:
+def _shape(source: SourceFile, shape: Any, diagrams: set[str]) -> Iterator[str]:
     if hasattr(shape, "shapes"):  # a group
         for inner in _in_order(shape.shapes):
             yield from _shape(source, inner, diagrams)
@@ -114,7 +114,7 @@ def _shape(source: Source, shape: Any, diagrams: set[str]) -> Iterator[str]:
         yield from _diagrams(source, shape, diagrams)
 
 
-def _diagrams(source: Source, shape: Any, told: set[str]) -> Iterator[str]:
+def _diagrams(source: SourceFile, shape: Any, told: set[str]) -> Iterator[str]:
     """SmartArt: its texts stand in a part of their own."""
     from lxml.etree import XMLSyntaxError
     from pptx.oxml import parse_xml

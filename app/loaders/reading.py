@@ -7,11 +7,11 @@ import os
 import stat
 from pathlib import Path
 
-from app.loaders.base import MEGABYTE, Limits
+from app.loaders.base import MEGABYTE, ParseLimits
 from app.loaders.errors import LoadError
 
 
-def read_file(path: Path, limits: Limits) -> bytes:
+def read_file(path: Path, limits: ParseLimits) -> bytes:
     """All of a regular file that is within the limit. Raises LoadError."""
     try:
         # Not to block: opening a named pipe would wait for someone to write to it.
@@ -28,7 +28,7 @@ def read_file(path: Path, limits: Limits) -> bytes:
     return data
 
 
-def _size(path: Path, told: os.stat_result, limits: Limits) -> int:
+def _size(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
     if stat.S_ISDIR(told.st_mode):
         raise LoadError(path, "is a folder, not a file: give the folder to ingest, which walks it")
     if not stat.S_ISREG(told.st_mode):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from app.loaders.base import Parsed, Source
+from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
 from app.loaders.rows import LONGEST_NAME
 
@@ -19,14 +19,14 @@ TIME = re.compile(r"[^\[\]\n]{0,40}")  # what the splitter knows in front of a s
 IDS = frozenset({"id", "uuid", "message_id", "parent_id"})
 
 
-def load_json(source: Source) -> Parsed:
+def load_json(source: SourceFile) -> Parsed:
     value = _read(source, decode(source), "")
     turns = _conversation(value)
     kind, items = ("items", _records(value)) if turns is None else ("chat", turns)
     return Parsed("\n\n".join(source.bounded(items)), kind, source.name)
 
 
-def load_jsonl(source: Source) -> Parsed:
+def load_jsonl(source: SourceFile) -> Parsed:
     """One value a line; blank lines are none. Lines that are all conversations make a chat."""
     text = decode(source)
     lines = ((number, found.group()) for number, found in enumerate(re.finditer(r"[^\n]*\n?", text), start=1))
@@ -75,7 +75,7 @@ def _is_id(key: str, value: object) -> bool:
     return key in IDS and not isinstance(value, dict | list)
 
 
-def _read(source: Source, text: str, where: str) -> object:
+def _read(source: SourceFile, text: str, where: str) -> object:
     """Numbers stay as they are written."""
     try:
         value: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object)

@@ -7,7 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from io import BytesIO
 
-from app.loaders.base import Source
+from app.loaders.base import SourceFile
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def sniff(data: bytes) -> Content | None:
     return PDF if re.search(rb"(?:^|[\r\n\0])%PDF-\d", head) else None
 
 
-def expect(source: Source, wanted: Content) -> None:
+def expect(source: SourceFile, wanted: Content) -> None:
     """Raises LoadError unless the source is what its name says; a damaged one of no known kind is let through."""
     found = sniff(source.data)
     if found == wanted or found is None or (found == ARCHIVE and _opens_not(source.data)):
@@ -95,7 +95,7 @@ def expect(source: Source, wanted: Content) -> None:
     raise source.error(f"is {found.name}, not {wanted.name} as its name says: {_advice(found)}")
 
 
-def refuse_binary(source: Source) -> None:
+def refuse_binary(source: SourceFile) -> None:
     """Raises LoadError for what is known and no text."""
     found = sniff(source.data)
     shown = found == PDF and not source.data.startswith(b"%PDF-")  # a text that tells how PDFs start

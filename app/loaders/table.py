@@ -10,7 +10,7 @@ from io import StringIO
 from itertools import chain, islice, pairwise, tee
 from typing import Literal
 
-from app.loaders.base import Parsed, Source
+from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
 from app.loaders.rows import LOOK_AHEAD, rows_as_items
 
@@ -18,7 +18,7 @@ DELIMITERS = "\t;|,"
 SAMPLE = 1 << 16
 
 
-def load_table(source: Source) -> Parsed:
+def load_table(source: SourceFile) -> Parsed:
     text = decode(source)
     # The limit of 128 KiB a field belongs to the process; articles in cells are longer, and our own limit holds.
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))

@@ -41,7 +41,7 @@ ODD = OPENED | EQUATION | RENAMED.keys() | _names(WORD, "txbxContent") | {ALTERN
 
 
 @dataclass
-class Survey:
+class PartSurvey:
     """What a part of the archive holds. One that is no XML holds nothing that matters, and is left to the library."""
 
     most_fields: int = 0  # that are open at a time
@@ -53,7 +53,7 @@ class Survey:
     _fallbacks: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, part: IO[bytes]) -> Survey:
+    def of(cls, part: IO[bytes]) -> PartSurvey:
         found, parser = cls(), expat.ParserCreate(namespace_separator=" ")
         parser.StartElementHandler, parser.EndElementHandler = found._start, found._end
         types: list[str] = []
@@ -89,7 +89,7 @@ class Survey:
                 self.spoken[self._fallbacks[-1]] = True
 
 
-def rewritten(part: IO[bytes], survey: Survey) -> bytes:
+def rewritten(part: IO[bytes], survey: PartSurvey) -> bytes:
     """The part without what the library does not know. `survey` is its own."""
     return _Rewriter(survey.spoken).read(part)
 

@@ -14,7 +14,7 @@ from xml.parsers import expat
 from zipfile import ZipFile
 
 from app.loaders.archive import opened
-from app.loaders.base import PagedText, Parsed, Source
+from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import printable
 from app.loaders.rows import rows_as_items
@@ -28,7 +28,7 @@ CELL, FORMULA, VALUE = (f"http://schemas.openxmlformats.org/spreadsheetml/2006/m
 logger = logging.getLogger(__name__)
 
 
-def load_xlsx(source: Source) -> Parsed:
+def load_xlsx(source: SourceFile) -> Parsed:
     from openpyxl.utils.exceptions import InvalidFileException
 
     with opened(source, XLSX, STREAMED) as archive:
@@ -48,7 +48,7 @@ def load_xlsx(source: Source) -> Parsed:
     return parsed
 
 
-def _parsed(source: Source) -> Parsed:
+def _parsed(source: SourceFile) -> Parsed:
     from openpyxl import load_workbook
 
     book = load_workbook(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
@@ -108,7 +108,7 @@ class _Formulas:
 class _Cells:
     """Those of all sheets, blank ones too."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
         self._left = source.limits.max_cells
 

@@ -20,14 +20,14 @@ from ragcache.types import VariantKey
 
 
 @dataclass(frozen=True)
-class Tally:
+class FileTally:
     """Files and their bytes."""
 
     entries: int = 0
     nbytes: int = 0
 
     @classmethod
-    def of(cls, items: Iterable[Item]) -> Tally:
+    def of(cls, items: Iterable[Item]) -> FileTally:
         sizes = [item.nbytes for item in items]
         return cls(len(sizes), sum(sizes))
 
@@ -91,22 +91,22 @@ def _spoken(workspace: Workspace) -> set[str]:
 
 def tiers(settings: Settings, census: Census) -> list[TierStats]:
     """As a store that was just opened would tell them: its RAM is empty, the disk holds what was counted."""
-    disk = Tally.of(chain(census.live, census.dead, census.other, census.unreadable))
-    sizes = [("ram", Tally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
+    disk = FileTally.of(chain(census.live, census.dead, census.other, census.unreadable))
+    sizes = [("ram", FileTally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
     return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
 
 
 @dataclass(frozen=True)
-class Share:
+class CollectionShare:
     """What a collection has in the cache for the model of the settings. Collections may share chunks."""
 
     collection: Collection
     chunks: int  # distinct
     cached: int  # of them, with any KV
-    kv: Tally
+    kv: FileTally
 
 
-def shares(workspace: Workspace, census: Census) -> list[Share]:
+def shares(workspace: Workspace, census: Census) -> list[CollectionShare]:
     entries: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
     for item in census.live:
@@ -117,6 +117,6 @@ def shares(workspace: Workspace, census: Census) -> list[Share]:
     for collection in workspace.catalog.collections.all():
         hashes = token_hashes(workspace.catalog.database, collection)
         families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
-        kv = Tally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
-        found.append(Share(collection, len(hashes), len(families), kv))
+        kv = FileTally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
+        found.append(CollectionShare(collection, len(hashes), len(families), kv))
     return found

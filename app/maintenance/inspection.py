@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.catalog import Chunk, Collection, Document
+from app.catalog import Collection, Document, StoredChunk
 from app.catalog.filters import LARGEST_ID
 from app.loaders.base import Page
 from app.maintenance.errors import MaintenanceError
@@ -22,11 +22,11 @@ class Shown:
     document: Document
     pages: tuple[Page, ...]
     length: int  # characters of its text
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[StoredChunk, ...]
     hashes: Mapping[str, int]  # the ordinal of the first chunk of the document with this token hash
     kv: Mapping[str, list[StoredVariant]] = field(default_factory=dict)  # by token hash
 
-    def variants(self, chunk: Chunk) -> list[StoredVariant]:
+    def variants(self, chunk: StoredChunk) -> list[StoredVariant]:
         return self.kv.get(chunk.token_hash, [])
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.catalog import Catalog, Collection, Totals
+from app.catalog import Catalog, Collection, CollectionTotals
 from app.catalog.listings import Listed, list_documents, token_hashes
 from app.maintenance.engines import Identity, recorded_identities, remembered_identity
 from app.maintenance.kv import families_of, has_kv, kv_folder
@@ -19,7 +19,7 @@ class Summary:
     """A collection with its numbers. KV is what lies in the cache folder now; collections may share chunks."""
 
     collection: Collection
-    totals: Totals  # with the KV of the model that the collection was last ingested with
+    totals: CollectionTotals  # with the KV of the model that the collection was last ingested with
     other_kv_bytes: int  # of the other models and System segments that this catalog knows of
 
 

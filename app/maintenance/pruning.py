@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.maintenance.census import Tally, take_census
+from app.maintenance.census import FileTally, take_census
 from app.maintenance.kv import has_kv, kv_folder
 from app.workspace import Workspace
 from ragcache.store.folder import CacheFolder, Item
@@ -25,8 +25,8 @@ QUARANTINE_AGE = timedelta(days=7)
 class Pruned:
     """What went, or would go."""
 
-    unreferenced: Tally
-    other: Tally  # of other models and System segments
+    unreferenced: FileTally
+    other: FileTally  # of other models and System segments
     temporaries: int
     quarantined: int
     dry: bool
@@ -39,16 +39,16 @@ def prune(
     started = time.time_ns()
     folder = CacheFolder(kv_folder(workspace.settings))
     if not has_kv(workspace.settings) and not folder.quarantined(started):
-        return Pruned(Tally(), Tally(), 0, 0, dry)
+        return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else workspace.catalog.alone(*workspace.catalog.collections.all()):
         census = take_census(workspace)
         dead, other = census.dead, census.other if others else []
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
-            return Pruned(Tally.of(_loose(dead)), Tally.of(_loose(other)), folder.temporaries(), len(old), dry)
+            return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
         forget(workspace, [item.address for item in (*gone, *gone_others)])
-    return Pruned(Tally.of(gone), Tally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+    return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 
 
 def forget(workspace: Workspace, addresses: list[str]) -> None:

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.catalog import Chunk as StoredChunk
 from app.catalog import Collection, Document, KvRecord
+from app.catalog import StoredChunk as StoredChunk
 from app.catalog.tokens import retokenize
 from app.maintenance.errors import MaintenanceError
 from app.workspace import Workspace
@@ -24,7 +24,7 @@ _TRIES = 3  # for a document whose KV others remove, or that turns out to be bad
 
 
 @dataclass(frozen=True)
-class Progress:
+class WarmingProgress:
     """After a document: what has been done so far."""
 
     documents: int = 0
@@ -35,7 +35,7 @@ class Progress:
     failed: tuple[tuple[str, str], ...] = ()  # source and reason
 
 
-def warm(workspace: Workspace, collection: Collection) -> Generator[Progress, None, None]:
+def warm(workspace: Workspace, collection: Collection) -> Generator[WarmingProgress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile.
 
     Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
@@ -45,7 +45,7 @@ def warm(workspace: Workspace, collection: Collection) -> Generator[Progress, No
         if workspace.store.stats()[-1].tier != "disk":
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, system = workspace.cache, workspace.template.system()
-        warmer, done, evictions = Warmer(cache, system), Progress(), _evictions(cache)
+        warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
         for document in workspace.catalog.documents.all(collection, "ready"):
             done = _warm(workspace, collection, document, warmer, done)
             if _evictions(cache) > evictions:
@@ -57,7 +57,9 @@ def warm(workspace: Workspace, collection: Collection) -> Generator[Progress, No
         workspace.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
 
 
-def _warm(workspace: Workspace, collection: Collection, document: Document, warmer: Warmer, done: Progress) -> Progress:
+def _warm(
+    workspace: Workspace, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
+) -> WarmingProgress:
     stored, segments = _segments(workspace, document)
     changed = [
         (chunk.id, workspace.template.count(chunk.text), segment.hash)

@@ -28,7 +28,7 @@ STOPPED = "stopped before its end"
 
 
 @dataclass(frozen=True)
-class Request:
+class AnswerRequest:
     """All that one answer depends on."""
 
     question: str
@@ -56,7 +56,7 @@ class Answering:
         """Raises PromptError for a question that cannot be asked, before anything is searched for."""
         fit(self.template, question, (), (), self.cache.engine.spec.max_tokens, max_tokens)
 
-    def start(self, request: Request) -> AnswerStream:
+    def start(self, request: AnswerRequest) -> AnswerStream:
         """The prompt is computed when this returns, or the engine is at it. Raises PromptError for a question that
         cannot be asked.
         """
@@ -85,7 +85,7 @@ class Answering:
         return self._stream(request, generation, placed, (*request.notes, *notes))
 
     def _stream(
-        self, request: Request, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]
+        self, request: AnswerRequest, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]
     ) -> AnswerStream:
         report = generation.report
         report.seconds.update(request.seconds)
@@ -103,7 +103,7 @@ class Answering:
 
         return AnswerStream(generation, Pieces(self.template.decode), cited, finish)
 
-    def _quoted(self, request: Request, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
+    def _quoted(self, request: AnswerRequest, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
         if self.embed is None or not request.quotes:
             return cited
         with self.cache.answering():

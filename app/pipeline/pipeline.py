@@ -14,7 +14,7 @@ from app.catalog import CatalogError, Collection, Found
 from app.citations import Retrieved, retrieved
 from app.cores import in_thread, release_helpers
 from app.pipeline.answer import Answer
-from app.pipeline.answering import Answering, Request
+from app.pipeline.answering import Answering, AnswerRequest
 from app.pipeline.condensing import condensed
 from app.pipeline.options import Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
@@ -112,7 +112,7 @@ class RagPipeline:
             found = self._search(collection, query, asked)
             seconds = {"condense": rewritten - started} if asked.history else {}
             return answering.start(
-                Request(
+                AnswerRequest(
                     question,
                     found,
                     asked.history,

@@ -23,7 +23,7 @@ SLACK = 0.3  # of a core that others may use before it counts as taken
 
 
 @dataclass(frozen=True)
-class Usage:
+class CoreUsage:
     """Seconds of the cores that this process may run on, since the machine started."""
 
     busy: float
@@ -33,7 +33,7 @@ class Usage:
 class FreeCores:
     """Threads may share it. Where the system does not tell who computes, all cores are free."""
 
-    def __init__(self, usage: Callable[[], Usage | None] | None = None, clock: Callable[[], float] = monotonic):
+    def __init__(self, usage: Callable[[], CoreUsage | None] | None = None, clock: Callable[[], float] = monotonic):
         self._usage = usage or read_usage
         self._clock = clock
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ def allowed() -> set[int]:
     return found
 
 
-def read_usage() -> Usage | None:
+def read_usage() -> CoreUsage | None:
     """As Linux counts it; None elsewhere."""
     try:
         lines = [line.split() for line in STAT.read_text("ascii").splitlines() if line.startswith("cpu")]
@@ -104,4 +104,4 @@ def read_usage() -> Usage | None:
     # user nice system idle iowait irq softirq steal: what a hypervisor takes is taken by others too.
     busy = sum(int(value) for name, *values in lines if name in own for value in (*values[:3], *values[5:8]))
     times = os.times()
-    return Usage(busy / ticks, times.user + times.system)
+    return CoreUsage(busy / ticks, times.user + times.system)

@@ -30,7 +30,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceRun:
     """A random prompt and what transformers computes for it."""
 
     ids: tuple[int, ...]
@@ -51,11 +51,11 @@ def self_check(engine: TorchEngine) -> list[Check]:
 
 
 @torch.inference_mode()
-def _reference(engine: TorchEngine) -> Reference:
+def _reference(engine: TorchEngine) -> ReferenceRun:
     count = min(TOKENS, engine.spec.max_tokens)
     ids = torch.randint(0, engine.spec.vocabulary, (count,), generator=torch.Generator().manual_seed(0))
     out = engine.stock()(ids[None].to(engine.spec.device), use_cache=True)
-    return Reference(tuple(ids.tolist()), out.logits[0, -1].float(), out.past_key_values.layers[0].keys[0])
+    return ReferenceRun(tuple(ids.tolist()), out.logits[0, -1].float(), out.past_key_values.layers[0].keys[0])
 
 
 def _repair(engine: TorchEngine, ids: tuple[int, ...]) -> torch.Tensor:
@@ -83,7 +83,7 @@ def _reuse(engine: TorchEngine, ids: tuple[int, ...]) -> torch.Tensor:
     return engine.logits(engine.compute(ids[start:], range(start, len(ids)), buffer))[0]
 
 
-def _moved(engine: TorchEngine, reference: Reference) -> float:
+def _moved(engine: TorchEngine, reference: ReferenceRun) -> float:
     """Capture the second half behind a few tokens, place it behind the first half; K of layer 0 has no context."""
     half = len(reference.ids) // 2
     kvgen, buffer = KVGen(engine), engine.buffer(len(reference.ids))

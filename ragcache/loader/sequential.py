@@ -17,7 +17,7 @@ Place = Callable[[Variant, int], None]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedChunk:
     """A planned chunk and the variant that was placed for it; None is a miss."""
 
     planned: PlannedChunk
@@ -34,7 +34,7 @@ class SequentialLoader:
 
     def load(
         self, plan: Plan, store: KVStore, place: Place, report: Report, *, system_exact: bool = True
-    ) -> list[Loaded]:
+    ) -> list[LoadedChunk]:
         """Place every chunk that some tier has. A bad entry is a miss, told in the report; it never raises.
 
         Behind a System segment that was placed and not `system_exact`, nothing is exact.
@@ -43,7 +43,7 @@ class SequentialLoader:
 
     def _load_chunk(
         self, planned: PlannedChunk, store: KVStore, place: Place, report: Report, system_exact: bool
-    ) -> Loaded:
+    ) -> LoadedChunk:
         tokens = len(planned.segment)
         if planned.index >= self.front:
             for found in planned.candidates:
@@ -61,8 +61,8 @@ class SequentialLoader:
                     overlap=candidate.reuse.beta_adjusted,
                     nbytes=fetched.nbytes,
                 )
-                return Loaded(planned, candidate, chunk, fetched.seconds)
-        return Loaded(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens))
+                return LoadedChunk(planned, candidate, chunk, fetched.seconds)
+        return LoadedChunk(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens))
 
 
 def fetch(candidate: Candidate, store: KVStore, report: Report) -> Fetched | None:

@@ -20,11 +20,11 @@ from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.durable import opened, remove_if_empty, size_of, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, pack
-from ragcache.store.eviction import Candidate, EvictionOrder, displaced, least_recently_used, victims
-from ragcache.store.info_cache import InfoCache, Stamp
-from ragcache.store.layout import Layout
-from ragcache.store.ledger import Ledger, Usage
-from ragcache.store.quarantine import BadFile, Quarantine, Removal
+from ragcache.store.eviction import Evictable, EvictionOrder, displaced, least_recently_used, victims
+from ragcache.store.info_cache import EntryStamp, InfoCache
+from ragcache.store.layout import FolderLayout
+from ragcache.store.ledger import FolderUsage, Ledger
+from ragcache.store.quarantine import BadFile, BadFileRemoval, Quarantine
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 _SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
@@ -43,13 +43,13 @@ class DiskTier(KVStore):
         K/V heads that `get` brings; a file holds all of them, so such a tier takes nothing in.
         """
         root = root.resolve()  # a program may change its working directory
-        self._layout = Layout(root)
+        self._layout = FolderLayout(root)
         self._codec = open_codec(codec)
         self._budget, self._order, self._heads = budget, order, heads
         self._forms: dict[str, KVForm] = {}  # by fingerprint; "" is any engine
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
-        self._removal = Removal(self._take_away)
+        self._removal = BadFileRemoval(self._take_away)
         self._counts: Counter[str] = Counter()  # of this process, since it opened the store
         self._counting = threading.Lock()
         self._ledger = Ledger(self._layout.usage, self._count)
@@ -145,7 +145,7 @@ class DiskTier(KVStore):
         stat = stat_of(path)
         if stat is None:
             return None
-        info = self._infos.get(path, Stamp.of(stat)) or self._fresh_info(path, flaws)
+        info = self._infos.get(path, EntryStamp.of(stat)) or self._fresh_info(path, flaws)
         assert info is None or info.key.family == family, (path, family)
         return info
 
@@ -160,7 +160,7 @@ class DiskTier(KVStore):
                 flaws.append(Flaw(str(path), str(error)))
                 self._removal.add(BadFile(path, stat.st_ino, stat.st_size, error))
                 return None
-            self._infos.put(path, Stamp.of(stat), info)
+            self._infos.put(path, EntryStamp.of(stat), info)
             return info
 
     def _read_info(self, path: Path, fd: int) -> VariantInfo:
@@ -194,13 +194,15 @@ class DiskTier(KVStore):
         if found != expected:
             raise ForeignEntry(f"{path} holds KV of another form, {found} instead of {expected}")
 
-    def _leaving(self, key: VariantKey) -> list[Candidate]:
+    def _leaving(self, key: VariantKey) -> list[Evictable]:
         """Variants of the same chunk that this one takes the place of."""
         target = self._layout.entry(key)
         others = (other for other in self._layout.entries_in(target.parent) if other.name != str(target))
         return displaced(others, self._order, str(self._layout.entry(key.lead)))
 
-    def _replace(self, target: Path, temporary: Path, nbytes: int, usage: Usage, leaving: Sequence[Candidate]) -> None:
+    def _replace(
+        self, target: Path, temporary: Path, nbytes: int, usage: FolderUsage, leaving: Sequence[Evictable]
+    ) -> None:
         old = size_of(target)
         freed = (old or 0) + sum(one.nbytes for one in leaving)
         if not self._make_room(usage, nbytes - freed, {str(target), *(one.name for one in leaving)}):
@@ -214,7 +216,7 @@ class DiskTier(KVStore):
         usage.add(nbytes)
         self._tally("displaced", sum(self._remove(Path(one.name), usage) for one in leaving))
 
-    def _make_room(self, usage: Usage, more: int, spared: Collection[str] = ()) -> bool:
+    def _make_room(self, usage: FolderUsage, more: int, spared: Collection[str] = ()) -> bool:
         """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
         if self._budget is None or usage.nbytes + more <= self._budget:
             return True
@@ -228,11 +230,11 @@ class DiskTier(KVStore):
             self._evict(candidate, usage)
         return chosen is not None
 
-    def _evict(self, candidate: Candidate, usage: Usage) -> None:
+    def _evict(self, candidate: Evictable, usage: FolderUsage) -> None:
         if self._remove(Path(candidate.name), usage):
             self._tally("evictions")
 
-    def _remove(self, path: Path, usage: Usage) -> bool:
+    def _remove(self, path: Path, usage: FolderUsage) -> bool:
         nbytes = size_of(path)
         if nbytes is None:
             return False
@@ -246,8 +248,8 @@ class DiskTier(KVStore):
         with suppress(PermissionError):  # another user's file: only its place in the order of eviction suffers
             os.utime(fd, ns=(now, now))
 
-    def _count(self) -> Usage:
-        usage = Usage()
+    def _count(self) -> FolderUsage:
+        usage = FolderUsage()
         for candidate in self._layout.entries():
             usage.add(candidate.nbytes)
         return usage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Evictable:
     """An entry as the policy sees it."""
 
     name: str
@@ -16,10 +16,10 @@ class Candidate:
     pinned: bool
 
 
-EvictionOrder = Callable[[Candidate], float]  # the lowest goes first
+EvictionOrder = Callable[[Evictable], float]  # the lowest goes first
 
 
-def least_recently_used(candidate: Candidate) -> float:
+def least_recently_used(candidate: Evictable) -> float:
     return candidate.used
 
 
@@ -30,7 +30,7 @@ def least_recently_used(candidate: Candidate) -> float:
 VARIANTS = 8
 
 
-def displaced(others: Iterable[Candidate], order: EvictionOrder, lead: str) -> list[Candidate]:
+def displaced(others: Iterable[Evictable], order: EvictionOrder, lead: str) -> list[Evictable]:
     """Those of a chunk's other variants that a new one takes the place of, so that VARIANTS stay. `lead` names the one
     without context, exact in every prompt that the chunk leads: it stays, as pinned ones do.
     """
@@ -39,12 +39,12 @@ def displaced(others: Iterable[Candidate], order: EvictionOrder, lead: str) -> l
     return loose[: max(0, len(kept) + 1 - VARIANTS)]
 
 
-def victims(candidates: Iterable[Candidate], order: EvictionOrder, need: int, spare: int = 0) -> list[Candidate] | None:
+def victims(candidates: Iterable[Evictable], order: EvictionOrder, need: int, spare: int = 0) -> list[Evictable] | None:
     """Unpinned entries of at least `need` bytes, or None when there are not enough.
 
     Up to `spare` bytes are freed even where fewer are needed, so that a full tier need not look for victims each time.
     """
-    chosen: list[Candidate] = []
+    chosen: list[Evictable] = []
     freed = 0
     for candidate in sorted((c for c in candidates if not c.pinned), key=order):
         if freed >= need and freed + candidate.nbytes > spare:

@@ -16,8 +16,8 @@ from pathlib import Path
 from ragcache.errors import StoreError
 from ragcache.store.durable import sweep
 from ragcache.store.frame import read_key
-from ragcache.store.layout import ENTRY, Layout
-from ragcache.store.ledger import Ledger, Usage
+from ragcache.store.layout import ENTRY, FolderLayout
+from ragcache.store.ledger import FolderUsage, Ledger
 from ragcache.types import VariantKey
 
 _AT_ONCE = 256  # files removed under one lock: others want to write meanwhile
@@ -56,7 +56,7 @@ class CacheFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._layout = Layout(root)
+        self._layout = FolderLayout(root)
         self._ledger = Ledger(self._layout.usage, self._count)
 
     def items(self, engines: Collection[str] | None = None) -> Iterator[Item]:
@@ -111,7 +111,7 @@ class CacheFolder:
                 count += 1
         return count
 
-    def _remove(self, item: Item, unused_since_ns: int, usage: Usage) -> bool:
+    def _remove(self, item: Item, unused_since_ns: int, usage: FolderUsage) -> bool:
         try:
             stat = item.path.stat()
         except FileNotFoundError:
@@ -124,8 +124,8 @@ class CacheFolder:
             item.path.parent.rmdir()
         return True
 
-    def _count(self) -> Usage:
-        usage = Usage()
+    def _count(self) -> FolderUsage:
+        usage = FolderUsage()
         for found in self._layout.entries():
             usage.add(found.nbytes)
         return usage

@@ -15,7 +15,7 @@ _NBYTES = 64 << 20  # of their profiles: a chunk of 1,000 tokens behind three ot
 
 
 @dataclass(frozen=True)
-class Stamp:
+class EntryStamp:
     """Changes when a file is replaced, which happens by renaming another into its place, never within it. Its times do
     not count: whichever process uses an entry sets them, and the content stays.
     """
@@ -24,7 +24,7 @@ class Stamp:
     nbytes: int
 
     @classmethod
-    def of(cls, stat: os.stat_result) -> Stamp:
+    def of(cls, stat: os.stat_result) -> EntryStamp:
         return cls(stat.st_ino, stat.st_size)
 
 
@@ -36,9 +36,9 @@ class InfoCache:
         self._kept, self._limit = kept, nbytes
         self._nbytes = 0
         self._lock = threading.Lock()
-        self._infos: OrderedDict[Path, tuple[Stamp, VariantInfo]] = OrderedDict()
+        self._infos: OrderedDict[Path, tuple[EntryStamp, VariantInfo]] = OrderedDict()
 
-    def get(self, path: Path, stamp: Stamp) -> VariantInfo | None:
+    def get(self, path: Path, stamp: EntryStamp) -> VariantInfo | None:
         with self._lock:
             known = self._infos.get(path)
             if known is None or known[0] != stamp:
@@ -46,7 +46,7 @@ class InfoCache:
             self._infos.move_to_end(path)
             return known[1]
 
-    def put(self, path: Path, stamp: Stamp, info: VariantInfo) -> None:
+    def put(self, path: Path, stamp: EntryStamp, info: VariantInfo) -> None:
         with self._lock:
             if path in self._infos:
                 self._nbytes -= self._infos[path][1].profile.nbytes

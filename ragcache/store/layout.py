@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragcache.store.eviction import Candidate
+from ragcache.store.eviction import Evictable
 from ragcache.types import VariantKey
 
 ENTRY = ".kv"
@@ -25,7 +25,7 @@ _QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderLayout:
     root: Path
 
     @property
@@ -56,14 +56,14 @@ class Layout:
                 if item.name.endswith(ENTRY):
                     yield Path(item.path)
 
-    def entries(self, engines: Collection[str] | None = None) -> Iterator[Candidate]:
+    def entries(self, engines: Collection[str] | None = None) -> Iterator[Evictable]:
         """All entries by path (or those of some engines), as the eviction sees them; those that vanish meanwhile are
         left out.
         """
         for folder in self._families(engines):
             yield from self.entries_in(folder)
 
-    def entries_in(self, folder: str | Path) -> Iterator[Candidate]:
+    def entries_in(self, folder: str | Path) -> Iterator[Evictable]:
         """Those of one family."""
         items = _listing(folder)
         pins = {item.name.removesuffix(PIN) for item in items if item.name.endswith(PIN)}
@@ -75,7 +75,7 @@ class Layout:
             except FileNotFoundError:
                 continue
             pinned = item.name.removesuffix(ENTRY) in pins
-            yield Candidate(item.path, stat.st_size, stat.st_mtime_ns, pinned)
+            yield Evictable(item.path, stat.st_size, stat.st_mtime_ns, pinned)
 
     def temporaries(self) -> Iterator[Path]:
         for folder in self._families():

@@ -19,7 +19,7 @@ from ragcache.private import FILE
 
 
 @dataclass
-class Usage:
+class FolderUsage:
     entries: int = 0
     nbytes: int = 0
 
@@ -35,12 +35,12 @@ class Usage:
 class Ledger:
     """Not reentrant: a thread that asks again inside `change` waits for itself."""
 
-    def __init__(self, path: Path, count: Callable[[], Usage]) -> None:
+    def __init__(self, path: Path, count: Callable[[], FolderUsage]) -> None:
         self._path = path
         self._count = count
 
     @contextmanager
-    def change(self, recount: bool = False) -> Iterator[Usage]:
+    def change(self, recount: bool = False) -> Iterator[FolderUsage]:
         """Alone among all threads and processes; what the block makes of the usage is kept."""
         with self._locked() as fd:
             usage = self._usage(fd, recount)
@@ -49,11 +49,11 @@ class Ledger:
             with suppress(OSError):  # so does a full disk
                 os.pwrite(fd, f"{usage.entries} {usage.nbytes}\n".encode(), 0)
 
-    def read(self) -> Usage:
+    def read(self) -> FolderUsage:
         with self._locked() as fd:
             return self._usage(fd, recount=False)
 
-    def audit(self) -> tuple[Usage, Usage]:
+    def audit(self) -> tuple[FolderUsage, FolderUsage]:
         """The usage on record and the usage counted."""
         with self._locked() as fd:
             return self._usage(fd, recount=False), self._count()
@@ -70,8 +70,8 @@ class Ledger:
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def _usage(self, fd: int, recount: bool) -> Usage:
+    def _usage(self, fd: int, recount: bool) -> FolderUsage:
         recorded = re.fullmatch(rb"(\d+) (\d+)\n", os.pread(fd, 64, 0))
         if recount or recorded is None:
             return self._count()
-        return Usage(int(recorded[1]), int(recorded[2]))
+        return FolderUsage(int(recorded[1]), int(recorded[2]))

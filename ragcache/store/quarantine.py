@@ -49,7 +49,7 @@ class BadFile:
     reason: StoreError
 
 
-class Removal:
+class BadFileRemoval:
     """Takes away what a look-up found bad, on a thread of its own: the folder's lock and its recount take as long as
     the disk pleases, and whoever looks up may serve everybody.
     """

@@ -13,7 +13,7 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-from ragcache.store.eviction import Candidate, EvictionOrder, displaced, least_recently_used, victims
+from ragcache.store.eviction import Evictable, EvictionOrder, displaced, least_recently_used, victims
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
@@ -129,9 +129,9 @@ class RamTier(KVStore):
             self._evictions += 1
         return chosen is not None
 
-    def _candidate(self, key: VariantKey) -> Candidate:
+    def _candidate(self, key: VariantKey) -> Evictable:
         resident = self._residents[key]
-        return Candidate(key.digest, resident.nbytes, resident.used, key in self._pinned)
+        return Evictable(key.digest, resident.nbytes, resident.used, key in self._pinned)
 
     def _drop(self, key: VariantKey) -> bool:
         resident = self._residents.pop(key, None)

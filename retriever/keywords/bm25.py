@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from retriever.keywords.segment import Array, Segment, hashed
+from retriever.keywords.segment import Array, WordSegment, hashed
 from retriever.types import FloatArray, IntArray
 
 K1 = 1.2
@@ -16,7 +16,7 @@ MOST_WORDS = 64  # of a question; the rarest are taken, which weigh most
 
 
 def search(
-    segments: Sequence[Segment], asked: Sequence[str], k: int, allowed: IntArray | None
+    segments: Sequence[WordSegment], asked: Sequence[str], k: int, allowed: IntArray | None
 ) -> tuple[IntArray, FloatArray]:
     """The best k chunks that hold any of the words, best first and then by id. `allowed` ascends."""
     live = sum(segment.live for segment in segments)
@@ -44,7 +44,7 @@ def idf(live: int, holding: int) -> float:
     return math.log(1 + (live - holding + 0.5) / (holding + 0.5))
 
 
-def _postings(segments: Sequence[Segment], asked: Sequence[str]) -> list[list[tuple[Array, Array]]]:
+def _postings(segments: Sequence[WordSegment], asked: Sequence[str]) -> list[list[tuple[Array, Array]]]:
     """Per word that is there its postings in each segment, in an order that the words' own does not change."""
     hashes = np.array(sorted(map(hashed, asked)), dtype=np.uint64)
     spans = [segment.spans(hashes) for segment in segments]
@@ -79,7 +79,7 @@ def _reached(postings: Sequence[Sequence[tuple[Array, Array]]], totals: Sequence
 
 
 def _best(
-    segment: Segment, total: FloatArray, k: int, allowed: IntArray | None, least: float
+    segment: WordSegment, total: FloatArray, k: int, allowed: IntArray | None, least: float
 ) -> tuple[Array, FloatArray]:
     places = np.flatnonzero(total >= least if least else total > 0)
     if allowed is not None:

@@ -33,7 +33,7 @@ TYPES: Mapping[str, str] = {
 
 
 @dataclass
-class Segment:
+class WordSegment:
     ids: Array  # [chunks] ascending
     lengths: Array  # [chunks] words
     hashes: Array  # [distinct words] ascending
@@ -81,7 +81,7 @@ def hashed(word: str) -> int:
     return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
 
 
-def build(ids: IntArray, texts: Sequence[str]) -> Segment:
+def build(ids: IntArray, texts: Sequence[str]) -> WordSegment:
     """Of chunks in the order of their ids."""
     vocabulary: dict[str, int] = defaultdict(count().__next__)
     numbers: list[int] = []  # of all words of all texts
@@ -97,7 +97,7 @@ def build(ids: IntArray, texts: Sequence[str]) -> Segment:
     return _segment(ids, lengths, ordered, keys // max(len(texts), 1), keys % max(len(texts), 1), times)
 
 
-def merge(segments: Sequence[Segment]) -> Segment:
+def merge(segments: Sequence[WordSegment]) -> WordSegment:
     """One segment of the live chunks of several, in this order."""
     firsts = np.cumsum([0, *(segment.live for segment in segments)])
     ordered = np.unique(np.concatenate([segment.hashes for segment in segments]))
@@ -116,7 +116,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
     return _segment(ids, lengths, ordered, rank[order], np.concatenate(places)[order], np.concatenate(times)[order])
 
 
-def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Array, times: Array) -> Segment:
+def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Array, times: Array) -> WordSegment:
     """From postings in order, each with the rank of its word; words without postings are left out."""
     present, firsts = np.unique(ranks, return_index=True)
     arrays = {
@@ -128,4 +128,4 @@ def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Ar
         "times": np.minimum(times, _MOST_TIMES),
         "alive": np.ones(len(ids)),
     }
-    return Segment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})
+    return WordSegment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})

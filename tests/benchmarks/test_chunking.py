@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from benchmarks.chunking import COLUMNS, Cut, measure, overlap
-from benchmarks.chunking_data import Corpus, Question, Span, united
+from benchmarks.chunking_data import Corpus, Span, SpanQuestion, united
 from benchmarks.cli import app
 from tests.benchmarks.conftest import FRUIT, letters
 from tests.splitter.conftest import Words
@@ -30,7 +30,7 @@ def test_the_nearest_chunks_are_measured() -> None:
     text = "aaaa bbbb cccc dddd"
     corpus = Corpus("x", text, "prose")
     cuts = [Cut((start, start + 4), text[start : start + 4]) for start in (0, 5, 10, 15)]
-    questions = [Question("bbb", "x", ((5, 9),)), Question("ccd", "x", ((5, 14),))]
+    questions = [SpanQuestion("bbb", "x", ((5, 9),)), SpanQuestion("ccd", "x", ((5, 14),))]
     row = measure("mine", lambda corpus: cuts, {"x": corpus}, questions, Words(), letters, top_k=2)
     assert list(row) == list(COLUMNS)
     # The first finds its four characters and four others; the second the four of nine in 'cccc', and 'dddd'.

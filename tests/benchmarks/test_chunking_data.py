@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.chunking_data import Question, read_corpora, read_questions, united
+from benchmarks.chunking_data import SpanQuestion, read_corpora, read_questions, united
 from ragcache.errors import ConfigError
 
 LINE = {"corpus": "a", "question": "Q?", "references": [{"start": 4, "end": 6}, {"start": 0, "end": 2, "text": "x"}]}
@@ -22,7 +22,7 @@ def write(folder: Path, *lines: object) -> Path:
 
 def test_questions_and_the_corpora_that_they_name(tmp_path: Path) -> None:
     questions = read_questions(write(tmp_path, LINE, ""))
-    assert questions == (Question("Q?", "a", ((0, 2), (4, 6))),)
+    assert questions == (SpanQuestion("Q?", "a", ((0, 2), (4, 6))),)
     (tmp_path / "a.md").write_bytes(b"one\r\ntwo")
     (tmp_path / "b.md").write_text("not asked about")
     corpora = read_corpora(tmp_path, questions)

@@ -21,7 +21,7 @@ def test_ingest(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ingest, "LONG", 2000)  # the small model's context is short
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32", device="cpu")
     out = tmp_path / "ingest.json"
-    rows = ingest.run(settings, TEXTS, ingest.Options(ingest.CASES, 3, 1, 2, 1, 0), out)
+    rows = ingest.run(settings, TEXTS, ingest.IngestBenchOptions(ingest.CASES, 3, 1, 2, 1, 0), out)
     assert json.loads(out.read_text())["rows"] == rows
     assert [(row["case"], row["documents"]) for row in rows] == [("unchanged", 3), ("embed", 1), ("kv", 2)]
     for row in rows:

@@ -9,26 +9,36 @@ from typing import Any
 import pytest
 
 from benchmarks.clients import Ask, Stream
-from benchmarks.load import COLUMNS, Counted, Load, Options, Request, check_loads, check_systems, summarise, sustained
+from benchmarks.load import (
+    COLUMNS,
+    Counted,
+    LoadBenchOptions,
+    LoadRequest,
+    Schedule,
+    check_loads,
+    check_systems,
+    summarise,
+    sustained,
+)
 from ragcache.errors import ConfigError
 
 
-def options(**changed: Any) -> Options:
+def options(**changed: Any) -> LoadBenchOptions:
     chosen: dict[str, Any] = {
         "systems": ("stock", "prefix", "linked"), "loads": (0.5, 2.0), "seconds": 0.2, "burst": 4, "chunks": 3,
         "chunk_tokens": 20, "answer_tokens": 4, "population": 9, "zipf": 1.0, "linker": "auto", "context": "document",
         "seed": 0,
     }  # fmt: skip
-    return Options(**{**chosen, **changed})
+    return LoadBenchOptions(**{**chosen, **changed})
 
 
 class Server:
     """Answers at once, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
+        self.asked: list[LoadRequest] = []
 
-    def __call__(self, request: Request, counted: Counted) -> Ask:
+    def __call__(self, request: LoadRequest, counted: Counted) -> Ask:
         self.asked.append(request)
         return partial(self._answer, counted)
 
@@ -39,7 +49,7 @@ class Server:
 
 def test_a_case_has_the_row_that_was_asked_for() -> None:
     server = Server()
-    row = Load(options(), 9).case("linked", server, 100.0, 0.5)
+    row = Schedule(options(), 9).case("linked", server, 100.0, 0.5)
     assert set(COLUMNS) <= set(row)
     assert (row["system"], row["load"], row["rate"], row["part"]) == ("linked", 0.5, 50.0, 0.25)
     assert row["n"] == len(server.asked) > 1
@@ -47,7 +57,7 @@ def test_a_case_has_the_row_that_was_asked_for() -> None:
 
 
 def test_every_system_is_asked_the_same_and_every_case_something_else() -> None:
-    load, servers = Load(options(), 9), [Server() for _ in range(4)]
+    load, servers = Schedule(options(), 9), [Server() for _ in range(4)]
     for server, rate in zip(servers, (0.5, 0.5, 2.0), strict=False):
         load.case("stock", server, 100.0, rate)
     load.burst(servers[3], 0, "warm-up")
@@ -59,7 +69,7 @@ def test_every_system_is_asked_the_same_and_every_case_something_else() -> None:
 
 
 def test_a_burst_tells_the_rate() -> None:
-    assert Load(options(), 9).burst(Server(), 0, "saturation") > 4, "four requests, well below a second"
+    assert Schedule(options(), 9).burst(Server(), 0, "saturation") > 4, "four requests, well below a second"
 
 
 def test_rows() -> None:

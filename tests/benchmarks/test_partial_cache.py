@@ -12,12 +12,12 @@ from app.compose import Parts
 from app.samples import read_samples
 from benchmarks.choices import parse_names, parse_percents
 from benchmarks.corpus import prompt_chunks, split_documents
-from benchmarks.partial_cache import BESIDE, DECODING, KEEPING, WARM_UPS, Options, measure, part_of
+from benchmarks.partial_cache import BESIDE, DECODING, KEEPING, WARM_UPS, PartialBenchOptions, measure, part_of
 from benchmarks.torch_partial import TorchPrompts
 from ragcache.errors import ConfigError
 
 TEXTS = list(read_samples().values())
-OPTIONS = Options((400,), (0, 50, 100), BESIDE, 2, "naive", 60, 2, 0)
+OPTIONS = PartialBenchOptions((400,), (0, 50, 100), BESIDE, 2, "naive", 60, 2, 0)
 
 
 def test_a_row_for_each_share_and_state(parts: Parts, tmp_path: Path) -> None:

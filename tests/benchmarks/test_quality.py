@@ -11,7 +11,7 @@ import pytest
 from app.compose import Parts
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
-from benchmarks.quality import Measurement, Options, run
+from benchmarks.quality import Measurement, QualityBenchOptions, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
@@ -21,12 +21,12 @@ FIELDS = {
 TIMES = {"ttft_s", "ttft_speedup"}
 
 
-def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any) -> Options:
+def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any) -> QualityBenchOptions:
     chosen: dict[str, Any] = {
         "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "order": "best",
         "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2,
     }  # fmt: skip
-    return Options(parse_linkers(linkers), **{**chosen, **changed})
+    return QualityBenchOptions(parse_linkers(linkers), **{**chosen, **changed})
 
 
 @pytest.fixture

@@ -10,11 +10,20 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
-from benchmarks.retrieval import COLUMNS, HITS, ClusteredSource, Clusters, Options, measure, nearest, recall
+from benchmarks.retrieval import (
+    COLUMNS,
+    HITS,
+    ClusteredSource,
+    Clusters,
+    RetrievalBenchOptions,
+    measure,
+    nearest,
+    recall,
+)
 from ragcache.errors import ConfigError
 from retriever.errors import RetrieverError
 
-OPTIONS = Options((300,), ("flat",), dimension=16, clusters=10, spread=0.5, queries=40, seed=0)
+OPTIONS = RetrievalBenchOptions((300,), ("flat",), dimension=16, clusters=10, spread=0.5, queries=40, seed=0)
 
 
 def every(source: ClusteredSource) -> np.ndarray:

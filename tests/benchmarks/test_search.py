@@ -37,7 +37,7 @@ def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_row_with_the_stages_of_a_question(settings: Settings, tmp_path: Path) -> None:
     out = tmp_path / "search.json"
-    rows = search.run(settings, TEXTS, search.Options(100, 3, 300, 2, 60, 0), out)
+    rows = search.run(settings, TEXTS, search.SearchBenchOptions(100, 3, 300, 2, 60, 0), out)
     written = json.loads(out.read_text())
     assert written["rows"] == rows
     assert written["settings"]["linker"] == "auto"
@@ -83,4 +83,4 @@ def test_words_are_those_of_the_texts_and_compounds_of_them() -> None:
 
 def test_a_prompt_longer_than_the_context_is_refused(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
-        search.run(settings, TEXTS, search.Options(10, 1, 3000, 1, 60, 0), None)
+        search.run(settings, TEXTS, search.SearchBenchOptions(10, 1, 3000, 1, 60, 0), None)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from app.settings import load_settings
-from benchmarks.start import Options, measure, parse_commands, run
+from benchmarks.start import StartBenchOptions, measure, parse_commands, run
 from ragcache.errors import ConfigError
 
 
 def test_every_command_has_a_row(tiny_folder: Path, tmp_path: Path) -> None:
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32")
-    run(settings, tmp_path / "work", Options(("ls", "ask"), 1), tmp_path / "start.json")
+    run(settings, tmp_path / "work", StartBenchOptions(("ls", "ask"), 1), tmp_path / "start.json")
     ls, ask = json.loads((tmp_path / "start.json").read_text())["rows"]
     assert (ls["command"], ask["command"]) == ("ls", "ask")
     assert 0 < ls["imports"] < ask["imports"]

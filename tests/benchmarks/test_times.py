@@ -20,7 +20,7 @@ TEXTS = list(read_samples().values())
 
 def test_ttft(parts: Parts, tmp_path: Path) -> None:
     out = tmp_path / "ttft.json"
-    options = ttft.Options((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
+    options = ttft.TtftBenchOptions((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
     rows = ttft.run(parts, TEXTS, options, out)
     assert json.loads(out.read_text())["rows"] == rows
     cases = [("stock", "full"), ("floor", "naive"), *[(case, linker) for case in ("ram", "disk")
@@ -43,7 +43,7 @@ def test_ttft(parts: Parts, tmp_path: Path) -> None:
 
 
 def test_ttft_beside_busy_processes(parts: Parts) -> None:
-    rows = ttft.run(parts, TEXTS, ttft.Options((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
+    rows = ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
     idle, busy = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     assert [(row["case"], row["beside"]) for row in busy] == [(row["case"], 1) for row in idle]
     for quiet, loud in zip(idle, busy, strict=True):
@@ -57,21 +57,21 @@ def test_ttft_from_disk_is_from_disk(parts: Parts, tmp_path: Path, monkeypatch: 
         ttft, "_row", lambda case, reports, *rest: (
             tiers.append({chunk.tier for report in reports for chunk in report.chunks}), row(case, reports, *rest))[1]
     )  # fmt: skip
-    ttft.run(parts, TEXTS, ttft.Options((300,), parse_linkers("naive"), 60, 1, 0), None)
+    ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0), None)
     assert tiers == [{"computed"}, {"ram"}, {"ram"}, {"disk"}]
     assert list(parts.settings.cache_dir.glob("bench-*")) == [], "nothing is left behind"
 
 
 def test_a_prompt_longer_than_the_context_is_refused(parts: Parts) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
-        ttft.run(parts, TEXTS, ttft.Options((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
+        ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
     with pytest.raises(ConfigError, match="the model's context has"):
-        kvgen.run(parts, TEXTS, kvgen.Options((2048,), 60, 1), None)
+        kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((2048,), 60, 1), None)
 
 
 def test_kvgen(parts: Parts, tmp_path: Path) -> None:
     out = tmp_path / "kvgen.json"
-    rows = kvgen.run(parts, TEXTS, kvgen.Options((200, 400), 60, 1), out)
+    rows = kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((200, 400), 60, 1), out)
     assert json.loads(out.read_text())["rows"] == rows
     assert [row["tokens"] for row in rows] == [200, 400]
     for row in rows:

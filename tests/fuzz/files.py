@@ -28,16 +28,16 @@ from typing import Any, Self
 
 from app.ingestion.confinement import confine
 from app.loaders import parse
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from app.loaders.errors import LoadError
 from splitter import make_splitter
-from splitter.base import Limits as Sizes
+from splitter.base import ChunkLimits as Sizes
 from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder
 from tests.app.loaders.mutations import mutated
 from tests.splitter.words import Words
 
 # Small, so that what is within them takes little time: the limits themselves are what is tested.
-LIMITS = Limits(
+LIMITS = ParseLimits(
     max_expanded_bytes=40_000_000, max_xml_bytes=8_000_000, max_characters=100_000, max_pages=1_000, max_cells=500_000,
     max_memory=2 << 30,
 )  # fmt: skip

@@ -30,7 +30,7 @@ from ragcache.engine.vllm.asking import KEY, CaptureAsk, capture_params, link_pa
 from ragcache.engine.vllm.hashing import LinkName
 from ragcache.engine.vllm.leaders import Leaders
 from ragcache.engine.vllm.pace import Pace
-from ragcache.engine.vllm.totals import Totals
+from ragcache.engine.vllm.totals import LinkTotals
 from ragcache.errors import ConfigError, PromptError
 from ragcache.store import open_store
 from ragcache.types import Segment, System, Text, VariantKey
@@ -68,7 +68,7 @@ class Answer:
     found_plain: bool = False
 
 
-class Kept(Totals):
+class Kept(LinkTotals):
     """All that was ever taken."""
 
     def __init__(self) -> None:

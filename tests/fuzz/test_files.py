@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from tests.fuzz.files import Reader, Readers, case, seeds
 
 
@@ -39,6 +39,6 @@ def test_an_exception_and_the_end_of_a_process_are_finds(reader: Reader) -> None
 
 
 def test_too_much_time_is_a_find() -> None:
-    reader = Reader(memory=Limits.max_memory, patience=0.0)
+    reader = Reader(memory=ParseLimits.max_memory, patience=0.0)
     assert reader.judge("case.txt", b"words").startswith("takes more than 0 seconds")
     reader.stop()

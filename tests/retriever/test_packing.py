@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from retriever.packing import PackedLinear, pack
+from retriever.packing import PackedProjection, pack
 
 
 def layers() -> nn.Sequential:
@@ -16,7 +16,7 @@ def test_packed_layers_compute_the_same() -> None:
     with torch.inference_mode():
         expected = model(rows)
         assert pack(model, lambda: model(rows))
-        assert sum(isinstance(module, PackedLinear) for module in model.modules()) == 2
+        assert sum(isinstance(module, PackedProjection) for module in model.modules()) == 2
         for part in (rows, rows[:1], rows[0, :1], rows.repeat(50, 1, 1)):
             torch.testing.assert_close(model(part)[:1], expected[:1] if part.dim() == 3 else expected[0, :1])
 
@@ -44,14 +44,14 @@ def test_bfloat16_is_packed_too() -> None:
     with torch.inference_mode():
         expected = model(rows)
         assert pack(model, lambda: model(rows))
-        assert sum(isinstance(module, PackedLinear) for module in model.modules()) == 2
+        assert sum(isinstance(module, PackedProjection) for module in model.modules()) == 2
         torch.testing.assert_close(model(rows), expected)
 
 
 def test_a_model_that_differs_afterwards_is_put_back() -> None:
     model, rows, calls = layers(), torch.randn(2, 24), iter(range(10))
     assert not pack(model, lambda: model(rows) + next(calls))
-    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+    assert not any(isinstance(module, PackedProjection) for module in model.modules())
 
 
 def test_other_types_are_left_alone() -> None:

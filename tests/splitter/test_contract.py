@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, make_splitter
-from splitter.base import KINDS, Limits, Offsets, Piece, Tokens
+from splitter.base import KINDS, ChunkLimits, Offsets, Piece, Tokens
 from splitter.errors import SplitterError
 from splitter.tokens import FastTokens
 from tests.splitter.conftest import Words, letters
@@ -25,10 +25,10 @@ MARKS = (
     " " * 40, "." * 30, "a.b.c", "\u3000", "def f():\n    x\n",
 )  # fmt: skip
 BROKEN = st.lists(st.sampled_from(MARKS), max_size=80).map("".join)
-LIMITS = st.tuples(st.integers(1, 10), st.integers(20, 60)).map(lambda pair: Limits(*pair))
+LIMITS = st.tuples(st.integers(1, 10), st.integers(20, 60)).map(lambda pair: ChunkLimits(*pair))
 
 
-def check(text: str, pieces: list[Piece], tokens: Tokens, limits: Limits) -> None:
+def check(text: str, pieces: list[Piece], tokens: Tokens, limits: ChunkLimits) -> None:
     texts = [text[piece.start : piece.end] for piece in pieces]
     assert all(0 <= piece.start < piece.end <= len(text) for piece in pieces)
     assert all(part == part.strip() for part in texts)
@@ -44,9 +44,9 @@ def check(text: str, pieces: list[Piece], tokens: Tokens, limits: Limits) -> Non
 
 @pytest.mark.parametrize("name", SPLITTERS)
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS), limits=LIMITS)
-@example(text="\\n" + "." * 30, kind="table", limits=Limits(1, 20))
-@example(text="\\n\\r" * 9, kind="table", limits=Limits(1, 8))
-def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, limits: Limits) -> None:
+@example(text="\\n" + "." * 30, kind="table", limits=ChunkLimits(1, 20))
+@example(text="\\n\\r" * 9, kind="table", limits=ChunkLimits(1, 8))
+def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, limits: ChunkLimits) -> None:
     splitter = make_splitter(name, Words(), letters, limits)
     pieces = splitter.split(text, kind)
     check(text, pieces, Words(), limits)
@@ -57,22 +57,22 @@ def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS))
 def test_limits_hold_in_the_tokens_of_the_model(smollm2_tokens: FastTokens, name: str, text: str, kind: str) -> None:
-    limits = Limits(8, 40)
+    limits = ChunkLimits(8, 40)
     check(text, make_splitter(name, smollm2_tokens, letters, limits).split(text, kind), smollm2_tokens, limits)
 
 
 @pytest.mark.parametrize("name", SPLITTERS)
 @given(text=BROKEN, overlap=st.integers(1, 10))
 def test_an_overlap_is_there_only_when_asked_for(name: str, text: str, overlap: int) -> None:
-    apart = make_splitter(name, Words(), letters, Limits(2, 30)).split(text)
+    apart = make_splitter(name, Words(), letters, ChunkLimits(2, 30)).split(text)
     assert all(before.end <= after.start for before, after in pairwise(apart))
-    pieces = make_splitter(name, Words(), letters, Limits(2, 30, overlap)).split(text)
+    pieces = make_splitter(name, Words(), letters, ChunkLimits(2, 30, overlap)).split(text)
     assert all(Words().count(text[piece.start : piece.end]) <= 30 for piece in pieces)
     for before, after in pairwise(pieces):
         assert before.start < after.start
         assert Words().count(text[after.start : before.end]) <= overlap + 1
     words = " ".join(f"w{n}" for n in range(200))
-    shared = make_splitter(name, Words(), letters, Limits(2, 30, overlap)).split(words)
+    shared = make_splitter(name, Words(), letters, ChunkLimits(2, 30, overlap)).split(words)
     assert all(after.start < before.end for before, after in pairwise(shared))
 
 
@@ -105,7 +105,7 @@ def test_an_unknown_splitter_is_refused() -> None:
 )
 def test_limits_that_no_text_can_keep_are_refused(limits: tuple[int, int, int], told: str) -> None:
     with pytest.raises(SplitterError, match=told):
-        Limits(*limits)
+        ChunkLimits(*limits)
 
 
 @pytest.mark.parametrize("name", SPLITTERS)
@@ -123,7 +123,7 @@ def test_the_work_grows_with_the_text(name: str, unit: str) -> None:
     def work(size: int) -> int:
         """Characters that are tokenised in all."""
         tokens = Counted()
-        make_splitter(name, tokens, letters, Limits(5, 50)).split(unit * (size // len(unit)), "markdown")
+        make_splitter(name, tokens, letters, ChunkLimits(5, 50)).split(unit * (size // len(unit)), "markdown")
         return tokens.seen
 
     assert work(16_000) <= 4.2 * work(4_000) + 2000

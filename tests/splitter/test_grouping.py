@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.base import Limits, Offsets, Vectors
+from splitter.base import ChunkLimits, Offsets, Vectors
 from splitter.grouping import GAINS, Aim, group
 from splitter.units import Border, Units
 
@@ -68,10 +68,10 @@ def test_a_unit_above_the_maximum_stands_alone() -> None:
 
 
 def test_the_aim_leaves_room_for_counting_alone() -> None:
-    aim = Aim.of(Limits(32, 200))
+    aim = Aim.of(ChunkLimits(32, 200))
     assert (aim.least, aim.most) == (36, 196)
-    assert Aim.of(Limits(32, 200, 50)).most == 147
-    assert Aim.of(Limits(10, 20)).least == 10
+    assert Aim.of(ChunkLimits(32, 200, 50)).most == 147
+    assert Aim.of(ChunkLimits(10, 20)).least == 10
 
 
 def test_nothing_has_no_runs() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from splitter import make_splitter
-from splitter.base import KINDS, Limits
+from splitter.base import KINDS, ChunkLimits
 from tests.splitter.words import Words
 
 SIZE = 120_000
@@ -57,7 +57,7 @@ def split_all() -> None:
         print(name, flush=True)
         for kind in KINDS:
             if kind not in ("prose", "items"):
-                make_splitter("structure", Words(), None, Limits()).split(text, kind)
+                make_splitter("structure", Words(), None, ChunkLimits()).split(text, kind)
 
 
 def test_hostile_texts_are_split_in_linear_time() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, make_splitter
-from splitter.base import Limits
+from splitter.base import ChunkLimits
 from splitter.lines import lines_as_lf
 from splitter.passages import split_passages
 from tests.splitter.conftest import Words, letters
@@ -28,7 +28,7 @@ ENDS = ("\r\n", "\r", "\x85", "\u2028", "\u2029")
 
 
 def cut(name: str, text: str, kind: str, end: str) -> list[tuple[str, tuple[str, ...]]]:
-    pieces = make_splitter(name, Words(), letters, Limits(4, 24)).split(text.replace("\n", end), kind)
+    pieces = make_splitter(name, Words(), letters, ChunkLimits(4, 24)).split(text.replace("\n", end), kind)
     return [(text.replace("\n", end)[piece.start : piece.end].replace(end, "\n"), piece.heading) for piece in pieces]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import splitter.semantic
 from splitter import make_splitter
-from splitter.base import Limits, Vectors
+from splitter.base import ChunkLimits, Vectors
 from splitter.errors import SplitterError
 from splitter.semantic import SemanticSplitter
 from tests.splitter.conftest import Words, letters
@@ -15,19 +15,19 @@ from tests.splitter.conftest import Words, letters
 TOPICS = [" ".join(f"{word} {word} {word} {word}." for _ in range(4)) for word in ("apples", "boats", "clocks", "dogs")]
 
 
-def split(text: str, limits: Limits, granularity: str = "sentence") -> list[str]:
+def split(text: str, limits: ChunkLimits, granularity: str = "sentence") -> list[str]:
     splitter = SemanticSplitter(Words(), letters, limits, granularity)
     return [text[piece.start : piece.end] for piece in splitter.split(text)]
 
 
 def test_pieces_end_where_meaning_turns() -> None:
-    assert split(" ".join(TOPICS), Limits(5, 35)) == TOPICS
+    assert split(" ".join(TOPICS), ChunkLimits(5, 35)) == TOPICS
 
 
 def test_paragraphs_are_cut_only_where_they_must_be() -> None:
     text = f"{TOPICS[0]} {TOPICS[1]}\n\n{TOPICS[2]} {TOPICS[3]}"
-    assert split(text, Limits(5, 60), "paragraph") == text.split("\n\n")
-    assert split(text, Limits(5, 30), "paragraph") == TOPICS
+    assert split(text, ChunkLimits(5, 60), "paragraph") == text.split("\n\n")
+    assert split(text, ChunkLimits(5, 30), "paragraph") == TOPICS
 
 
 def test_texts_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_texts_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         return letters(texts)
 
     text = "\n\n".join(TOPICS * 3)
-    pieces = make_splitter("semantic", Words(), counted, Limits(5, 35)).split(text)
+    pieces = make_splitter("semantic", Words(), counted, ChunkLimits(5, 35)).split(text)
     assert [text[piece.start : piece.end] for piece in pieces] == TOPICS * 3
     assert max(asked) <= 8
     assert sum(asked) == 48
@@ -53,4 +53,4 @@ def test_an_embedding_is_needed() -> None:
 @pytest.mark.parametrize("vectors", [np.ones((1, 4)), np.ones(16), np.full((16, 4), np.nan)])
 def test_a_wrong_embedding_is_told(vectors: Vectors) -> None:
     with pytest.raises(SplitterError, match="should give one vector for each text"):
-        make_splitter("semantic", Words(), lambda texts: vectors, Limits(5, 35)).split(" ".join(TOPICS))
+        make_splitter("semantic", Words(), lambda texts: vectors, ChunkLimits(5, 35)).split(" ".join(TOPICS))

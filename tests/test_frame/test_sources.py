@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.test_frame.sources import (
     imports_inside_functions,
     named,
     parsed,
+    public_classes,
 )
 
 # The direction: ui → app → {ragcache, retriever, splitter}. Benchmarks may use everything.
@@ -153,6 +155,12 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     wrong = [f"{named(path)}: {told}" for path in SOURCES + TESTS for told in long_functions(parsed(path))]
     assert wrong == []
+
+
+def test_a_public_class_name_stands_once() -> None:
+    named_so = [(name, named(path)) for path in SOURCES for name in public_classes(path)]
+    counts = Counter(name for name, _ in named_so)
+    assert [told for told in named_so if counts[told[0]] > 1] == []
 
 
 def test_no_catch_all_module_names() -> None:

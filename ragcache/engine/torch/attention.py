@@ -72,7 +72,7 @@ def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: RowB
 
 
 @dataclass(frozen=True)
-class Read:
+class Attended:
     """What rows [start, stop) of a pass attend to."""
 
     start: int
@@ -83,7 +83,7 @@ class Read:
 
 def read_attention(
     q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float, values: torch.Tensor | None = None
-) -> Iterator[Read]:
+) -> Iterator[Attended]:
     """For profiles and probes: q [heads, n, dim] over k and values [kv_heads, capacity, dim], at positions [n].
 
     Takes READ_BYTES at a time, whatever the rows, heads and positions, but no less than one row of one key head:
@@ -98,7 +98,7 @@ def read_attention(
         rows = slice(first, min(last, first + max(1, (fitting - dim) // (2 * groups + 2))))
         count = rows.stop - first
         together = max(1, (fitting - 2 * count) // (2 * groups * count + dim))
-        yield Read(first, rows.stop, *_read_rows(q[:, rows], k, positions[rows], scale, values, together))
+        yield Attended(first, rows.stop, *_read_rows(q[:, rows], k, positions[rows], scale, values, together))
         first = rows.stop
 
 

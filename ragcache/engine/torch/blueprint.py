@@ -20,7 +20,7 @@ from torch import nn
 
 from ragcache.engine.base import EngineSpec
 from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.decoder import Decoder, Layer
+from ragcache.engine.torch.decoder import Decoder, DecoderLayer
 from ragcache.engine.torch.packing import linear
 from ragcache.records import Basis, Records
 from ragcache.rope import Rope, frequencies
@@ -115,7 +115,7 @@ class Blueprint:
             scale=self.scale,
         )
 
-    def _layer(self, weights: Weights, name: str) -> Layer:
+    def _layer(self, weights: Weights, name: str) -> DecoderLayer:
         def norm(part: str) -> _RmsNorm:
             return _RmsNorm(weights.pop(f"{name}.{part}.weight"), self.eps)
 
@@ -127,7 +127,7 @@ class Blueprint:
             return linear(torch.cat(rows) if len(rows) > 1 else rows[0], torch.cat(found) if found else None)
 
         normed = f"{name}.self_attn.q_norm.weight" in weights
-        return Layer(
+        return DecoderLayer(
             input_norm=norm("input_layernorm"),
             qkv=product(*(f"self_attn.{one}_proj" for one in "qkv")),
             q_norm=norm("self_attn.q_norm") if normed else None,

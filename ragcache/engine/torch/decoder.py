@@ -30,7 +30,7 @@ class Tap:
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     input_norm: Module
     qkv: Module  # [n, hidden] -> [n, (heads + 2 kv_heads) * dim]
     q_norm: Module | None
@@ -41,7 +41,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ForwardRows:
     """What all layers of one forward share."""
 
     positions: torch.Tensor  # [n] ascending
@@ -60,7 +60,7 @@ class Decoder:
     """Forward of scattered rows over a KV buffer. It knows nothing of chunks or caches."""
 
     embed: nn.Embedding
-    layers: tuple[Layer, ...]
+    layers: tuple[DecoderLayer, ...]
     norm: Module
     head: nn.Linear
     rope: Rope
@@ -77,7 +77,9 @@ class Decoder:
         Each layer writes the rows' K and V to the buffer before it attends, so rows see each other's fresh KV
         and, everywhere else, whatever was placed there.
         """
-        rows = Rows(positions, self.rope.cos[positions][:, None], self.rope.sin[positions][:, None], hidden.dtype)
+        rows = ForwardRows(
+            positions, self.rope.cos[positions][:, None], self.rope.sin[positions][:, None], hidden.dtype
+        )
         for index in layers:
             layer = self.layers[index]
             q, k, v = self._project(layer, layer.input_norm(hidden), rows, partial(tap.kv, index) if tap else None)
@@ -92,7 +94,7 @@ class Decoder:
         return hidden
 
     def _project(
-        self, layer: Layer, x: torch.Tensor, rows: Rows, see: Callable[..., None] | None
+        self, layer: DecoderLayer, x: torch.Tensor, rows: ForwardRows, see: Callable[..., None] | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """x [n, hidden] -> rotated q [heads, n, dim], rotated k and v [kv_heads, n, dim]."""
         fused = layer.qkv(x).view(len(x), self.heads + 2 * self.kv_heads, self.dim)

@@ -17,7 +17,7 @@ from transformers.utils import logging as talk
 
 from ragcache.engine.agreement import row_errors, sampled_positions, tolerance, wrong_turn
 from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.decoder import Decoder, Layer
+from ragcache.engine.torch.decoder import Decoder, DecoderLayer
 from ragcache.engine.torch.packing import linear, pack_linears
 from ragcache.errors import ModelError
 from ragcache.rope import Rope, head_dim
@@ -107,7 +107,7 @@ def _part(module: nn.Module, name: str) -> Any:
     return getattr(module, name)
 
 
-def _layer(module: nn.Module, index: int) -> Layer:
+def _layer(module: nn.Module, index: int) -> DecoderLayer:
     attention = _part(module, "self_attn")
     _refuse_strange(module, LAYER_PARTS, index)
     _refuse_strange(attention, ATTENTION_PARTS, index)
@@ -116,7 +116,7 @@ def _layer(module: nn.Module, index: int) -> Layer:
     pack_linears(attention, "o_proj")
     mlp = _part(module, "mlp")
     pack_linears(mlp, *MLP_PARTS)
-    return Layer(
+    return DecoderLayer(
         input_norm=_part(module, "input_layernorm"),
         qkv=qkv,
         q_norm=getattr(attention, "q_norm", None),

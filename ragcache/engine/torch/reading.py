@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ragcache.engine.torch.attention import Read
+from ragcache.engine.torch.attention import Attended
 from ragcache.linking.base import READ_TOKENS, Reduction
 
 
@@ -22,7 +22,7 @@ class QuestionSum:
         self.first = max(len(rows) - READ_TOKENS, sum(row < question for row in rows))
         self._total = torch.zeros((len(rows) - self.first, question), device=device)
 
-    def add(self, first: int, read: Read) -> None:
+    def add(self, first: int, read: Attended) -> None:
         """What rows of one layer read; `first`: which row of the pass is the first one that `read` counts from."""
         start = first + read.start - self.first
         assert start >= 0, (first, read.start, self.first)

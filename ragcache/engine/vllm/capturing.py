@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ragcache.engine.vllm.asking import CaptureAsk
 from ragcache.engine.vllm.job import Phase
-from ragcache.engine.vllm.orders import Capture, Load, Loaded, Piece, PromptRows
+from ragcache.engine.vllm.orders import Capture, Load, PieceLoaded, PromptRows, SegmentPiece
 from ragcache.report import Report
 
 # Of a capture that can wait:
@@ -27,7 +27,7 @@ class CaptureJob:
             starts.append(starts[-1] + len(segment))
         self._start, self._done = starts[-2], 0
         self._held = 0  # steps
-        self._pieces = tuple(Piece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
+        self._pieces = tuple(SegmentPiece(index, starts[index], (key,)) for index, key in enumerate(asked.keys[:-1]))
         self._waiting = {piece.index for piece in self._pieces}
         self.report = Report("capture", starts[-1], starts[-1], 0, other_computed=len(asked.segments[-1]))
         if skip:  # whatever it is, it is not what was named, and not ours to write over
@@ -47,7 +47,7 @@ class CaptureJob:
     def needs_room(self) -> bool:
         return self.phase in (Phase.LOADING, Phase.COMPUTE)
 
-    def loaded(self, answer: Loaded) -> None:
+    def loaded(self, answer: PieceLoaded) -> None:
         if self.phase is not Phase.LOADING:
             return
         if answer.chosen is None:

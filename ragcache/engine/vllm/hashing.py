@@ -25,7 +25,7 @@ from ragcache.planning import Plan
 
 
 @dataclass(frozen=True)
-class Share:
+class SharedBlocks:
     """What of a link others may use: the full blocks before the question."""
 
     key: bytes  # the name of the last of them, which tells of all before it
@@ -106,7 +106,7 @@ class Names(Protocol):
     """How the prefix cache names what there will be of a request, as long as nothing of it is computed."""
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> SharedBlocks | None:
         """What others may use of its link; None where that is nothing."""
 
     def link(self, name: LinkName) -> None:
@@ -151,12 +151,12 @@ class PromptNames:
             raise
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> SharedBlocks | None:
         name = self._given
         if name is None:
             return None
         blocks = min(name.end // self._block, len(self._request.block_hashes))
-        return Share(self._request.block_hashes[blocks - 1], blocks * self._block) if blocks else None
+        return SharedBlocks(self._request.block_hashes[blocks - 1], blocks * self._block) if blocks else None
 
     def found(self, computed: int) -> bool:
         """What it is named behind may be evicted until its blocks are its own, and then it would be linked KV that has

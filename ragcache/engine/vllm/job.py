@@ -13,7 +13,7 @@ from itertools import takewhile
 import numpy as np
 
 from ragcache.engine.vllm.hashing import LinkName
-from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, Loaded, Piece, Probe, Probed, PromptRows
+from ragcache.engine.vllm.orders import SYSTEM, Compute, Load, PieceLoaded, Probe, Probed, PromptRows, SegmentPiece
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.planning import Candidate, Plan, PlannedChunk
@@ -55,15 +55,15 @@ class Linkage:
     def tokens(self) -> int:
         return len(self.plan.ids)
 
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[SegmentPiece, ...]:
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        return (Piece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)
+        return (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)
 
-    def _piece(self, chunk: PlannedChunk) -> Piece:
+    def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
         shared = chunk.span.start < self.exact
         serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
-        return Piece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
+        return SegmentPiece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
 
 
 class PlannedPrompt(LinkedPrompt):
@@ -93,7 +93,7 @@ class LinkJob:
         self._blocks = tuple(blocks)
         self._ranks, self._layers = ranks, layers
         self._pieces = {piece.index: piece for piece in linkage.pieces()}
-        self._loads: dict[int, list[Loaded]] = {index: [] for index in self._pieces}
+        self._loads: dict[int, list[PieceLoaded]] = {index: [] for index in self._pieces}
         self._probes = 0  # ranks that have answered
         self._probed = range(0)  # layers that the probe reads
         self._reduction: Reduction = "max"
@@ -170,7 +170,7 @@ class LinkJob:
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def loaded(self, answer: Loaded) -> None:
+    def loaded(self, answer: PieceLoaded) -> None:
         """Once per rank and piece; what comes after the decision is too late."""
         if self.phase is not Phase.LOADING:
             return
@@ -201,7 +201,7 @@ class LinkJob:
         self._rows, self._fills = rows[rows >= self.skip].astype(np.int64), bool(len(missing))
         self.phase = Phase.COMPUTE if len(self._rows) else Phase.DONE
 
-    def _agreed(self, index: int) -> Loaded | None:
+    def _agreed(self, index: int) -> PieceLoaded | None:
         """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""
         loads = self._loads.get(index, [])
         same = {load.chosen for load in loads}
@@ -235,7 +235,7 @@ class LinkJob:
         lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
         return sum(lengths[index] for index in self._pieces if self._agreed(index) is not None)
 
-    def planned_tier(self, answer: Loaded) -> str:
+    def planned_tier(self, answer: PieceLoaded) -> str:
         """In which the plan saw what was read; empty where it saw nothing."""
         if answer.index == SYSTEM or answer.chosen is None:
             return ""

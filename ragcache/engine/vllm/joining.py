@@ -19,7 +19,7 @@ from ragcache.faults import FAULTS
 
 
 @dataclass(frozen=True)
-class Rows:
+class JoinedRows:
     """Spans of prompts as vLLM's model takes them."""
 
     ids: torch.Tensor
@@ -55,7 +55,7 @@ class JoinedForward:
         self,
         model: Any,
         group: Any,
-        rows: Rows,
+        rows: JoinedRows,
         done: Callable[[float], None],
         failed: Callable[[Exception], None],
     ):

@@ -23,7 +23,7 @@ class PromptRows:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentPiece:
     """A cached segment to place."""
 
     index: int  # of the chunk; SYSTEM for the System segment
@@ -40,7 +40,7 @@ class Load:
     """Fetch these pieces and place them; positions before `skip` hold right KV already, shared with others."""
 
     request: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
     blocks: tuple[int, ...]
     skip: int
     room: int  # positions to make room for
@@ -111,7 +111,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class PieceLoaded:
     """A piece was placed, or could not be."""
 
     request: str
@@ -167,7 +167,7 @@ class Measured:
 class Answers:
     """Of one rank in one step, or of all of them."""
 
-    loaded: list[Loaded] = field(default_factory=list)
+    loaded: list[PieceLoaded] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragcache.engine.vllm.asking import KEY
-from ragcache.engine.vllm.totals import Totals, carried
+from ragcache.engine.vllm.totals import LinkTotals, carried
 from ragcache.report import Report
 
 
@@ -23,7 +23,7 @@ class Outcomes:
     """From when it is known until the request is gone."""
 
     def __init__(self) -> None:
-        self.totals = Totals()
+        self.totals = LinkTotals()
         self.reports: dict[str, Report] = {}
         self.refusals: dict[str, Refusal] = {}  # of requests that are served plainly though they asked
 

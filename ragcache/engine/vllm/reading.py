@@ -10,7 +10,7 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.engine.vllm.disk_threads import DiskThreads, Task
-from ragcache.engine.vllm.orders import Capture, Piece
+from ragcache.engine.vllm.orders import Capture, SegmentPiece
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
 from ragcache.faults import FAULTS, reason_of
@@ -51,7 +51,7 @@ class Linking:
     blocks: tuple[int, ...]
     skip: int
     room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
-    reading: dict[int, tuple[Piece, Task[Brought]]] = field(default_factory=dict)
+    reading: dict[int, tuple[SegmentPiece, Task[Brought]]] = field(default_factory=dict)
     placed: dict[int, slice] = field(default_factory=dict)
     variants: dict[int, Placed] = field(default_factory=dict)  # what they are
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
@@ -67,7 +67,7 @@ class Linking:
         self.recorder = None
 
 
-def bring(store: KVStore, piece: Piece) -> Brought:
+def bring(store: KVStore, piece: SegmentPiece) -> Brought:
     """The first of its variants that is there and sound."""
     incidents: list[str] = []
     for chosen, key in enumerate(piece.keys):

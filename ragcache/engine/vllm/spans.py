@@ -21,7 +21,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.reading import reduced
 from ragcache.engine.vllm.batch import Batch
-from ragcache.engine.vllm.joining import JoinedForward, Rows, room_beside, takes_rows
+from ragcache.engine.vllm.joining import JoinedForward, JoinedRows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
@@ -210,12 +210,12 @@ class SpanRunner:
         ):
             yield rows.ids, rows.positions
 
-    def _rows(self, batch: Batch, prompts: Sequence[PromptRows]) -> Rows:
+    def _rows(self, batch: Batch, prompts: Sequence[PromptRows]) -> JoinedRows:
         # As vLLM's runners give them: a compiled model reads them as it was compiled to, and checks nothing.
         ids = torch.tensor(batch.gather([prompt.ids for prompt in prompts]), dtype=torch.int32, device=self.device)
         places = batch.gather([prompt.positions for prompt in prompts])
         positions = torch.tensor(places, dtype=torch.int64, device=self.device)
-        return Rows(ids, positions, self._common(batch, prompts, self._batch_slots(batch, prompts), positions))
+        return JoinedRows(ids, positions, self._common(batch, prompts, self._batch_slots(batch, prompts), positions))
 
     def _batch_slots(self, batch: Batch, prompts: Sequence[PromptRows]) -> torch.Tensor:
         parts = [self.slots(prompts[index].blocks, range(span.start, span.end)) for index, span, _ in batch.spans]

@@ -22,7 +22,7 @@ FAMILIES = {
 }
 
 
-class Totals:
+class LinkTotals:
     """By `family/kind`, since they were last taken."""
 
     def __init__(self) -> None:

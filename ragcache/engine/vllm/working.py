@@ -20,12 +20,12 @@ from ragcache.engine.vllm.orders import (
     Compute,
     Failed,
     Load,
-    Loaded,
     Measured,
     Orders,
-    Piece,
+    PieceLoaded,
     Probe,
     Probed,
+    SegmentPiece,
     Timed,
     Told,
 )
@@ -137,7 +137,7 @@ class LinkWorker:
                 linking.reading[piece.index] = (piece, self._readers.submit(partial(bring, self.store, piece)))
         self._write(load.request, linking)
 
-    def _handed(self, desk: str, piece: Piece) -> Brought:
+    def _handed(self, desk: str, piece: SegmentPiece) -> Brought:
         if desk not in self.desks:  # whoever asked has left
             return Brought(None, None, ())
         handed = self.desks[desk].before[piece.index]
@@ -171,7 +171,7 @@ class LinkWorker:
                 self._write(request, linking)
         return any_ready
 
-    def _place_piece(self, request: str, linking: Linking, piece: Piece, found: Brought) -> None:
+    def _place_piece(self, request: str, linking: Linking, piece: SegmentPiece, found: Brought) -> None:
         started = perf_counter()
         fetched, incidents = found.fetched, found.incidents
         variant = None if fetched is None else fetched.variant
@@ -181,13 +181,13 @@ class LinkWorker:
             except FAULTS as error:
                 variant, incidents = None, (*incidents, unused(error))
         if fetched is None or variant is None:
-            self._answers.loaded.append(Loaded(request, piece.index, None, incidents=incidents))
+            self._answers.loaded.append(PieceLoaded(request, piece.index, None, incidents=incidents))
             return
         linking.placed[piece.index] = span
         linking.fresh.append(span)
         linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
         told = (fetched.tier, fetched.nbytes, variant.lossless, fetched.seconds, incidents)
-        self._answers.loaded.append(Loaded(request, piece.index, found.chosen, *told))
+        self._answers.loaded.append(PieceLoaded(request, piece.index, found.chosen, *told))
         self._spent(request, "place", started)
 
     def _write(self, request: str, linking: Linking) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from app.ingestion.confinement import LEAST_MEMORY, memory_for
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Outcome, Read, Unread
+from app.ingestion.reading import Outcome, ReadFile, Unread
 from app.ingestion.survey import Pending
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from tests.app.loaders.files import write_mixed_folder
 
 # A pattern that takes for ever, in one call into C that holds the lock of Python all the time.
@@ -42,7 +42,7 @@ for status in sys.argv[1:]:
 """
 
 
-def read(path: Path, limits: Limits | None = None) -> Outcome:
+def read(path: Path, limits: ParseLimits | None = None) -> Outcome:
     with Readers(1, limits) as readers:
         ((_, outcome),) = readers.read([Pending(str(path), path.stat().st_size, None)])
     return outcome
@@ -73,13 +73,13 @@ def test_a_reader_is_started_with_its_parent_and_its_memory(tmp_path: Path) -> N
         limits = Path(f"/proc/{process._child.pid}/limits").read_text()
         assert f"Max address space         {process.memory} " in limits
         assert process._child.args[-2:] == [str(os.getpid()), str(process.memory)]  # type: ignore[index]
-    assert isinstance(outcome, Read)
+    assert isinstance(outcome, ReadFile)
 
 
 def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" + "[],[{}]," * 6_000_000 + "1]")
-    outcome = read(path, Limits(max_memory=LEAST_MEMORY // 2))
+    outcome = read(path, ParseLimits(max_memory=LEAST_MEMORY // 2))
     assert isinstance(outcome, Unread)
     assert "needs more memory to be read than the 537 MB that it may take: split it" in outcome.reason
 
@@ -118,4 +118,4 @@ def test_honest_large_files_pass(tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     path.write_text("Ein Satz mit Umlauten: äöü und 𝄞. " * 2_600_000, encoding="utf-8")
     assert path.stat().st_size > 100_000_000
-    assert isinstance(read(path), Read)
+    assert isinstance(read(path), ReadFile)

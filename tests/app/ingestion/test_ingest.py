@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.catalog import Document
-from app.ingestion import Ingest, IngestError, IngestOptions, Progress, writing
+from app.ingestion import Ingest, IngestError, IngestOptions, IngestProgress, writing
 from app.ingestion.writing import TOGETHER
 from app.loaders.base import Parsed
 from app.workspace import Workspace
@@ -267,10 +267,10 @@ def test_another_splitter_is_for_what_comes(ingest: Run, workspace: Workspace, d
 
 def test_progress_reaches_the_end(workspace: Workspace, docs: Path) -> None:
     write(docs, a="One.", b="Two two.", c="")
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(kv=False), seen.append).run([docs])
     assert [one.files for one in seen] == [1, 2, 3]
-    assert seen[-1] == Progress(3, 3, 12, 12, 1)
+    assert seen[-1] == IngestProgress(3, 3, 12, 12, 1)
 
 
 @pytest.mark.parametrize("kv", [False, True])
@@ -281,13 +281,13 @@ def test_a_long_document_tells_how_far_it_is(
     monkeypatch.setattr(writing, "STEP", 3)
     long = " ".join(f"In year {year} the keeper of the light wrote a line." for year in range(200))
     write(docs, a="Short.", b=long, c="Last.")
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     result = Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(kv=kv), seen.append).run([docs])
     within = [one.nbytes for one in seen if one.files == 1][1:]
     assert len(within) >= result.chunks // 3 if not kv else len(within) >= result.chunks - 2
     assert [one.nbytes for one in seen] == sorted(one.nbytes for one in seen)
     assert within[0] < 6 + len(long) / 2 < within[-1] < 6 + len(long)
-    assert seen[-1] == Progress(3, 3, 11 + len(long), 11 + len(long), 0)
+    assert seen[-1] == IngestProgress(3, 3, 11 + len(long), 11 + len(long), 0)
 
 
 def test_options_that_cannot_be_are_refused(workspace: Workspace) -> None:

@@ -18,15 +18,15 @@ import pytest
 
 from app.catalog import FileState
 from app.ingestion.readers import Backlog, Readers
-from app.ingestion.reading import Job, Outcome, Read, Same, Stamp, Unread, may_pass, read
+from app.ingestion.reading import FileStamp, Job, Outcome, ReadFile, Same, Unread, may_pass, read
 from app.ingestion.survey import Pending
-from app.loaders.base import Limits, Source
+from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import write_mixed_folder
 
 
-class Bomb(Limits):
+class Bomb(ParseLimits):
     """Limits that go off as the other process unpickles them, as a hostile file may in the middle of a library."""
 
     def __init__(self, call: Callable[..., Any], *arguments: Any):
@@ -50,8 +50,8 @@ def outcomes(files: list[Pending], workers: int = 2, **options: Any) -> list[Out
 def test_files_come_in_order_and_as_they_are_read_here(tmp_path: Path) -> None:
     paths = sorted(write_mixed_folder(tmp_path).iterdir())
     found = outcomes(pending(*paths), workers=3)
-    assert found == [read(Job(str(path), None, Limits())) for path in paths]
-    assert all(isinstance(one, Read) for one in found)
+    assert found == [read(Job(str(path), None, ParseLimits())) for path in paths]
+    assert all(isinstance(one, ReadFile) for one in found)
 
 
 def test_no_document_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_no_document_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "a.txt").write_text("A text.")
     monkeypatch.chdir(tmp_path)
     (outcome,) = outcomes(pending(tmp_path / "a.txt"), workers=1)
-    assert isinstance(outcome, Read)
+    assert isinstance(outcome, ReadFile)
     assert not (tmp_path / "ran").exists()
 
 
@@ -71,12 +71,12 @@ def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     with Readers(1) as readers:
         readers._limits = Bomb(os.abort)
         ((_, crashed),) = readers.read(files[:1])
-        readers._limits = Limits()
+        readers._limits = ParseLimits()
         rest = [outcome for _, outcome in readers.read(files[1:])]
     assert isinstance(crashed, Unread)
     assert crashed.reason.startswith("crashes the program that reads it (exit status -6)")
     assert crashed.stamp is None
-    assert all(isinstance(one, Read) for one in rest)
+    assert all(isinstance(one, ReadFile) for one in rest)
 
 
 def test_an_exception_in_a_reading_process_is_no_want_of_memory(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_libraries_make_of_want_of_memory_is_not_the_contents_fault(tmp_pat
     with ZipFile(tmp_path / "a.epub", "w", ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/epub+zip")
         archive.writestr("META-INF/container.xml", f"<container>{'<a><b/></a>' * 2_000_000}</container>")
-    (short,) = outcomes(pending(tmp_path / "a.epub"), workers=1, limits=Limits(max_memory=300_000_000))
+    (short,) = outcomes(pending(tmp_path / "a.epub"), workers=1, limits=ParseLimits(max_memory=300_000_000))
     assert isinstance(short, Unread) and short.stamp is None
     assert short.reason.startswith("needs more memory to be read than the 300 MB that it may take: split it")
 
@@ -121,7 +121,7 @@ def test_what_is_told_near_the_limit_of_memory_has_no_stamp(tmp_path: Path) -> N
     """The process that reads the next file has its memory whole."""
     (tmp_path / "a.xlsx").write_bytes(b"PK\3\4" + b"\0" * 500)
     much = '[__import__("app.loaders.base", fromlist=["Limits"]).Limits(), bytearray(1_610_000_000)][0]'
-    with Readers(1, Limits(max_memory=2_000_000_000)) as readers:
+    with Readers(1, ParseLimits(max_memory=2_000_000_000)) as readers:
         found = []
         for limits in (readers._limits, Bomb(eval, much), readers._limits):
             readers._limits = limits
@@ -155,7 +155,7 @@ def test_a_reader_that_the_system_kills_is_not_the_contents_fault(tmp_path: Path
     ],
 )
 def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause: Exception, passing: bool) -> None:
-    with pytest.raises(LoadError) as failed, reading(Source(tmp_path, b"", Limits()), "a PDF", MemoryError):
+    with pytest.raises(LoadError) as failed, reading(SourceFile(tmp_path, b"", ParseLimits()), "a PDF", MemoryError):
         raise cause
     assert may_pass(failed.value) is passing
 
@@ -163,7 +163,7 @@ def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause:
 def test_a_fault_of_a_loader_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     monkeypatch.setattr("app.ingestion.reading.parse", lambda *_: [].pop())
-    outcome = read(Job(str(tmp_path / "a.txt"), None, Limits()))
+    outcome = read(Job(str(tmp_path / "a.txt"), None, ParseLimits()))
     assert isinstance(outcome, Unread) and outcome.stamp is None
     assert "by a fault of this program (IndexError: pop from empty list)" in outcome.reason
 
@@ -185,7 +185,7 @@ def test_leaving_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
             readers._limits = Bomb(time.sleep, 1000)  # for all that follow
             yield from pending(*[tmp_path / "a.txt"] * 7)
 
-        assert isinstance(next(readers.read(give()))[1], Read)
+        assert isinstance(next(readers.read(give()))[1], ReadFile)
         children = [process._child for process in readers._all]
     assert children
     assert all(child.returncode is not None for child in children)
@@ -223,7 +223,7 @@ def test_texts_wait_for_their_turn_in_their_processes(tmp_path: Path, monkeypatc
     with Readers(2) as readers:
         entered = []
         for _, outcome in readers.read([Pending(str(path), 1, None) for path in paths]):
-            assert isinstance(outcome, Read)
+            assert isinstance(outcome, ReadFile)
             entered.append(readers._backlog.nbytes)
     assert len(entered) == 9
     assert max(entered) <= 100_000
@@ -262,9 +262,9 @@ def test_texts_that_nobody_takes_keep_no_process(tmp_path: Path, monkeypatch: py
 def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:
     path = tmp_path / "a.pdf"
     path.write_bytes(b"%PDF-1.7 nothing")
-    failed = read(Job(str(path), None, Limits()))
+    failed = read(Job(str(path), None, ParseLimits()))
     assert isinstance(failed, Unread) and failed.stamp is not None
-    assert read(Job(str(path), failed.stamp.content_hash, Limits())) == Same(failed.stamp)
+    assert read(Job(str(path), failed.stamp.content_hash, ParseLimits())) == Same(failed.stamp)
     state = FileState(1, failed.stamp.content_hash, 0, 0, "failed", 1, "damaged")
     file = Pending(str(path), 16, state)
     with Readers(1) as readers:
@@ -273,7 +273,7 @@ def test_a_known_content_is_not_parsed(tmp_path: Path) -> None:
 
 
 def test_records_can_be_sent() -> None:
-    for outcome in (Same(Stamp("h", 1, 2)), Unread("why", None)):
+    for outcome in (Same(FileStamp("h", 1, 2)), Unread("why", None)):
         assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 

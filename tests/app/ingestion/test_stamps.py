@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.ingestion.reading import Job, Read, Unread, read, time_of_change
-from app.loaders.base import Limits
+from app.ingestion.reading import Job, ReadFile, Unread, read, time_of_change
+from app.loaders.base import ParseLimits
 
 
 @pytest.mark.parametrize(("data", "told"), [(b"", "is empty"), (b"x" * 11, "more than the limit")])
 def test_what_will_not_change_by_itself_has_a_stamp(data: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(data)
-    outcome = read(Job(str(path), None, Limits(max_bytes=10)))
+    outcome = read(Job(str(path), None, ParseLimits(max_bytes=10)))
     assert isinstance(outcome, Unread) and told in outcome.reason
     stat = path.stat()
     assert outcome.stamp is not None
@@ -26,7 +26,7 @@ def test_what_will_not_change_by_itself_has_a_stamp(data: bytes, told: str, tmp_
 def test_what_may_be_there_in_a_minute_has_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     for name in ("gone.txt", "pipe.txt", "unknown.suffix"):
-        outcome = read(Job(str(tmp_path / name), None, Limits()))
+        outcome = read(Job(str(tmp_path / name), None, ParseLimits()))
         assert isinstance(outcome, Unread) and outcome.stamp is None
 
 
@@ -44,11 +44,11 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
         return parse(*arguments)
 
     monkeypatch.setattr(reading, "parse", parsed)
-    outcome = read(Job(str(path), None, Limits()))
-    assert isinstance(outcome, Read) and outcome.parsed.text == "newest"
+    outcome = read(Job(str(path), None, ParseLimits()))
+    assert isinstance(outcome, ReadFile) and outcome.parsed.text == "newest"
     assert outcome.stamp.size == 6
     changes = iter([b"1", b"22", b"333"])
-    restless = read(Job(str(path), None, Limits()))
+    restless = read(Job(str(path), None, ParseLimits()))
     assert isinstance(restless, Unread) and "changes again and again" in restless.reason
 
 

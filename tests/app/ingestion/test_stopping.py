@@ -11,7 +11,7 @@ import pytest
 
 import app.ingestion.writing as writing
 from app.catalog import CatalogError
-from app.ingestion import Ingest, IngestError, IngestOptions, Progress
+from app.ingestion import Ingest, IngestError, IngestOptions, IngestProgress
 from app.workspace import Workspace
 from tests.app.catalog.test_failures import public_folder, without_rights
 from tests.app.ingestion.conftest import Run
@@ -23,7 +23,7 @@ def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ing
     (docs / "a.txt").write_text("Words.")
     collection, refused = workspace.collection_or_new("default"), list[str]()
 
-    def second(_: Progress) -> None:
+    def second(_: IngestProgress) -> None:
         with pytest.raises(IngestError) as failed:
             ingest()
         refused.append(str(failed.value))
@@ -86,7 +86,7 @@ def test_ctrl_c_keeps_what_is_in_and_drops_the_rest(
         (docs / f"{name}.txt").write_text(f"Words of {name}.")
     collection = workspace.collection_or_new("default")
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: IngestProgress) -> None:
         if progress.files == 2:
             raise KeyboardInterrupt
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.loaders import load, parse
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from app.loaders.errors import LoadError
 from ragcache.errors import ConfigError
 from tests.app.loaders.files import (
@@ -34,7 +34,7 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
 PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
 
 
-def refused(path: Path, *told: str, limits: Limits | None = None) -> str:
+def refused(path: Path, *told: str, limits: ParseLimits | None = None) -> str:
     with pytest.raises(LoadError) as caught:
         load(path, limits)
     for part in told:
@@ -157,7 +157,7 @@ def test_archives_cut_short(tmp_path: Path) -> None:
 
 
 def test_bombs_are_not_expanded(tmp_path: Path) -> None:
-    limits = Limits(max_expanded_bytes=3_000_000, max_xml_bytes=1_000_000)
+    limits = ParseLimits(max_expanded_bytes=3_000_000, max_xml_bytes=1_000_000)
     markup = write_docx(tmp_path / "a.docx", [("Normal", "x" * 2_000_000)])
     assert markup.stat().st_size < 10_000
     refused(markup, "expands to 2.0 MB of markup, more than the limit of 1.0 MB", limits=limits)
@@ -220,10 +220,10 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_a_file_above_the_limit(tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", b"word " * 400_000)
-    refused(path, "has 2.0 MB, more than the limit of 1.0 MB", limits=Limits(max_bytes=1_000_000))
-    assert len(load(path, Limits(max_bytes=2_000_000)).text) == 2_000_000
+    refused(path, "has 2.0 MB, more than the limit of 1.0 MB", limits=ParseLimits(max_bytes=1_000_000))
+    assert len(load(path, ParseLimits(max_bytes=2_000_000)).text) == 2_000_000
     with pytest.raises(ConfigError, match="max_bytes=0"):
-        Limits(max_bytes=0)
+        ParseLimits(max_bytes=0)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ import pytest
 
 from app.loaders import load
 from app.loaders.archive import AT_ONCE
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
-SMALL = Limits(max_characters=100_000, max_pages=20, max_cells=50_000)
+SMALL = ParseLimits(max_characters=100_000, max_pages=20, max_cells=50_000)
 
 
-def refused(path: Path, told: str, limits: Limits = SMALL) -> None:
+def refused(path: Path, told: str, limits: ParseLimits = SMALL) -> None:
     with pytest.raises(LoadError) as caught:
         load(path, limits)
     assert told in caught.value.reason
@@ -165,7 +165,7 @@ def test_styles_of_a_workbook_are_read_as_a_tree(tmp_path: Path) -> None:
     path = write_xlsx(tmp_path / "a.xlsx", {"S": [["a"]]})
     parts = parts_of(path)
     write_zip(path, parts | {"xl/styles.xml": b"<styleSheet>" + b"<x/>" * 300_000 + b"</styleSheet>"})
-    refused(path, "expands to 1.2 MB of markup", Limits(max_xml_bytes=1_000_000))
+    refused(path, "expands to 1.2 MB of markup", ParseLimits(max_xml_bytes=1_000_000))
 
 
 def test_many_pages(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.loaders import load
-from app.loaders.base import Limits
+from app.loaders.base import ParseLimits
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_chart
 from tests.app.loaders.test_bombs import replaced
@@ -89,4 +89,4 @@ def test_a_chart_that_is_all_gaps(tmp_path: Path) -> None:
     )
     replaced(path, CHART, ("</c:lineChart>", f"{series}</c:lineChart>"))
     with pytest.raises(LoadError, match="has a chart of more than 50,000 values: remove it"):
-        load(path, Limits(max_cells=50_000))
+        load(path, ParseLimits(max_cells=50_000))

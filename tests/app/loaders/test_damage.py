@@ -10,7 +10,7 @@ import pytest
 from lxml.etree import XMLSyntaxError
 
 from app.loaders import load
-from app.loaders.base import Limits, Source
+from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
@@ -42,6 +42,6 @@ def test_each_parser_of_xml_has_its_codes_of_want_of_memory(kind: type[Exception
     error.code = code
     with (
         pytest.raises(MemoryError if lacking else LoadError),
-        reading(Source(Path("a.xlsx"), b"", Limits()), "an Excel workbook"),
+        reading(SourceFile(Path("a.xlsx"), b"", ParseLimits()), "an Excel workbook"),
     ):
         raise error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loaders.discovery import Tally, discover
+from app.loaders.discovery import WalkTally, discover
 
 
 def grown(root: Path, *names: str) -> Path:
@@ -18,13 +18,13 @@ def grown(root: Path, *names: str) -> Path:
     return root
 
 
-def found(root: Path, *globs: str, tally: Tally | None = None) -> list[str]:
+def found(root: Path, *globs: str, tally: WalkTally | None = None) -> list[str]:
     return [path.relative_to(root).as_posix() for path in discover([root], globs, tally)]
 
 
 def test_folders_are_walked_in_order_without_hidden_and_unknown(tmp_path: Path) -> None:
     names = ["b.txt", "a/z.md", "a/é.md", "a/b/c.pdf", "B.txt", ".git/x.txt", "a/.hidden.txt", "x.bin", "noname"]
-    tally = Tally()
+    tally = WalkTally()
     assert found(grown(tmp_path, *names), tally=tally) == ["B.txt", "a/b/c.pdf", "a/z.md", "a/é.md", "b.txt"]
     assert (tally.hidden, tally.unknown, tally.problems) == (2, {".bin": 1, "": 1}, [])
 
@@ -44,7 +44,7 @@ def test_folders_are_walked_in_order_without_hidden_and_unknown(tmp_path: Path) 
     ],
 )
 def test_several_patterns_choose(globs: list[str], names: list[str], tmp_path: Path) -> None:
-    tally = Tally()
+    tally = WalkTally()
     assert found(grown(tmp_path, "a.md", "a.txt", "d/b.md", "d/e/c.md"), *globs, tally=tally) == names
     assert tally.unmatched == 4 - len(names)
 
@@ -63,7 +63,7 @@ def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     (root / "d" / "self").symlink_to("self")
     (root / "dead.txt").symlink_to("nothing")
     (root / "other").symlink_to(tmp_path / "other")
-    tally = Tally()
+    tally = WalkTally()
     assert found(root, tally=tally) == ["d/a.txt", "other/deep/b.txt"]
     assert tally.repeated == 2
     assert sorted(error.path.name for error in tally.problems) == ["dead.txt", "self"]
@@ -78,7 +78,7 @@ def test_overlapping_paths_give_each_file_once(tmp_path: Path) -> None:
 def test_an_unreadable_folder_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs this may be root, whom no permission stops; a folder that vanishes is refused to anyone."""
     root = grown(tmp_path, "a/b.txt", "c.txt", "z/d.txt")
-    tally = Tally()
+    tally = WalkTally()
     walk = discover([root], tally=tally)
     assert next(walk) == root / "a" / "b.txt"
     (root / "z" / "d.txt").unlink()
@@ -111,7 +111,7 @@ def test_folders_of_the_program_are_left_out_whatever_leads_to_them(tmp_path: Pa
     (root / "link").symlink_to(outside)
     (root / "deep").symlink_to(outside / "kv")
     (root / "file.json").symlink_to(root / "data" / "index" / "vectors.json")
-    tally = Tally()
+    tally = WalkTally()
     own = [root / "data", outside]
     assert list(discover([root], tally=tally, own=own)) == [root / "a.txt"]
     assert sorted(path.name for path in tally.own) == ["data", "deep", "file.json", "link"]

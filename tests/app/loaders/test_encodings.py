@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.loaders import parse
-from app.loaders.alphabets import CANDIDATES, Candidate
+from app.loaders.alphabets import CANDIDATES, Alphabet
 from app.loaders.errors import LoadError
 
 LINES = [
@@ -132,7 +132,7 @@ def test_one_damaged_byte_hides_no_encoding() -> None:
 
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda one: one.encoding)
-def test_alphabets_hold_each_letter_once_and_most_can_be_written(candidate: Candidate) -> None:
+def test_alphabets_hold_each_letter_once_and_most_can_be_written(candidate: Alphabet) -> None:
     for language in candidate.languages:
         assert len(set(language)) == len(language)
         assert len(language.encode(candidate.encoding, "ignore").decode(candidate.encoding)) * 4 > len(language) * 3

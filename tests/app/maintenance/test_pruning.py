@@ -9,7 +9,7 @@ import pytest
 
 from app.catalog import CatalogError
 from app.catalog.tokens import retokenize
-from app.maintenance.census import Census, Tally, shares, take_census
+from app.maintenance.census import Census, FileTally, shares, take_census
 from app.maintenance.checking import verify
 from app.maintenance.pruning import prune
 from app.settings import Settings
@@ -36,14 +36,14 @@ def test_what_no_chunk_needs_goes(workspace: Workspace) -> None:
     assert (would.unreferenced.entries, would.dry) == (2, True)
     assert files(workspace) > kept, "a dry run leaves all"
     done = prune(workspace)
-    assert (done.unreferenced, done.other) == (would.unreferenced, Tally())
+    assert (done.unreferenced, done.other) == (would.unreferenced, FileTally())
     assert files(workspace) == kept
     workspace.store.check_integrity()
-    assert prune(workspace).unreferenced == Tally()
+    assert prune(workspace).unreferenced == FileTally()
 
 
 def test_a_cache_that_is_not_there_is_not_made(workspace: Workspace) -> None:
-    assert prune(workspace).unreferenced == Tally()
+    assert prune(workspace).unreferenced == FileTally()
     assert verify(workspace).entries == 0
     assert take_census(workspace).live == []
     assert not workspace.settings.cache_dir.exists()
@@ -61,7 +61,7 @@ def test_other_engines_and_systems_go_when_asked(workspace: Workspace, settings:
         ingest_lost(another)
     census = take_census(workspace)
     assert (len(census.live), len(census.dead), len(census.other)) == (6, 0, 5 + 3)
-    assert prune(workspace).other == Tally()
+    assert prune(workspace).other == FileTally()
     assert prune(workspace, others=True).other.entries == 8
     assert files(workspace) == kept
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.catalog.tokens import retokenize
 from app.maintenance.errors import MaintenanceError
-from app.maintenance.warming import Progress, warm
+from app.maintenance.warming import WarmingProgress, warm
 from app.settings import Settings
 from app.workspace import Workspace
 from ragcache.store.eviction import VARIANTS
@@ -16,8 +16,8 @@ from tests.app.maintenance.shelves import BOOKS, files, fill, make_settings, reo
 LONG = {"/long.txt": [f"Sentence number {number} of a long story about a ship." for number in range(7)]}
 
 
-def run(workspace: Workspace, name: str = "default") -> Progress:
-    *_, last = [Progress(), *warm(workspace, workspace.catalog.collections.get(name))]
+def run(workspace: Workspace, name: str = "default") -> WarmingProgress:
+    *_, last = [WarmingProgress(), *warm(workspace, workspace.catalog.collections.get(name))]
     return last
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.pipeline import Answer, AnswerStream
-from app.pipeline.answering import STOPPED, Request
+from app.pipeline.answering import STOPPED, AnswerRequest
 from app.workspace import Workspace
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -57,7 +57,7 @@ def test_quotes_are_waited_for_too(pipeline: RagPipeline) -> None:
 
     found = pipeline.retrieve(QUESTION)
     pipeline.settle()
-    stream = replace(answering, embed=watched).start(Request(QUESTION, found, max_tokens=4))
+    stream = replace(answering, embed=watched).start(AnswerRequest(QUESTION, found, max_tokens=4))
     assert stream.answer.citations[0].quote is not None
     pipeline.settle()
     assert held == [True]
@@ -190,7 +190,7 @@ def test_an_answer_stands_without_the_quotes_that_cannot_be_found(pipeline: RagP
 
     found = pipeline.retrieve(QUESTION)
     answering = replace(pipeline.answering, embed=broken)
-    answer = answering.start(Request(QUESTION, found, max_tokens=4)).answer
+    answer = answering.start(AnswerRequest(QUESTION, found, max_tokens=4)).answer
     assert answer.text
     assert answer.notes == ("no quotes: the embedder broke",)
     assert [one.quote for one in answer.citations] == [None] * len(found)

@@ -9,13 +9,13 @@ import pytest
 
 from app.samples import read_samples
 from app.settings import load_settings
-from benchmarks.load import SYSTEMS, Options
+from benchmarks.load import SYSTEMS, LoadBenchOptions
 from ragcache.errors import ConfigError
 from tests.benchmarks.small_folder import write_small_folder
 
 TEXTS = list(read_samples().values())
 SMALL = {"enforce_eager": True, "block_size": 32, "kv_cache_memory_bytes": 64_000_000}
-OPTIONS = Options(SYSTEMS, (0.5, 1.0), 0.5, 3, 4, 40, 5, 12, 1.0, "auto", "document", 0)
+OPTIONS = LoadBenchOptions(SYSTEMS, (0.5, 1.0), 0.5, 3, 4, 40, 5, 12, 1.0, "auto", "document", 0)
 
 
 def test_every_system_under_every_load(smollm2: Path, tmp_path: Path) -> None:
@@ -42,5 +42,9 @@ def test_every_system_under_every_load(smollm2: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="ask for fewer --chunks"):
         run(
-            settings, TEXTS, Options(SYSTEMS, (1.0,), 0.5, 3, 12, 200, 5, 12, 1.0, "auto", "document", 0), None, **SMALL
+            settings,
+            TEXTS,
+            LoadBenchOptions(SYSTEMS, (1.0,), 0.5, 3, 12, 200, 5, 12, 1.0, "auto", "document", 0),
+            None,
+            **SMALL,
         )

@@ -15,7 +15,7 @@ from benchmarks.answering import open_answering
 from benchmarks.caches import capture
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
-from benchmarks.quality import Options, run
+from benchmarks.quality import QualityBenchOptions, run
 from benchmarks.quality_compare import compare
 from ragcache.errors import StoreError
 from tests.benchmarks.conftest import letters
@@ -23,7 +23,7 @@ from tests.benchmarks.small_folder import write_small_folder
 from tests.tiny import make_chunks, make_question
 
 LINKERS = "full,naive,first_tokens:k=4,query"
-OPTIONS = Options(parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 20, 1, 1)
+OPTIONS = QualityBenchOptions(parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 20, 1, 1)
 
 
 @pytest.fixture(scope="module")

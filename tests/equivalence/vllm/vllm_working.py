@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Piece, Probe, PromptRows
+from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows, SegmentPiece
 from ragcache.engine.vllm.working import LinkWorker
 from ragcache.store import open_store
 from ragcache.store.base import Fetched
@@ -29,7 +29,9 @@ def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> 
         blocks = tuple(range(3, 3 + -(-TOKENS // spans.block_size)))
         spans.room(len(blocks) * spans.block_size).fill_(np.nan)
         worker = LinkWorker(spans, store)
-        worker.obey(Orders(load=(Load("one", (Piece(0, START, (variant.key,)),), blocks, START, TOKENS),), idle=True))
+        worker.obey(
+            Orders(load=(Load("one", (SegmentPiece(0, START, (variant.key,)),), blocks, START, TOKENS),), idle=True)
+        )
         while worker.busy:
             worker.obey(Orders(idle=True))
         rows = PromptRows(draw(TOKENS, 1)[QUESTION:], tuple(range(QUESTION, TOKENS)), blocks)
@@ -52,7 +54,8 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         worker.close()
         worker.obey(
             Orders(
-                load=(Load("one", (Piece(0, START, (variant.key,)),), tuple(range(3, 10)), START, TOKENS),), idle=True
+                load=(Load("one", (SegmentPiece(0, START, (variant.key,)),), tuple(range(3, 10)), START, TOKENS),),
+                idle=True,
             )
         )
         answers = worker.take_answers()
@@ -84,7 +87,7 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
         for variant in variants:
             store.put(variant)
         pieces = tuple(
-            Piece(place, start, (variant.key,))
+            SegmentPiece(place, start, (variant.key,))
             for place, (start, variant) in enumerate(zip((7, 37, 77), variants, strict=True))
         )
         worker = LinkWorker(pair.engine.spans, store, 5.0, lambda: now[0])
@@ -129,7 +132,7 @@ def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size
     *before, chunk = segments
     start = sum(len(segment) for segment in before)
     blocks = tuple(range(3, 3 + -(-(start + len(chunk)) // spans.block_size)))
-    pieces = (Piece(0, 0, (variants[0].key,)), Piece(1, len(before[0]), (variants[1].key,)))
+    pieces = (SegmentPiece(0, 0, (variants[0].key,)), SegmentPiece(1, len(before[0]), (variants[1].key,)))
     worker = LinkWorker(spans, store)
     worker.obey(Orders(load=(Load("one", pieces, blocks, 0, start + len(chunk)),), idle=True))
     while worker.busy:
@@ -181,7 +184,7 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
         key = kvgen.capture(before[0], before[1:], second).key
         key = key if told is None or "key" not in told else replace(key, context=(second.hash,))
         starts = (0, len(system)) if told is None or "key" in told else (0,)
-        pieces = tuple(Piece(place, start, (before[place].key,)) for place, start in enumerate(starts))
+        pieces = tuple(SegmentPiece(place, start, (before[place].key,)) for place, start in enumerate(starts))
         worker, blocks = LinkWorker(pair.engine.spans, store), tuple(range(3, 10))
         worker.obey(Orders(load=(Load("one", pieces, blocks, 0, 100),), idle=True))
         while worker.busy:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ragcache.engine import cores as module
-from ragcache.engine.cores import FreeCores, Usage, allowed, read_usage
+from ragcache.engine.cores import CoreUsage, FreeCores, allowed, read_usage
 from ragcache.engine.torch.engine import TorchEngine
 from tests.tiny import Tiny
 
@@ -24,12 +24,12 @@ class Machine:
     others: float = 0.0
     own: float = 0.0
     now: float = 0.0
-    _usage: Usage = field(default_factory=lambda: Usage(1000.0, 50.0))
+    _usage: CoreUsage = field(default_factory=lambda: CoreUsage(1000.0, 50.0))
 
     def run(self, seconds: float) -> None:
         self.now += seconds
         busy, own = (self.others + self.own) * seconds, self.own * seconds
-        self._usage = Usage(self._usage.busy + busy, self._usage.own + own)
+        self._usage = CoreUsage(self._usage.busy + busy, self._usage.own + own)
 
     def free(self) -> FreeCores:
         return FreeCores(lambda: self._usage, lambda: self.now)

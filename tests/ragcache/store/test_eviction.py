@@ -3,15 +3,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.store.eviction import Candidate, least_recently_used, victims
+from ragcache.store.eviction import Evictable, least_recently_used, victims
 
 candidates = st.lists(
-    st.builds(Candidate, st.uuids().map(str), st.integers(1, 50), st.integers(0, 20), st.booleans()), max_size=12
+    st.builds(Evictable, st.uuids().map(str), st.integers(1, 50), st.integers(0, 20), st.booleans()), max_size=12
 )
 
 
 @given(entries=candidates, need=st.integers(1, 200))
-def test_the_oldest_unpinned_are_chosen_and_no_more_than_needed(entries: list[Candidate], need: int) -> None:
+def test_the_oldest_unpinned_are_chosen_and_no_more_than_needed(entries: list[Evictable], need: int) -> None:
     free = sorted((entry for entry in entries if not entry.pinned), key=lambda entry: entry.used)
     chosen = victims(entries, least_recently_used, need)
     if chosen is None:
@@ -22,7 +22,7 @@ def test_the_oldest_unpinned_are_chosen_and_no_more_than_needed(entries: list[Ca
 
 
 @given(entries=candidates, need=st.integers(1, 200), spare=st.integers(0, 200))
-def test_more_is_chosen_only_within_the_spare(entries: list[Candidate], need: int, spare: int) -> None:
+def test_more_is_chosen_only_within_the_spare(entries: list[Evictable], need: int, spare: int) -> None:
     least, chosen = victims(entries, least_recently_used, need), victims(entries, least_recently_used, need, spare)
     assert (least is None) == (chosen is None)
     if least is not None and chosen is not None and chosen != least:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ragcache.store.info_cache import InfoCache, Stamp
+from ragcache.store.info_cache import EntryStamp, InfoCache
 from ragcache.types import VariantInfo
 from tests.ragcache.store.conftest import build_variant
 
-STAMP = Stamp(1, 1)
+STAMP = EntryStamp(1, 1)
 SHORT, LONG = build_variant(), build_variant(ids=tuple(range(300)))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.keywords.bm25 import MOST_WORDS, search
-from retriever.keywords.segment import Segment, build, merge
+from retriever.keywords.segment import WordSegment, build, merge
 from retriever.keywords.words import asked_words
 from tests.retriever.chunks import slow_bm25
 
@@ -18,13 +18,13 @@ WORDS = st.sampled_from(["ant", "bee", "cat", "dog", "the", "日本", "Éa", "x_
 TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_size=30)
 
 
-def segments_of(texts: list[str], cuts: set[int]) -> list[Segment]:
+def segments_of(texts: list[str], cuts: set[int]) -> list[WordSegment]:
     bounds = sorted({0, len(texts), *(cut for cut in cuts if cut < len(texts))})
     ids = np.arange(1, len(texts) + 1, dtype=np.int64) * 10
     return [build(ids[start:end], texts[start:end]) for start, end in pairwise(bounds)]
 
 
-def assert_equal(segments: list[Segment], texts: dict[int, str], question: str, k: int) -> None:
+def assert_equal(segments: list[WordSegment], texts: dict[int, str], question: str, k: int) -> None:
     expected = slow_bm25(texts, question, len(texts))
     ids, scores = search(segments, asked_words(question), k, None)
     assert scores.tolist() == pytest.approx([score for _, score in expected[:k]])

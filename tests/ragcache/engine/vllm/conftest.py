@@ -11,8 +11,8 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import LinkName, Share
-from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Piece, Probed, PromptRows
+from ragcache.engine.vllm.hashing import LinkName, SharedBlocks
+from ragcache.engine.vllm.orders import Answers, Orders, PieceLoaded, Probed, PromptRows, SegmentPiece
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -53,10 +53,10 @@ class Worker:
         self.finished += orders.finish
         return answers
 
-    def _loaded(self, request: str, piece: Piece) -> Loaded:
+    def _loaded(self, request: str, piece: SegmentPiece) -> PieceLoaded:
         if piece.index in self.bad:
-            return Loaded(request, piece.index, None, incidents=("it is bad",))
-        return Loaded(request, piece.index, 0, "ram", 1, piece.index not in self.lossy)
+            return PieceLoaded(request, piece.index, None, incidents=("it is bad",))
+        return PieceLoaded(request, piece.index, 0, "ram", 1, piece.index not in self.lossy)
 
     @property
     def rows(self) -> list[int]:
@@ -110,9 +110,9 @@ class Told:
         self.links.append(name)
 
     @property
-    def share(self) -> Share | None:
+    def share(self) -> SharedBlocks | None:
         name = self.links[-1]
-        return Share(name.whole, name.end // self._block * self._block) if self._block else None
+        return SharedBlocks(name.whole, name.end // self._block * self._block) if self._block else None
 
     def found(self, computed: int) -> bool:
         lost, self.lost = self.lost, False
