@@ -33,6 +33,10 @@ class TokenStream(ABC):
     def __iter__(self) -> Iterator[int]: ...
 
     @abstractmethod
+    def cancel(self) -> None:
+        """From any thread: end the answer here for whoever waits for its next token. Does not wait itself."""
+
+    @abstractmethod
     def close(self) -> None:
         """End the answer here and free its prompt's KV; nothing happens when it has ended."""
 

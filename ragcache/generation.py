@@ -45,6 +45,9 @@ class Generation(TokenStream):
     def __iter__(self) -> Iterator[int]:
         return self._stream
 
+    def cancel(self) -> None:
+        """The thread that would wait computes, and sees afterwards that it is to end."""
+
     def close(self) -> None:
         self._stream.close()  # it holds the buffer
 

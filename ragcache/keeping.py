@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 
 from ragcache.faults import FAULTS, reason_of
@@ -23,6 +23,7 @@ QUIET_S = 0.05  # for which nobody computes, before a task goes on: the next tok
 # would be computed in full each time.
 HELD_S = 10.0
 TURN_S = 0.2
+RECHECK_S = 0.2  # a finaliser may end an answer on the very thread that is about to wait, which then nobody wakes
 CLOSING_S = 10.0  # after which a keeper that closes begins no more tasks
 PATIENCE_S = 10.0  # for a task that is to end amid its computation
 
@@ -122,19 +123,36 @@ class _Work:
             self._change.notify_all()
 
     def add(self, task: Task) -> None:
-        thread = threading.Thread(target=self._run, name="ragcache-keep", daemon=True)
         with self._change:
             self._tasks.append(task)
-            if self._thread is not None or self._ended:
+        self._work_on(None)
+
+    def _work_on(self, ends: threading.Thread | None) -> None:
+        """On a new thread if something waits: where none runs, or in place of one that ends."""
+        thread = threading.Thread(target=self._run, name="ragcache-keep", daemon=True)
+        with self._change:
+            if self._thread is not ends:
                 return
-            self._thread = thread
-        try:
-            thread.start()  # without the lock: it waits until the other thread has begun, where finalisers run too
-        except RuntimeError as error:
-            with self._change:
+            self._thread = thread if self._tasks and not self._ended else None
+            self._change.notify_all()
+            if self._thread is None:
+                return
+        with ExitStack() as failed:
+            failed.callback(self._not_begun, thread)
+            try:
+                thread.start()  # without the lock: it waits until the other thread has begun, where finalisers run too
+            except RuntimeError as error:
+                with self._change:
+                    self._tasks.clear()
+                    self._told.append(_not_captured(error))
+            else:
+                failed.pop_all()
+
+    def _not_begun(self, thread: threading.Thread) -> None:
+        """There are no more threads to be had, or Ctrl-C came just then."""
+        with self._change:
+            if self._thread is thread and thread.ident is None:
                 self._thread = None
-                self._tasks.clear()
-                self._told.append(_not_captured(error))
                 self._change.notify_all()
 
     def pause(self) -> None:
@@ -148,7 +166,7 @@ class _Work:
                 if self._clock() >= held:
                     self._turn = self._clock() + TURN_S
                     break
-                self._change.wait(min(waits, HELD_S))
+                self._change.wait(min(waits, RECHECK_S))
             if self._ended:
                 raise _Ended
 
@@ -205,20 +223,19 @@ class _Work:
         except _Ended:
             pass
         finally:
-            with self._change:
-                if self._thread is threading.current_thread():
-                    self._thread = None
-                self._change.notify_all()
+            self._work_on(threading.current_thread())  # what waits behind a task that broke its thread
 
     def _next(self) -> Task | None:
         """None ends the thread."""
-        self.pause()
+        if self._tasks:
+            self.pause()
         with self._change:
             if self._hurried is not None and self._clock() - self._hurried > CLOSING_S:
                 self._tasks.clear()
             if self._tasks:
                 return self._tasks.popleft()
             self._thread = None  # a task that is added from now on gets another
+            self._change.notify_all()
             return None
 
 

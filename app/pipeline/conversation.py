@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
-from app.cores import in_thread
 from app.pipeline.answer import Answer
 from app.pipeline.answering import STOPPED
 from app.pipeline.options import Asked, AskOptions
@@ -71,7 +70,7 @@ class Conversation:
         return await (await self.astream(question, **options)).answer()
 
     async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
-        return AsyncAnswerStream(await in_thread(self.stream, question, **options))
+        return await AsyncAnswerStream.of(self.stream, question, **options)
 
     def save(self) -> None:
         """Store what could not be stored before. Raises CatalogError when it still cannot; nothing is lost then."""

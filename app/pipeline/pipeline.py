@@ -155,7 +155,7 @@ class RagPipeline:
         return await (await self.astream(question, **options)).answer()
 
     async def astream(self, question: str, **options: Unpack[AskOptions]) -> AsyncAnswerStream:
-        return AsyncAnswerStream(await in_thread(self.stream, question, **options))
+        return await AsyncAnswerStream.of(self.stream, question, **options)
 
     # -- parts ------------------------------------------------------------------------------------------------------
 

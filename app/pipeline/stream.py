@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.citations import Citation
 from app.cores import in_thread, release_helpers
@@ -18,6 +19,7 @@ from app.pipeline.pieces import Pieces
 if TYPE_CHECKING:
     from ragcache.base import TokenStream
 
+P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
 
 
@@ -66,13 +68,9 @@ class AnswerStream:
         return piece
 
     def stop(self) -> None:
-        """Ask it to end after the token that is computed now, if one is; does not wait."""
+        """Ask it to end after the token that is computed now, if one is; does not wait. Whoever reads it ends it."""
         self._stopped.set()
-        if self._lock.acquire(blocking=False):  # else the thread that has it sees what was asked
-            try:
-                self._end(whole=False)
-            finally:
-                self._lock.release()
+        self._generation.cancel()
 
     def close(self) -> None:
         """End here. Nothing happens when it has ended."""
@@ -84,17 +82,26 @@ class AnswerStream:
         """The next piece; "" at the end."""
         piece = ""
         while not piece and self._tokens is not None and not self._stopped.is_set():
-            token = next(self._tokens, None)
+            token = self._next_token()
             if token is not None:
                 piece = self._pieces.add(token)
                 continue
             if piece := self._pieces.end():
                 self._shown.append(piece)
-            self._end(whole=True)
+            self._end(whole=not self._stopped.is_set())
             return piece
         if piece:
             self._shown.append(piece)
         return piece
+
+    def _next_token(self) -> int | None:
+        """What breaks here leaves an answer that was stopped, however often it is asked for."""
+        assert self._tokens is not None
+        with ExitStack() as broken:
+            broken.callback(self._end, whole=False)
+            token = next(self._tokens, None)
+            broken.pop_all()
+        return token
 
     def _end(self, whole: bool) -> None:
         if self._tokens is None:
@@ -121,6 +128,16 @@ class AnswerStream:
 
 class AsyncAnswerStream:
     """The same for a program with an event loop. Cancelling a step stops the decoding."""
+
+    @classmethod
+    async def of(cls, start: Callable[P, AnswerStream], /, *args: P.args, **kwargs: P.kwargs) -> Self:
+        """What `start` gives. It is closed where it comes too late for a caller that was cancelled."""
+        starting = asyncio.ensure_future(in_thread(start, *args, **kwargs))
+        try:
+            return cls(await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            starting.add_done_callback(_close_late)
+            raise
 
     def __init__(self, stream: AnswerStream):
         self._stream = stream
@@ -168,3 +185,8 @@ class AsyncAnswerStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _close_late(started: asyncio.Future[AnswerStream]) -> None:
+    if not started.cancelled() and started.exception() is None:
+        asyncio.get_running_loop().run_in_executor(None, started.result().close)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 
 import pytest
 
-from ragcache.keeping import Keeper
+from ragcache.keeping import RECHECK_S, Keeper
 from tests.ragcache.test_keeping import Steps
 
 EXIT = """
@@ -60,3 +61,74 @@ def test_a_child_has_a_keeper_of_its_own(within: bool) -> None:
     answer.close()
     keeper.settle()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_nothing_is_waited_for_when_nothing_is_left_to_do() -> None:
+    keeper, gate, began = Keeper(clock=lambda: 0.0), threading.Event(), threading.Event()
+
+    def task() -> list[str]:
+        began.set()
+        assert gate.wait(60)
+        return []
+
+    keeper.later(task)
+    assert began.wait(60)
+    with keeper.answering():
+        gate.set()
+        settled = threading.Thread(target=keeper.settle, daemon=True)
+        settled.start()
+        settled.join(60)
+        assert not settled.is_alive()
+
+
+def test_an_answer_may_end_on_the_thread_that_is_about_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a finaliser, behind its look at the answers: it waits all the same, and nobody wakes it."""
+    keeper, waited = Keeper(), list[float]()
+    end, change = keeper.begin_answering(), keeper._own._change
+    wait = change.wait
+
+    def ended(timeout: float) -> bool:
+        waited.append(timeout)
+        end()
+        return wait(timeout)
+
+    monkeypatch.setattr(change, "wait", ended)
+    task = Steps(keeper)
+    keeper.later(task)
+    while keeper._own._thread is not None:
+        threading.Event().wait(0.01)
+    assert task.done == 3
+    assert 0 < max(waited) <= RECHECK_S
+
+
+def test_a_task_that_breaks_its_thread_does_not_take_the_next_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    keeper, task = Keeper(), Steps(Keeper())
+
+    def broken() -> list[str]:
+        raise SystemExit
+
+    with keeper.answering():
+        keeper.later(broken)
+        first = keeper._own._thread
+        keeper.later(task)
+    keeper.settle()
+    assert task.done == 3
+    assert first is not None
+    first.join(60)  # while its end is not printed
+
+
+def test_ctrl_c_amid_a_start_leaves_the_keeper_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, tasks = Keeper(), [Steps(Keeper()) for _ in range(2)]
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            keeper.later(tasks[0])
+    keeper.settle()
+    keeper.later(tasks[1])
+    keeper.settle()
+    assert [task.done for task in tasks] == [3, 3]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import queue
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
@@ -97,7 +98,9 @@ class VllmGeneration(TokenStream):
         self._engine, self._finish = engine, finish
         self._stop = engine.spec.eos | stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._ended = False
+        self._ended = False  # vLLM has said its last word
+        self._left = False
+        self._linked: dict[str, Any] = {}  # what that word told of the link
         self._started = perf_counter()
         settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
         told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
@@ -107,9 +110,15 @@ class VllmGeneration(TokenStream):
             self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs))
             refused.pop_all()
         self._stream = self._tokens()
+        # Python runs no `finally` of a generator that nobody ever asked for a token.
+        self._unread = weakref.finalize(self, _forsake, engine, self._request, self._answered)
+        self._unread.atexit = False
 
     def __iter__(self) -> Iterator[int]:
         return self._stream
+
+    def cancel(self) -> None:
+        self._engine.forsake(self._request, self._outputs.put)
 
     def close(self) -> None:
         if getgeneratorstate(self._stream) != GEN_RUNNING:  # else another thread reads it, and closing raises
@@ -117,16 +126,25 @@ class VllmGeneration(TokenStream):
         self._stream.close()
 
     def _leave(self, abort: Callable[[str], dict[str, Any]]) -> None:
+        if self._left:
+            return
+        self._left = True
+        self._unread.detach()
+        self._answered()
         if not self._ended:
-            self._ended = True
-            self._answered()
-            _fill(self.report, abort(self._request).get(KEY, {}))
+            self._hear(abort(self._request))
+        with suppress(queue.Empty):  # vLLM may have been ahead of the reader, or another thread have cancelled it
+            while True:
+                self._hear(self._outputs.get_nowait())
+        _fill(self.report, self._linked)
 
     def _tokens(self) -> Generator[int, None, None]:
         first = 0.0
         try:
             while not self._ended:
                 output = self._next()
+                if isinstance(output, dict):
+                    return
                 first = first or self._first()
                 for token in output.outputs[0].token_ids:
                     if token not in self._stop:
@@ -134,14 +152,26 @@ class VllmGeneration(TokenStream):
                         yield token
         finally:  # perhaps because nobody holds the stream any more
             self._leave(self._engine.forsake)
-        self._complete(output.kv_transfer_params, first)
+        self._complete(first)
 
     def _next(self) -> Any:
+        """Of vLLM; a dict where another thread cancelled it."""
         output = self._outputs.get()
-        self._ended = output is None or output.finished
+        self._hear(output)
         if output is None:
             raise ModelError("the vLLM engine broke during the answer: see the log for why, and start another")
         return output
+
+    def _hear(self, output: Any) -> None:
+        """None when the engine broke, and what an aborted request would have told."""
+        if output is None:
+            self._ended = True
+        elif isinstance(output, dict):
+            self._ended = True
+            self._linked = output.get(KEY) or self._linked
+        elif output.finished:
+            self._ended = True
+            self._linked = (output.kv_transfer_params or {}).get(KEY, {})
 
     def _first(self) -> float:
         """Whoever started us may have put into the report what it waited for before."""
@@ -149,10 +179,9 @@ class VllmGeneration(TokenStream):
         self.report.ttft_s += now - self._started
         return now
 
-    def _complete(self, params: dict[str, Any] | None, first: float) -> None:
+    def _complete(self, first: float) -> None:
         self.report.decode_s = perf_counter() - first
         self.report.answer_tokens = len(self.tokens)
-        _fill(self.report, (params or {}).get(KEY, {}))
         if self._finish is not None:
             self._finish(self.report)
 
@@ -161,6 +190,11 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
     """On the engine's thread: whether anybody reads it or not, nobody waits for a first token any more."""
     answered()
     outputs.put(output)
+
+
+def _forsake(engine: VllmEngine, request: str, answered: Callable[[], None]) -> None:
+    answered()
+    engine.forsake(request)
 
 
 def _settings(sampling: Sampling) -> dict[str, Any]:

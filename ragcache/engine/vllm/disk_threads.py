@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
-from time import perf_counter
+from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
+from ragcache.engine.vllm.handover import HandingOver
 from ragcache.errors import StoreError
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+Errand = tuple[Future[Any], Callable[[], object]]
+CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 
 @dataclass(eq=False)
@@ -22,7 +29,8 @@ class Task(Generic[T]):
 
 
 class DiskThreads:
-    """Used by one thread.
+    """Used by one thread. Python waits for the threads of its own pools when the program ends, which one at a disk that
+    does not answer would put off for ever.
 
     A task's time counts from when a thread takes it up: that a step took long, or that there were many before it, is no
     sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was.
@@ -36,7 +44,11 @@ class DiskThreads:
         clock: Clock = perf_counter,
         initializer: Callable[[], None] | None = None,
     ):
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initializer)
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()  # None ends the threads
+        self._name, self._initializer = name, initializer or (lambda: None)
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        weakref.finalize(self, self._errands.put, None)
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._moved = clock()
         self._given_up: set[Task[Any]] = set()  # and a thread is still at them
@@ -49,16 +61,25 @@ class DiskThreads:
         if sum(map(self.late, self._given_up)) >= self._count:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
             return task
-        try:
-            task.future = self._pool.submit(self._run, task, call)
-        except RuntimeError:  # Python ends its pools before it ends the engine: nobody waits for this any more
-            task.future.set_exception(StoreError("the program ends"))
+        if self._closed:
+            task.future.set_exception(StoreError("the engine ends"))
+            return task
+        self._errands.put((task.future, lambda: self._run(task, call)))
+        if len(self._threads) < self._count:
+            arguments = (self._errands, self._initializer)
+            thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
+            with suppress(RuntimeError):  # no thread is to be had now: the task waits for another, or is late
+                thread.start()
+                self._threads.append(thread)
         return task
 
-    def _run(self, task: Task[T], call: Callable[[], T]) -> T:
+    def _run(self, task: Task[T], call: Callable[[], T]) -> None:
+        if not task.future.set_running_or_notify_cancel():
+            return
         task.begun = self._moved = self._clock()
         try:
-            return call()
+            with HandingOver(task.future):
+                task.future.set_result(call())
         finally:
             self._moved = self._clock()
 
@@ -72,4 +93,21 @@ class DiskThreads:
             self._given_up.add(task)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """What no thread has taken up is cancelled."""
+        self._closed = True
+        with suppress(Empty):
+            while (errand := self._errands.get_nowait()) is not None:
+                errand[0].cancel()
+        self._errands.put(None)
+        last = monotonic() + CLOSING_S
+        for thread in self._threads:
+            thread.join(max(0.0, last - monotonic()))
+
+
+def _serve(errands: SimpleQueue[Errand | None], initializer: Callable[[], None]) -> None:
+    """On a thread. It knows nothing of the object that began it, which may be gone."""
+    initializer()
+    while (errand := errands.get()) is not None:
+        errand[1]()
+        del errand  # which knows it
+    errands.put(None)  # for the next thread

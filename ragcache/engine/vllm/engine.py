@@ -27,9 +27,10 @@ from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
 from ragcache.engine.vllm.asking import capture_params
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
+from ragcache.engine.vllm.handover import HandingOver
 from ragcache.engine.vllm.reading import Desk
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import ModelError, PromptError, RagcacheError
+from ragcache.errors import ModelError, PromptError
 from ragcache.faults import FAULTS
 from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
@@ -86,9 +87,11 @@ class VllmEngine(Engine):
         except ModelError:
             return {}
 
-    def forsake(self, request: str) -> dict[str, Any]:
-        """The same without waiting, for finalisers: Python runs them on any thread, whatever locks it holds."""
-        self._command(lambda: self._abort(request))
+    def forsake(self, request: str, tell: Callable[[dict[str, Any]], None] = lambda told: None) -> dict[str, Any]:
+        """The same without waiting, for finalisers: Python runs them on any thread, whatever locks it holds. `tell`
+        hears it on the engine's thread.
+        """
+        self._command(lambda: tell(self._abort(request)))
         return {}
 
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
@@ -174,7 +177,7 @@ class VllmEngine(Engine):
         answer: Future[T] = Future()
 
         def run() -> None:
-            with _HandingOver(answer):
+            with HandingOver(answer):
                 answer.set_result(call())
 
         self._commands.put(run)
@@ -184,7 +187,7 @@ class VllmEngine(Engine):
 
     def _run(self, arguments: EngineArgs, store: KVStore, started: Future[None]) -> None:
         self._cores.take()
-        with _HandingOver(started, "vLLM did not start"):
+        with HandingOver(started, "vLLM did not start"):
             self._start(arguments, store)
             started.set_result(None)
         if started.exception() is not None:
@@ -253,27 +256,6 @@ class VllmEngine(Engine):
         told = next((self._connector.scheduler.outcomes.told(request) for request in inside), {})
         self._engine.abort_request([name])
         return told
-
-
-class _HandingOver:
-    """Whatever ends the block is for the thread that waits for it. `what` makes it an error for users: at its start
-    vLLM raises all kinds, some of them with the reason in the log alone.
-    """
-
-    def __init__(self, answer: Future[Any], what: str = ""):
-        self._answer, self._what = answer, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        if error is not None:
-            told = error
-            if self._what and not isinstance(error, RagcacheError):
-                told = ModelError(f"{self._what}: {error}")
-                told.__cause__ = error
-            self._answer.set_exception(told)
-        return True
 
 
 def _segment(variant: Variant, place: int) -> Segment:

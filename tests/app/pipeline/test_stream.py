@@ -17,6 +17,7 @@ from app.pipeline.answering import STOPPED, AnswerRequest
 from app.workspace import Workspace
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ModelError
 from retriever.errors import RetrieverError
 from retriever.types import Vectors
 
@@ -194,3 +195,65 @@ def test_an_answer_stands_without_the_quotes_that_cannot_be_found(pipeline: RagP
     assert answer.text
     assert answer.notes == ("no quotes: the embedder broke",)
     assert [one.quote for one in answer.citations] == [None] * len(found)
+
+
+def test_what_breaks_is_no_whole_answer(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is asked for."""
+    stream = pipeline.stream(QUESTION)
+    first = next(stream)
+
+    def broken(*args: object) -> None:
+        raise ModelError("no memory left")
+
+    monkeypatch.setattr(TorchEngine, "compute", broken)
+    with pytest.raises(ModelError, match="no memory left"):
+        list(stream)
+    assert list(stream) == []
+    assert (stream.answer.text, stream.answer.notes) == (first, (STOPPED,))
+
+
+def test_closing_does_not_hold_up_the_event_loop(pipeline: RagPipeline) -> None:
+    async def close() -> list[bool]:
+        stream = await pipeline.astream(QUESTION, max_tokens=1000)
+        generation, turned = stream._stream._generation, threading.Event()
+        end, free = generation.close, list[bool]()
+
+        def slow() -> None:
+            free.append(turned.wait(20))
+            end()
+
+        generation.close = slow  # type: ignore[method-assign]
+        asyncio.get_running_loop().call_soon(turned.set)
+        await stream.aclose()
+        return free
+
+    assert asyncio.run(close()) == [True]
+
+
+def test_a_stream_that_comes_too_late_is_closed(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller went away while its prompt was computed."""
+    gate, begun, closed, close = threading.Event(), threading.Event(), threading.Event(), AnswerStream.close
+    stream = pipeline.stream
+
+    def late(question: str) -> AnswerStream:
+        begun.set()
+        assert gate.wait(60)
+        return stream(question)
+
+    def watched(one: AnswerStream) -> None:
+        close(one)
+        closed.set()
+
+    monkeypatch.setattr(pipeline, "stream", late)
+    monkeypatch.setattr(AnswerStream, "close", watched)
+
+    async def leave() -> bool:
+        task = asyncio.create_task(pipeline.astream(QUESTION))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.set()
+        return await asyncio.to_thread(closed.wait, 60)
+
+    assert asyncio.run(leave())

@@ -7,6 +7,7 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,46 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
     engine._command(closed.close).result(timeout=60)  # on the engine's thread, which Python may choose too
     engine.drain()
     assert engine.free_blocks() == before
+
+
+def test_a_stream_of_which_nobody_read_a_word_is_aborted(pipeline: RagPipeline) -> None:
+    """Python runs no `finally` of a generator that was never started."""
+    engine: Any = pipeline.workspace.parts.engine
+    stream = pipeline.stream(QUESTION, max_tokens=900)
+    assert engine._ask(lambda: len(engine._deliver)) == 1
+    del stream
+    gc.collect()
+    assert engine._ask(lambda: len(engine._deliver)) == 0
+    pipeline.settle()
+
+
+def test_stopping_ends_the_wait_for_a_token(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when it comes: a prompt behind many others may wait long."""
+    engine: Any = pipeline.workspace.parts.engine
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_hand_out", lambda name, output: None)
+        stream = pipeline.stream(QUESTION, max_tokens=900)
+        reading = threading.Thread(target=lambda: list(stream), daemon=True)
+        reading.start()
+        stream.stop()
+        reading.join(60)
+    assert not reading.is_alive()
+    assert "stopped before its end" in stream.answer.notes
+    assert engine._ask(lambda: len(engine._deliver)) == 0
+
+
+def test_a_report_is_whole_where_vllm_was_ahead_of_its_reader(pipeline: RagPipeline) -> None:
+    engine: Any = pipeline.workspace.parts.engine
+    pipeline.ask(QUESTION)
+    pipeline.settle()
+    for read in (1, 4):
+        stream = pipeline.stream(QUESTION, max_tokens=4)
+        for _ in range(read):
+            next(stream, None)
+        engine.drain()
+        stream.close()
+        assert stream.answer.report.chunks
+        assert stream.answer.report.reused > 0
 
 
 async def _cancelled(pipeline: RagPipeline) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -86,5 +88,31 @@ def test_what_was_given_up_early_is_no_sign_of_a_bad_disk(disk: Disk) -> None:
 def test_a_program_that_ends_asks_nothing_more(disk: Disk) -> None:
     disk.threads.close()
     task, _, _ = disk.ask()
-    with pytest.raises(StoreError, match="the program ends"):
+    with pytest.raises(StoreError, match="the engine ends"):
         task.future.result()
+
+
+def test_what_waits_when_they_are_closed_is_cancelled(disk: Disk) -> None:
+    _, begun, gate = disk.ask()
+    assert begun.wait(60)
+    waiting, _, _ = disk.ask()
+    threading.Timer(0.1, gate.set).start()
+    disk.threads.close()
+    assert waiting.future.cancelled()
+
+
+HANGING = """
+import threading
+from ragcache.engine.vllm import disk_threads
+
+disk_threads.CLOSING_S = 0.0
+threads, begun = disk_threads.DiskThreads(2, "read", 5.0), threading.Event()
+threads.submit(lambda: (begun.set(), threading.Event().wait()))
+assert begun.wait(60)
+threads.close()
+"""
+
+
+def test_a_disk_that_never_answers_does_not_keep_the_program() -> None:
+    ran = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=100, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
