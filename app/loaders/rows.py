@@ -11,7 +11,8 @@ LONGEST_NAME = 200  # characters; a name is told again with every value
 
 
 def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """One item a row, a `column: value` line per cell that is not blank. The first full row names the columns.
+    """One item a row, a `column: value` line per cell that is not blank. The first full row names the columns; titles
+    above it are items.
 
     It is an item itself where nothing is below it, or where a name is too long to be told again: no header, perhaps.
     Names that no row has told come last.
@@ -20,8 +21,7 @@ def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     ahead = list(islice(filled, LOOK_AHEAD))
     if not ahead:
         return
-    wide = max(_cells(row) for row in ahead)
-    at = next(index for index, row in enumerate(ahead) if _cells(row) * 2 >= wide)
+    at = _header(ahead)
     for row in ahead[:at]:
         yield " ".join(cell.strip() for cell in row if cell.strip())
     header = [cell.strip() for cell in ahead[at]]
@@ -35,6 +35,29 @@ def rows_as_items(rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield _item(header, row)
     if untold:
         yield f"columns without values: {', '.join(header[index] for index in sorted(untold))}"
+
+
+def _header(ahead: Sequence[Sequence[str]]) -> int:
+    """The index of the first full row; in a table of two columns a title is half of one."""
+    widths = [_cells(row) for row in ahead]
+    first = next(index for index, width in enumerate(widths) if width * 2 >= max(widths))
+    if widths[first] > 1 or max(widths) == 1:
+        return first
+    fuller = next(index for index, width in enumerate(widths) if width > 1)
+    # A list with a word beside some of its entries has a heading of one cell, and so has a column without a name.
+    is_list = sum(width > 1 for width in widths[fuller:]) * 2 <= len(widths[fuller:])
+    is_name = len(ahead[first]) >= len(ahead[fuller]) and any(_is_number(cell) for cell in ahead[fuller])
+    left = min(_start(row) for row in ahead)
+    beside = any(_start(row) > left for row in ahead[:fuller])
+    return first if is_list or is_name or beside else fuller
+
+
+def _start(row: Sequence[str]) -> int:
+    return next(index for index, cell in enumerate(row) if cell.strip())
+
+
+def _is_number(cell: str) -> bool:
+    return any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell))
 
 
 def _cells(row: Sequence[str]) -> int:

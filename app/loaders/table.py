@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DELIMITERS = "\t;|,"
 SAMPLE = 1 << 16
+# A first line by which Excel is told the delimiter; it is no part of the table.
+TOLD = re.compile(r'("?)sep=([^\w\s"]|\t)\1(?:\r\n?|\n|\Z)', re.IGNORECASE)
 STANDING = "\0"  # for a quote that encloses nothing, while rows are cut; no text holds it
 
 
@@ -26,7 +28,10 @@ def load_table(source: SourceFile) -> Parsed:
     text = decode(source)
     # The limit of 128 KiB a field belongs to the process; articles in cells are longer, and our own limit holds.
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
-    delimiter = _delimiter(text) if source.path.suffix.lower() == ".csv" else "\t"
+    if told := TOLD.match(text):
+        text, delimiter = text[told.end() :], told[2]
+    else:
+        delimiter = _delimiter(text) if source.path.suffix.lower() == ".csv" else "\t"
     guarded = _guarded(text, delimiter)
     plain = delimiter == "\t" and '"' in text and not _quoted(text, guarded)
     quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL

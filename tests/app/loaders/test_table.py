@@ -139,3 +139,35 @@ def test_line_breaks_within_quotes_stay_in_their_cell(end: str) -> None:
     rows = ["id,note,by", '1,"Dear Ann,', "", 'yes, ""no"",', 'Bob",Bob', '2,"","a', 'b"']
     note, by = end.join(["Dear Ann,", "", 'yes, "no",', "Bob"]), end.join("ab")
     assert parsed("a.csv", end.join(rows)).text == f"id: 1\nnote: {note}\nby: Bob\n\nid: 2\nby: {by}"
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("Quarterly report\nname,value\na,1\nb,2\n", "Quarterly report\n\nname: a\nvalue: 1\n\nname: b\nvalue: 2"),
+        ("Report,\nby Ann,\nname,value\na,1\n", "Report\n\nby Ann\n\nname: a\nvalue: 1"),
+        ("# comment\nid,name\n1,x\n", "# comment\n\nid: 1\nname: x"),
+        ("People\ncity,2020\nBerlin,3\n", "People\n\ncity: Berlin\n2020: 3"),
+    ],
+)
+def test_a_title_above_two_columns_is_an_item(table: str, text: str) -> None:
+    assert parsed("a.csv", table).text == text
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (",value\na,1\nb,2\n", "column 1: a\nvalue: 1\n\ncolumn 1: b\nvalue: 2"),
+        ("name,\nAnn,7\nBob,8\n", "name: Ann\ncolumn 2: 7\n\nname: Bob\ncolumn 2: 8"),
+        ("task\nbuy milk\ncall Ann,soon\nsleep\n", "task: buy milk\n\ntask: call Ann\ncolumn 2: soon\n\ntask: sleep"),
+        ("task\nbuy milk\n", "task: buy milk"),
+    ],
+)
+def test_a_header_of_one_cell_is_no_title(table: str, text: str) -> None:
+    assert parsed("a.csv", table).text == text
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("first", ["sep=;\n", '"sep=;"\r\n', "SEP=;\r"])
+def test_a_first_line_may_name_the_delimiter(first: str, name: str) -> None:
+    assert parsed(name, f"{first}a,x;b,y\n1,5;2,5\n").text == "a,x: 1,5\nb,y: 2,5"

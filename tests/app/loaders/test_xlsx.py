@@ -1,0 +1,65 @@
+"""Workbooks: values as sheets show them, titles, and what is told."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+
+import pytest
+
+from app.loaders import load
+from tests.app.loaders.files import parts_of, write_xlsx, write_zip
+
+
+def test_xlsx_rows_tell_their_columns(tmp_path: Path) -> None:
+    lamps: list[list[object]] = [
+        ["Lamps of 1884", None, None],
+        ["lamp", "lit", "oil"],
+        ["one", date(1884, 3, 1), 0.1 + 0.2],
+        [None, None, 7],
+    ]
+    times: list[list[object]] = [["at", "on"], [datetime(1884, 3, 1, 6, 30), True]]
+    parsed = load(write_xlsx(tmp_path / "l.xlsx", {"Lamps": lamps, "Blank": [], "Times": times}))
+    assert [parsed.text[page.start : page.end] for page in parsed.pages] == [
+        "# Lamps\n\nLamps of 1884\n\nlamp: one\nlit: 1884-03-01\noil: 0.3\n\noil: 7",
+        "",
+        "# Times\n\nat: 1884-03-01 06:30:00\non: TRUE",
+    ]
+    parsed.check_integrity()
+
+
+def test_xlsx_errors_of_formulas_stay_and_warnings_are_quiet(tmp_path: Path) -> None:
+    from openpyxl import load_workbook
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    path = write_xlsx(tmp_path / "e.xlsx", {"S": [["a", "b"], ["#DIV/0!", "#REF!"]]})
+    book = load_workbook(path)
+    book["S"].add_data_validation(DataValidation(type="list", formula1='"x,y"'))
+    book.save(path)
+    assert load(path).text.endswith("a: #DIV/0!\nb: #REF!")
+
+
+def test_xlsx_formulas_without_a_value_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_xlsx(tmp_path / "f.xlsx", {"S": [["a", "b"], [1, "=A2"], ["=A2", "=A3"]], "T": [["c"], ["=S!A2"]]})
+    sheet = "xl/worksheets/sheet1.xml"
+    computed = ('<c r="B3"><f>A3</f><v/></c>', '<c r="B3" t="str"><f>A3</f><v></v></c>'), ("<v/>", "<v>7</v>")
+    told = "cells are left out: their formulas have not been computed yet"
+    for number, pair in zip((4, 3, 1), (("S", "S"), *computed), strict=True):
+        whole = parts_of(path)[sheet]
+        assert isinstance(whole, bytes)
+        changed = whole.decode().replace("<v></v>", "<v/>").replace("<v />", "<v/>").replace(*pair)
+        caplog.clear()
+        load(write_zip(path, parts_of(path) | {sheet: changed}))
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{path}: {number} {told}; open it in a spreadsheet program and save it"
+        ]
+    caplog.clear()
+    load(write_xlsx(path, {"S": [["a"], [None], [1]]}))
+    assert not caplog.records
+
+
+def test_xlsx_a_title_above_two_columns_is_an_item(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["Price list 2024", None], ["item", "price"], ["lamp", 12]]
+    assert load(write_xlsx(tmp_path / "p.xlsx", {"S": rows})).text == (
+        "# S\n\nPrice list 2024\n\nitem: lamp\nprice: 12"
+    )
