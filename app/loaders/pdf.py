@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
+from app.loaders.comments import comments_on
 from app.loaders.damage import reading
 from app.loaders.errors import printable
 from app.loaders.sniffing import PDF, expect
@@ -30,6 +31,7 @@ SOME_TEXT = (
     "%s: %d of %d pages have images and no text: run OCR first, for example "
     "`ocrmypdf --skip-text scanned.pdf text.pdf`, and ingest its result"
 )
+NO_FIELDS = "%s: what is filled in or noted on page %d is left out: its letters would hide those of the page"
 logger = logging.getLogger(__name__)
 _Place = tuple[str, float, float]  # a character and its origin, in points
 
@@ -40,16 +42,18 @@ class _Row:
 
     text: str
     box: Box
+    starts: bool = False  # a paragraph, wherever the row above it stands
 
 
 def load_pdf(source: SourceFile) -> Parsed:
     expect(source, PDF)
     with PDFIUM:
-        document = _open(source)
+        document, unchanged = _open(source), _Unchanged(source)
     try:
-        return _parsed(source, document)  # the source is held as long: PDFium reads its bytes where they lie
+        return _parsed(unchanged, document)  # the source is held as long: PDFium reads its bytes where they lie
     finally:
         with PDFIUM:
+            unchanged.close()
             document.close()
 
 
@@ -71,9 +75,34 @@ def _open(source: SourceFile) -> Any:
     return PdfDocument(opened)  # which closes it
 
 
-def _parsed(source: SourceFile, document: Any) -> Parsed:
+class _Unchanged:
+    """The document as it was written: opened a second time, but not before a page of it is asked for."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self._document: Any = None
+
+    def copy(self, index: int) -> Any:
+        """A document with nothing but a copy of the page, which inherits nothing."""
+        from pypdfium2 import PdfDocument
+
+        if self._document is None:
+            self._document = _open(self.source)
+            self._document.init_forms()
+        with closing(self._document[index]):  # PDFium draws fields that no program has drawn when it opens a page
+            alone = PdfDocument.new()
+            alone.import_pages(self._document, [index])
+        return alone
+
+    def close(self) -> None:
+        if self._document is not None:
+            self._document.close()
+
+
+def _parsed(unchanged: _Unchanged, document: Any) -> Parsed:
     from pypdfium2 import PdfiumError
 
+    source = unchanged.source
     pages, lines, scans = PagedText(source, "page"), list[Line](), 0
     with PDFIUM, reading(source, PDF.name, PdfiumError):
         document.init_forms()  # or what is filled in is no text where a program has not drawn it too
@@ -82,7 +111,7 @@ def _parsed(source: SourceFile, document: Any) -> Parsed:
     source.expect_pages(count, "page")
     for number in range(1, count + 1):
         with PDFIUM, reading(source, f"page {number} of {PDF.name}", PdfiumError):
-            rows, is_scan = _read(document, number - 1)
+            rows, is_scan = _read(document, number - 1, unchanged)
         scans += is_scan
         text, spans = _set(rows)
         start = pages.add(number, text)
@@ -110,7 +139,7 @@ def _set(rows: list[_Row]) -> tuple[str, list[tuple[int, int]]]:
     parts, spans, length = list[str](), list[tuple[int, int]](), 0
     for index, row in enumerate(rows):
         if index:
-            parts.append("\n\n" if _apart(rows[index - 1].box, row.box) else "\n")
+            parts.append("\n\n" if row.starts or _apart(rows[index - 1].box, row.box) else "\n")
             length += len(parts[-1])
         spans.append((length, length + len(row.text)))
         parts.append(row.text)
@@ -123,21 +152,50 @@ def _apart(first: Box, second: Box) -> bool:
     return not -first[3] + first[1] <= second[1] - first[3] <= GAP * height
 
 
-def _read(document: Any, index: int) -> tuple[list[_Row], bool]:
-    """The lines of a page; whether it has none, and an image where they may stand."""
+def _read(document: Any, index: int, unchanged: _Unchanged) -> tuple[list[_Row], bool]:
+    """The lines of a page and the comments on it; whether it has no lines, and an image where they may stand."""
     page = document[index]
     try:
-        has_notes = 0 < _count_notes(page) <= MOST_NOTES
+        number = _count_notes(page)
+        has_notes = 0 < number <= MOST_NOTES
         rows, is_scan, places = _seen(page, placed=has_notes)
+        comments = _comments(page, number, unchanged.source) if has_notes else []
         if has_notes and _flattened(page):
             page.close()
             page = document[index]
             flat_rows, is_flat_scan, flat_places = _seen(page, placed=True)
-            if places <= flat_places:  # PDFium hides resources that the page inherits: its letters change or vanish
+            if not places <= flat_places:  # PDFium hides resources that the page inherits: letters change or vanish
+                flat_rows, is_flat_scan, flat_places = _seen_apart(unchanged, index)
+            if places <= flat_places:
                 rows, is_scan = flat_rows, is_scan or is_flat_scan
-        return rows, is_scan and not rows
+            else:
+                logger.warning(NO_FIELDS, printable(unchanged.source.path), index + 1)
+        return rows + comments, is_scan and not rows
     finally:
         page.close()
+
+
+def _seen_apart(unchanged: _Unchanged, index: int) -> tuple[list[_Row], bool, set[_Place]]:
+    """The page with what is filled in, as `_seen`, where it has the resources itself that it inherited."""
+    from pypdfium2 import PdfiumError
+
+    try:
+        with closing(unchanged.copy(index)) as alone:
+            with closing(alone[0]) as page:
+                _flattened(page)
+            with closing(alone[0]) as page:
+                return _seen(page, placed=True)
+    except PdfiumError:  # it could be read, and cannot be copied
+        return [], False, set()
+
+
+def _comments(page: Any, number: int, source: SourceFile) -> list[_Row]:
+    rows = []
+    for lines, (left, bottom, right, top) in comments_on(page, number, source):
+        across, down = zip(_shown(page, left, top), _shown(page, right, bottom), strict=True)
+        box = (min(across), min(down), max(across), max(down))
+        rows += [_Row(line, box, starts=not index) for index, line in enumerate(lines)]
+    return rows
 
 
 def _count_notes(page: Any) -> int:

@@ -115,55 +115,6 @@ def test_what_is_filled_in_is_text(old: bytes, new: bytes, crop: Box | None, tmp
     assert (x, printed, filled) == pytest.approx((120 - left, top - 300, top - 250), abs=6)
 
 
-FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica %b >>"
-DIFFERENCES = b"/Encoding << /Type /Encoding /Differences [ 65 /X /Y /Z ] >>"
-
-
-def stream(data: bytes, entries: bytes = b"") -> bytes:
-    return b"<< %b /Length %d >>\nstream\n%b\nendstream" % (entries, len(data), data)
-
-
-def with_note(path: Path, content: bytes, pages: bytes, page: bytes, notes: bytes = b"/Annots [ 5 0 R ]") -> Path:
-    """A page with a note "ABC note"; objects 7 and 8 are fonts, 9 is a form that shows "note"."""
-    form = b"/Type /XObject /Subtype /Form /BBox [ 0 0 300 400 ] /Resources << /Font << /F1 8 0 R >> >>"
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [ 3 0 R ] /Count 1 /MediaBox [ 0 0 300 400 ] %b >>" % pages,
-        b"<< /Type /Page /Parent 2 0 R /Contents 4 0 R %b %b >>" % (notes, page),
-        stream(content),
-        b"<< /Type /Annot /Subtype /FreeText /F 4 /Rect [ 50 100 350 500 ] /AP << /N 6 0 R >> /Contents (note) >>",
-        stream(b"BT /F1 12 Tf 2 2 Td (ABC note) Tj ET", form),
-        FONT % DIFFERENCES,
-        FONT % b"",
-        stream(b"BT /F1 12 Tf 50 300 Td (note) Tj ET", form),
-    ]
-    written = b"%PDF-1.7\n"
-    for number, one in enumerate(objects, 1):
-        written += b"%d 0 obj\n%b\nendobj\n" % (number, one)
-    path.write_bytes(written + b"trailer << /Root 1 0 R /Size 10 >>\n%%EOF")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("content", "resources", "text"),
-    [
-        (b"BT /F1 12 Tf 50 300 Td (ABC body) Tj ET", b"/Resources << /Font << /F1 7 0 R >> >>", "XYZ body"),
-        (b"/Fm1 Do", b"/Resources << /XObject << /Fm1 9 0 R >> >>", "note"),
-    ],
-    ids=["font", "form"],
-)
-def test_notes_do_not_cost_a_page_its_inherited_resources(
-    content: bytes, resources: bytes, text: str, tmp_path: Path
-) -> None:
-    plain = load(with_note(tmp_path / "a.pdf", content, resources, b"", notes=b""))
-    noted = load(with_note(tmp_path / "b.pdf", content, resources, b""))
-    assert plain.text == noted.text == text
-    assert plain.lines == noted.lines
-    own = load(with_note(tmp_path / "c.pdf", content, b"", resources))
-    assert own.text.split("\n\n") == [text, "ABC note"]
-    assert own.lines[0] == plain.lines[0]
-
-
 def test_pages_with_too_many_notes_are_read_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     canvas = Canvas(str(tmp_path / "a.pdf"))
     for word in ("one", "two", "three"):

@@ -1,0 +1,55 @@
+"""What reviewers wrote beside the text of a PDF's page: no program draws it on the page, so it is read by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import byref, c_ushort
+from typing import Any
+
+from app.loaders.base import Box, SourceFile
+
+# The texts of other notes are drawn (fields, typed notes) or are no text of a reader's (links, films).
+COMMENTS = (
+    *("TEXT", "HIGHLIGHT", "UNDERLINE", "STRIKEOUT", "SQUIGGLY", "CARET"),
+    *("SQUARE", "CIRCLE", "LINE", "POLYGON", "POLYLINE", "INK"),
+)
+
+
+def comments_on(page: Any, count: int, source: SourceFile) -> Iterator[tuple[list[str], Box]]:
+    """The lines of each of the first `count` notes that has any, and its left, bottom, right and top on the page."""
+    from pypdfium2 import raw
+
+    subtypes = {getattr(raw, f"FPDF_ANNOT_{name}") for name in COMMENTS}
+    total = 0
+    for index in range(count):
+        note = raw.FPDFPage_GetAnnot(page, index)
+        if not note:
+            continue
+        try:
+            is_hidden = raw.FPDFAnnot_GetFlags(note) & raw.FPDF_ANNOT_FLAG_HIDDEN  # tells the state of a review
+            if raw.FPDFAnnot_GetSubtype(note) in subtypes and not is_hidden:
+                size = raw.FPDFAnnot_GetStringValue(note, b"Contents", None, 0)
+                total += size // 2
+                source.expect_characters(total)  # before it is copied: many notes may have the same text
+                lines = _lines(note, size)
+                if lines:
+                    yield lines, _place(note)
+        finally:
+            raw.FPDFPage_CloseAnnot(note)
+
+
+def _lines(note: Any, size: int) -> list[str]:
+    from pypdfium2.raw import FPDFAnnot_GetStringValue
+
+    units = (c_ushort * (size // 2 + 1))()
+    FPDFAnnot_GetStringValue(note, b"Contents", units, size)
+    text = bytes(units).decode("utf-16-le", "ignore").replace("\0", "")  # half a character is none
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _place(note: Any) -> Box:
+    from pypdfium2.raw import FS_RECTF, FPDFAnnot_GetRect
+
+    corners = FS_RECTF()
+    FPDFAnnot_GetRect(note, byref(corners))
+    return corners.left, corners.bottom, corners.right, corners.top
