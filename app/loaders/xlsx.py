@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -25,6 +26,9 @@ FILTERS = Lock()
 SHEETS = "xl/worksheets/"
 STREAMED = (SHEETS, "xl/sharedStrings.xml")  # not read as a tree
 CELL, FORMULA, VALUE = (f"http://schemas.openxmlformats.org/spreadsheetml/2006/main {tag}" for tag in "cfv")
+# openpyxl has #VALUE! for such a cell; its warning alone holds the number.
+NO_DATE = re.compile(r"Cell ([A-Z]+)\d+ is marked as a date but the serial value (\S+) is outside")
+UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f]")
 logger = logging.getLogger(__name__)
 
 
@@ -32,11 +36,12 @@ def load_xlsx(source: SourceFile) -> Parsed:
     from openpyxl.utils.exceptions import InvalidFileException
 
     with opened(source, XLSX, STREAMED) as archive:
-        with FILTERS, warnings.catch_warnings():
+        with FILTERS, warnings.catch_warnings(record=True) as told:
             # Of drop-down lists, styles and other things that a reader of text does not miss.
             warnings.filterwarnings("ignore", module=r"openpyxl\.")
+            warnings.filterwarnings("always", NO_DATE.pattern, module=r"openpyxl\.")
             with reading(source, XLSX.name, InvalidFileException):
-                parsed = _parsed(source)
+                parsed = _parsed(source, told)
         uncomputed = sum(_uncomputed(archive))
     if uncomputed:
         logger.warning(
@@ -48,7 +53,7 @@ def load_xlsx(source: SourceFile) -> Parsed:
     return parsed
 
 
-def _parsed(source: SourceFile) -> Parsed:
+def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
     from openpyxl import load_workbook
 
     book = load_workbook(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
@@ -56,9 +61,9 @@ def _parsed(source: SourceFile) -> Parsed:
         sheets = PagedText(source, "sheet")
         filled, cells = False, _Cells(source)
         for number, sheet in enumerate(book.worksheets, start=1):
-            items = list(source.bounded(rows_as_items(cells.counted(_rows(sheet)))))
+            items = list(source.bounded(rows_as_items(cells.counted(_rows(sheet, told)))))
             filled = filled or bool(items)
-            sheets.add(number, "\n\n".join([f"# {sheet.title}", *items]) if items else "")
+            sheets.add(number, "\n\n".join([f"# {_unescaped(sheet.title)}", *items]) if items else "")
         if not filled:
             raise source.error(
                 "holds no values: its formulas have not been computed yet; open it in a spreadsheet program and save it"
@@ -123,15 +128,44 @@ class _Cells:
             yield row
 
 
-def _rows(sheet: Any) -> Iterator[list[str]]:
+def _rows(sheet: Any, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
+    """The cells of each row. `told` has the warnings of it, of which none is left."""
     sheet.reset_dimensions()  # some programs write wrong ones
-    return ([_cell(value) for value in row] for row in sheet.iter_rows(values_only=True))
+    for values in sheet.iter_rows(values_only=True):
+        row = [_cell(value) for value in values]
+        for at, number in _undated(told):
+            if at < len(row):
+                row[at] = number
+        told.clear()
+        yield row
+
+
+def _undated(told: Iterable[warnings.WarningMessage]) -> Iterator[tuple[int, str]]:
+    """The index and number of each cell that is formatted as a date and is none, such as 20240131."""
+    from openpyxl.utils import column_index_from_string
+
+    for one in told:
+        if found := NO_DATE.match(str(one.message)):
+            number = float(found[2])
+            yield column_index_from_string(found[1]) - 1, found[2] if number.is_integer() else _cell(number)
+
+
+def _unescaped(text: str) -> str:
+    """_x000D_ and the like stand for characters that XML cannot hold or would change."""
+    from openpyxl.utils.escape import unescape
+
+    if "_x" not in text:
+        return text
+    whole = unescape(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return UNWANTED.sub("", whole)
 
 
 def _cell(value: object) -> str:
     """A value as a sheet shows it; a date without time has none. Errors such as #DIV/0! are text already."""
     if value is None:
         return ""
+    if isinstance(value, str):
+        return _unescaped(value)
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, datetime):

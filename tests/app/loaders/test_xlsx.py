@@ -63,3 +63,45 @@ def test_xlsx_a_title_above_two_columns_is_an_item(tmp_path: Path) -> None:
     assert load(write_xlsx(tmp_path / "p.xlsx", {"S": rows})).text == (
         "# S\n\nPrice list 2024\n\nitem: lamp\nprice: 12"
     )
+
+
+def test_xlsx_a_number_that_is_no_date_stays_a_number(tmp_path: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    sheet = book.worksheets[0]
+    for row in (["name", "day", "more"], ["Ann", 20240131, 45322], [None, -4e9, 1.5e15], ["Bob", "#VALUE!", 1]):
+        sheet.append(row)
+    for cell in ("B2", "C2", "B3", "C3"):
+        sheet[cell].number_format = "yyyy-mm-dd"
+    book.save(tmp_path / "d.xlsx")
+    assert load(tmp_path / "d.xlsx").text.split("\n\n")[1:] == [
+        "name: Ann\nday: 20240131\nmore: 2024-01-31",
+        "day: -4000000000\nmore: 1500000000000000",
+        "name: Bob\nday: #VALUE!\nmore: 1",
+    ]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_xlsx_escaped_characters_are_told_as_such(is_shared: bool, tmp_path: Path) -> None:
+    texts = ["one_x000D_\ntwo", "a_x005F_x000D_b", "_xD83D__xDE00_", "x_x0000__xD83D_", "snake_x_case"]
+    path = write_xlsx(tmp_path / "e.xlsx", {"S_x0041_": [["head_x0021_"], *([text] for text in texts)]})
+    if not is_shared:
+        path = write_zip(path, parts_of(path) | {SHEET: inlined(path)})
+    parsed = load(path)
+    parsed.check_integrity()
+    said = ["one\ntwo", "a_x000D_b", "\U0001f600", "x\ufffd", "snake_x_case"]
+    assert parsed.text.split("\n\n") == ["# SA", *(f"head!: {text}" for text in said)]
+
+
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+def inlined(path: Path) -> str:
+    """The first sheet with its shared texts written in their cells."""
+    from openpyxl import load_workbook
+
+    rows = load_workbook(path).worksheets[0].iter_rows(values_only=True)
+    cells = "".join(f'<row><c t="inlineStr"><is><t xml:space="preserve">{row[0]}</t></is></c></row>' for row in rows)
+    space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    return f'<worksheet xmlns="{space}"><sheetData>{cells}</sheetData></worksheet>'
