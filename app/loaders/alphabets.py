@@ -54,6 +54,7 @@ JAPANESE = (
     "年大十二本中長出三時行見月分後前生五間上東四今金九入学高円子外八六下来気小七山話女北午百書先名川千水半男西電"
     "校語国会社事者自的方同場手地力内政部定数関動体員作理実表"
 )
+HALF_WIDTH = "ｰﾝｽﾙﾄﾘｲｱﾗｯｸﾞｼﾚﾀﾌﾛｶﾃﾏｨﾊﾑﾟｵｺﾆｳﾒｻﾋﾅｬｴｭﾁｷﾐｪｮｾﾍﾓﾂﾈﾎｿﾉｧﾜｹｫﾔﾕﾖﾇｩｦ"  # of banks and old programs
 CHINESE = (
     "的一是了不在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所"
     "然家种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因只从想实"
@@ -110,15 +111,15 @@ class Alphabet:
     trail: int = 0xA1
 
 
-CANDIDATES = (
+CANDIDATES = (  # the first one is that of signs among nothing but ASCII
     Alphabet("cp1252", WESTERN, 0),
     Alphabet("cp1250", CENTRAL, 2),
     Alphabet("cp1254", (*TURKISH, *WESTERN), 2),
     Alphabet("cp1251", CYRILLIC, 2),
     Alphabet("cp1253", GREEK, 2),
-    Alphabet("cp932", (JAPANESE,), 2, range(0x81, 0x99), 0x40),
+    Alphabet("cp932", (JAPANESE, HALF_WIDTH), 2, range(0x81, 0x99), 0x40),
     Alphabet("gb18030", (CHINESE,), 2, range(0xB0, 0xD8)),
-    Alphabet("euc_jp", (JAPANESE,), 3, range(0xA4, 0xD0)),
+    Alphabet("euc_jp", (JAPANESE, HALF_WIDTH), 3, range(0xA4, 0xD0)),
     Alphabet("cp949", (KOREAN,), 2, range(0xB0, 0xC9)),
     Alphabet("big5hkscs", (TAIWANESE,), 3, range(0xA4, 0xC7), 0x40),
     Alphabet("cp1255", HEBREW, 3),
@@ -134,8 +135,8 @@ CANDIDATES = (
 )
 
 
-def likeliest(sample: bytes) -> str:
-    """The name of the encoding in which the bytes cost least.
+def by_likelihood(sample: bytes) -> Sequence[Alphabet]:
+    """The candidates, that in which the bytes cost least first.
 
     Lone signs and letters tell no other language than a Western one, however often they come.
     """
@@ -144,7 +145,7 @@ def likeliest(sample: bytes) -> str:
         text = LONE_LETTER.sub(" ", text)
     counts = Counter(text.encode("latin-1").split())
     words = b" ".join(word for word, count in counts.items() for _ in range(min(count, REPEATS)))
-    return "cp1252" if words.isascii() else min(CANDIDATES, key=lambda one: _cost(words, one)).encoding
+    return CANDIDATES if words.isascii() else sorted(CANDIDATES, key=lambda one: _cost(words, one))
 
 
 def _cost(sample: bytes, candidate: Alphabet) -> float:

@@ -6,7 +6,7 @@ import codecs
 import logging
 import re
 
-from app.loaders.alphabets import likeliest
+from app.loaders.alphabets import by_likelihood
 from app.loaders.base import SourceFile
 from app.loaders.errors import printable
 from app.loaders.sniffing import refuse_binary
@@ -41,6 +41,7 @@ BEFORE = 40
 CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f]")
 MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 NOT_ASCII = re.compile(rb"[\x80-\xff][^\x00-\x20]*+[ -~]{0,40}+")
+PRIVATE = re.compile("[\ue000-\uf8ff]")  # what pairs without a character are read as
 REPLACED = "\ufffd"
 XML = re.compile(rb"""<\?xml\s[^>]{0,200}?\sencoding\s*+=\s*+["']([\w.:-]{1,40}+)""")
 ASCII = b"<meta> \\u0041 +AEE- ~"
@@ -119,11 +120,18 @@ def _damaged_utf8(source: SourceFile) -> str | None:
 
 
 def _guessed(source: SourceFile) -> str:
-    encoding = likeliest(_foreign(source.data))
+    first, *others = by_likelihood(_foreign(source.data))
+    encoding = first.encoding
     text = source.data.decode(encoding, "replace")
     wrong = text.count(REPLACED)
     if wrong > 1 + len(text) // 50:
-        raise source.error(BINARY)
+        # That all bytes make pairs is no chance; of encodings with one byte a character, some take any bytes.
+        wholes = ((one.encoding, _declared(source.data, one.encoding)) for one in others if one.leads)
+        fitting = ((one, whole) for one, whole in wholes if whole is not None and not PRIVATE.search(whole))
+        encoding, text = next(fitting, ("", ""))
+        if not encoding:
+            raise source.error(BINARY)
+        wrong = 0
     logger.warning(
         "%s is not UTF-8 and tells no encoding: read as %s, which its letters fit best (%d places read as U+FFFD)",
         printable(source.path),

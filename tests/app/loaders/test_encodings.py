@@ -179,6 +179,41 @@ def test_utf8_with_many_wrong_bytes_stays_utf8() -> None:
     assert read("a.txt", "größer ".encode() * 5 + b"\xff \xff end") == "größer " * 5 + "\ufffd \ufffd end"
 
 
+STATEMENT = """日付,金額,摘要
+2024/01/05,1200,振込 ﾔﾏﾀﾞ ﾀﾛｳ
+2024/01/06,300,ﾃﾞﾝｷﾘﾖｳｷﾝ 東京電力
+2024/01/07,500,ｽｲﾄﾞｳ ﾘﾖｳｷﾝ
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STATEMENT,
+        STATEMENT * 20,
+        "氏名,フリガナ\n山田太郎,ﾔﾏﾀﾞ ﾀﾛｳ\n鈴木花子,ｽｽﾞｷ ﾊﾅｺ\n",
+        "ｶﾌﾞｼｷｶﾞｲｼﾔ\nﾐﾂﾋﾞｼﾕｰｴﾌｼﾞｴｲｷﾞﾝｺｳ,ｼﾝｼﾞﾕｸｼﾃﾝ\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["cp932", "euc_jp"])
+def test_half_width_katakana_are_japanese(text: str, encoding: str) -> None:
+    assert read("a.txt", text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"), [("cp1251", "ВЕРНУТЬ СУММУ"), ("cp1251", "МЭР ВЮРЦБУРГА ЯН"), ("cp874", "สวัสดีชาวโลก")]
+)
+def test_letters_of_others_are_no_half_width_katakana(encoding: str, line: str) -> None:
+    assert read("a.txt", line.encode(encoding)) == line
+
+
+def test_what_makes_pairs_throughout_is_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Its characters are so rare that another encoding costs less, in which a third of them is damaged."""
+    text = "憂鬱 魑魅魍魎\n" * 30
+    assert read("a.txt", text.encode("gb18030")) == text
+    assert "read as gb18030, which its letters fit best (0 places" in caplog.text
+
+
 def test_noise_is_binary() -> None:
     with pytest.raises(LoadError, match="looks binary"):
         read("a.txt", bytes(range(1, 256)) * 40)
