@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
@@ -61,7 +61,7 @@ def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
         sheets = PagedText(source, "sheet")
         filled, cells = False, _Cells(source)
         for number, sheet in enumerate(book.worksheets, start=1):
-            items = list(source.bounded(rows_as_items(cells.counted(_rows(sheet, told)))))
+            items = list(source.bounded(rows_as_items(_rows(sheet, cells, told))))
             filled = filled or bool(items)
             sheets.add(number, "\n\n".join([f"# {_unescaped(sheet.title)}", *items]) if items else "")
         if not filled:
@@ -111,28 +111,32 @@ class _Formulas:
 
 
 class _Cells:
-    """Those of all sheets, blank ones too."""
+    """Those of all sheets, blank ones too, and their characters: many cells may refer to one long text."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
         self._left = source.limits.max_cells
+        self._characters = 0
 
-    def counted(self, rows: Iterable[list[str]]) -> Iterator[list[str]]:
-        for row in rows:
-            self._left -= len(row) + 1  # a row without cells takes its time too
-            if self._left < 0:
-                most = self._source.limits.max_cells
-                raise self._source.error(
-                    f"has more than {most:,} cells: split it, or remove what is far below its rows"
-                )
-            yield row
+    def counted(self, values: Sequence[object]) -> list[str]:
+        """The cells of a row. Raises LoadError above the limits, before the row's text is put together."""
+        self._left -= len(values) + 1  # a row without cells takes its time too
+        if self._left < 0:
+            most = self._source.limits.max_cells
+            raise self._source.error(f"has more than {most:,} cells: split it, or remove what is far below its rows")
+        row = []
+        for value in values:
+            row.append(_cell(value))
+            self._characters += len(row[-1].strip())
+            self._source.expect_characters(self._characters)
+        return row
 
 
-def _rows(sheet: Any, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
+def _rows(sheet: Any, cells: _Cells, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
     """The cells of each row. `told` has the warnings of it, of which none is left."""
     sheet.reset_dimensions()  # some programs write wrong ones
     for values in sheet.iter_rows(values_only=True):
-        row = [_cell(value) for value in values]
+        row = cells.counted(values)
         for at, number in _undated(told):
             if at < len(row):
                 row[at] = number

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.loaders import load
+from app.loaders import load, parse
+from app.loaders.base import ParseLimits
+from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
 
@@ -105,3 +107,15 @@ def inlined(path: Path) -> str:
     cells = "".join(f'<row><c t="inlineStr"><is><t xml:space="preserve">{row[0]}</t></is></c></row>' for row in rows)
     space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     return f'<worksheet xmlns="{space}"><sheetData>{cells}</sheetData></worksheet>'
+
+
+def test_xlsx_a_row_is_bounded_before_its_text_is_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells that refer to the same text take a few bytes each."""
+    path = write_xlsx(tmp_path / "b.xlsx", {"S": [["h"] * 400, ["x" * 30_000] * 400]})
+
+    def item(header: object, row: list[str]) -> str:
+        raise AssertionError(f"{sum(map(len, row))} characters were not counted")
+
+    monkeypatch.setattr("app.loaders.rows._item", item)
+    with pytest.raises(LoadError, match=r"more than 1\.0 million characters"):
+        parse(path, path.read_bytes(), ParseLimits(max_characters=1_000_000))
