@@ -14,7 +14,7 @@ from typing import Any
 from xml.parsers import expat
 from zipfile import ZipFile
 
-from app.loaders.archive import opened
+from app.loaders.archive import AT_ONCE, opened
 from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.damage import reading
 from app.loaders.errors import printable
@@ -26,6 +26,7 @@ FILTERS = Lock()
 SHEETS = "xl/worksheets/"
 STREAMED = (SHEETS, "xl/sharedStrings.xml")  # not read as a tree
 CELL, FORMULA, VALUE = (f"http://schemas.openxmlformats.org/spreadsheetml/2006/main {tag}" for tag in "cfv")
+STRICT = b"http://purl.oclc.org/ooxml/spreadsheetml/main"  # openpyxl finds no sheets under this name
 # openpyxl has #VALUE! for such a cell; its warning alone holds the number.
 NO_DATE = re.compile(r"Cell ([A-Z]+)\d+ is marked as a date but the serial value (\S+) is outside")
 UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f]")
@@ -36,6 +37,12 @@ def load_xlsx(source: SourceFile) -> Parsed:
     from openpyxl.utils.exceptions import InvalidFileException
 
     with opened(source, XLSX, STREAMED) as archive:
+        with archive.open("xl/workbook.xml") as book:
+            if STRICT in book.read(AT_ONCE):
+                raise source.error(
+                    "is a Strict Open XML workbook: open it in a spreadsheet program and save it as an ordinary one "
+                    "(Excel Workbook, *.xlsx)"
+                )
         with FILTERS, warnings.catch_warnings(record=True) as told:
             # Of drop-down lists, styles and other things that a reader of text does not miss.
             warnings.filterwarnings("ignore", module=r"openpyxl\.")

@@ -119,3 +119,13 @@ def test_xlsx_a_row_is_bounded_before_its_text_is_put_together(tmp_path: Path, m
     monkeypatch.setattr("app.loaders.rows._item", item)
     with pytest.raises(LoadError, match=r"more than 1\.0 million characters"):
         parse(path, path.read_bytes(), ParseLimits(max_characters=1_000_000))
+
+
+def test_xlsx_a_strict_workbook_is_told_as_such(tmp_path: Path) -> None:
+    path, book = write_xlsx(tmp_path / "s.xlsx", {"S": [["a"], [1]]}), "xl/workbook.xml"
+    whole = parts_of(path)[book]
+    assert isinstance(whole, bytes)
+    ordinary, strict = b"schemas.openxmlformats.org/spreadsheetml/2006/main", b"purl.oclc.org/ooxml/spreadsheetml/main"
+    write_zip(path, parts_of(path) | {book: whole.replace(ordinary, strict)})
+    with pytest.raises(LoadError, match="is a Strict Open XML workbook"):
+        load(path)
