@@ -43,6 +43,7 @@ MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 NOT_ASCII = re.compile(rb"[\x80-\xff][^\x00-\x20]*+[ -~]{0,40}+")
 PRIVATE = re.compile("[\ue000-\uf8ff]")  # what pairs without a character are read as
 REPLACED = "\ufffd"
+JAPANESE_MAIL = re.compile(rb"\x1b\$[@B](?:[!-~]{2})+\x1b\([BJ]")  # ISO-2022-JP: pairs of ASCII between two escapes
 XML = re.compile(rb"""<\?xml\s[^>]{0,200}?\sencoding\s*+=\s*+["']([\w.:-]{1,40}+)""")
 ASCII = b"<meta> \\u0041 +AEE- ~"
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"
@@ -82,7 +83,8 @@ def _marked(source: SourceFile) -> str | None:
 def _unmarked(source: SourceFile, declared: str) -> str:
     data = source.data
     if data.isascii():
-        return _declared(data, declared) or data.decode("ascii")
+        mail = _declared(data, "iso2022_jp_ext") if JAPANESE_MAIL.search(data) else None
+        return _declared(data, declared) or mail or data.decode("ascii")
     # No other encoding gives valid UTF-8 by chance: pages that were saved as it still declare what they were.
     text = _whole_utf8(data)
     if text is None:

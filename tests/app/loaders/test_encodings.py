@@ -214,6 +214,16 @@ def test_what_makes_pairs_throughout_is_text(caplog: pytest.LogCaptureFixture) -
     assert "read as gb18030, which its letters fit best (0 places" in caplog.text
 
 
+def test_japanese_mails_are_read() -> None:
+    text = "件名: 会議のお知らせ\nDear all,\n明日の会議は10時からです。 ﾔﾏﾀﾞ\n"
+    assert read("a.txt", text.encode("iso2022_jp_ext")) == text
+
+
+def test_a_log_of_a_terminal_is_no_japanese_mail() -> None:
+    text = "\x1b[1mbold\x1b(B\x1b[m costs $B and \x1b$B is an escape\n"
+    assert read("a.txt", text.encode()) == text
+
+
 def test_noise_is_binary() -> None:
     with pytest.raises(LoadError, match="looks binary"):
         read("a.txt", bytes(range(1, 256)) * 40)
