@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from app.catalog import Box, Catalog, CatalogError, Found, PageName
+from app.errors import printable
 from app.loaders.base import Parsed, Place
-from app.loaders.errors import printable
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def records_of(settings: Settings) -> Records:
 def index_folder(settings: Settings, uid: str) -> Path:
     """Of a collection by its uid. It is made and deleted, so a catalog that others write to must not name any other."""
     if not UID.fullmatch(uid):
-        from app.catalog.errors import CatalogError
+        from app.errors import CatalogError
 
         raise CatalogError(f"a collection has the uid {uid!r}, which ragcache never gives: take a copy of the catalog")
     return settings.data_dir / INDEXES / uid

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.generations import Generations, Manifest
 from retriever.source import Position, Source
 from retriever.types import IntArray, Vectors

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.fingerprint import fingerprint
 from retriever.shared_property import shared_property
 from retriever.types import Vectors as Vectors

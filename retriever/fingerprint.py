@@ -11,7 +11,7 @@ from pathlib import Path
 
 import xxhash
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 
 WHOLE_UP_TO = 1 << 22  # bytes
 HEAD = 1 << 16

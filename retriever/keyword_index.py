@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from retriever import RetrieverError
 from retriever.derived import DerivedIndex
-from retriever.errors import RetrieverError
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.keywords.bm25 import search
 from retriever.keywords.segment import TYPES, WordSegment, build, merge

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray, Vectors
 

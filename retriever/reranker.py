@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.shared_property import shared_property
 from retriever.types import FloatArray
 

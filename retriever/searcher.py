@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.fusion import diversify, fuse
 from retriever.keyword_index import KeywordIndex
 from retriever.source import Source, Where

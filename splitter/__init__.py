@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from splitter.errors import SplitterError
+from splitter.base import SplitterError
 
 if TYPE_CHECKING:
     from splitter.base import ChunkLimits, Embed, Splitter, Tokens  # it imports numpy, and this page must not

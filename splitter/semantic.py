@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
-from splitter.errors import SplitterError
+from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, SplitterError, Tokens, check_kind
 from splitter.fit import fit, overlapped
 from splitter.grouping import Aim, group
 from splitter.ruler import Ruler

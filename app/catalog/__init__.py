@@ -29,7 +29,6 @@ Any string can be stored: NUL and lone surrogates too. Records (`records.py`) ar
 from __future__ import annotations
 
 from app.catalog.catalog import Catalog, open_catalog
-from app.catalog.errors import CatalogError, CollectionBusy
 from app.catalog.records import (
     Box,
     ChunkRecord,
@@ -50,6 +49,7 @@ from app.catalog.records import (
     StoredChunk,
     StoredConversation,
 )
+from app.errors import CatalogError, CollectionBusy
 
 __all__ = [
     "Box",

@@ -17,7 +17,6 @@ from app.catalog.collections import Collections
 from app.catalog.conversations import Conversations
 from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
-from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.kv import KvVariants
 from app.catalog.locks import Waiting, held
@@ -27,6 +26,7 @@ from app.catalog.runs import IngestRuns
 from app.catalog.schema import upgrade
 from app.catalog.source import CatalogSource
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
+from app.errors import CatalogError
 from app.settings import Settings
 from retriever.source import Source
 

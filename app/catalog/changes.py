@@ -14,10 +14,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.catalog.columns import escape
-from app.catalog.errors import CatalogError
 from app.catalog.locks import check_held
 from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS, RETIREMENTS
+from app.errors import CatalogError
 
 Item = TypeVar("Item")
 # How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.

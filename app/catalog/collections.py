@@ -11,10 +11,10 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from app.catalog.changes import drop_kv, lock, pack
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, CollectionTotals, Removed, Vectors
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS
+from app.errors import CatalogError, NotFound
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
 _BY_NAME = select(*_COLUMNS).where(COLLECTIONS.c.name == bindparam("name"))
@@ -172,7 +172,7 @@ def _named(connection: Connection, name: str) -> Collection:
     row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
     if row is None:
         names = ", ".join(connection.scalars(select(COLLECTIONS.c.name).order_by(COLLECTIONS.c.name))) or "none yet"
-        raise CatalogError(f"no collection {name!r}; there are: {names}")
+        raise NotFound(f"no collection {name!r}; there are: {names}")
     return Collection(**row._mapping)
 
 

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from app.catalog.columns import now
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.catalog.tables import CONVERSATIONS, MESSAGES
+from app.errors import CatalogError, NotFound
 
 _COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
@@ -85,4 +85,4 @@ def _change(connection: Connection, conversation_id: str, values: Mapping[str, A
 
 
 def _missing(conversation_id: str) -> CatalogError:
-    return CatalogError(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")
+    return NotFound(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")

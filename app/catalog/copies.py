@@ -15,8 +15,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.failures import told
+from app.errors import CatalogError
 from ragcache.private import FILE, private_folder
 
 PART = ".part"  # ends the name of a copy that is not whole yet

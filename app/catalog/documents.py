@@ -10,7 +10,6 @@ from sqlalchemy import Connection, bindparam, case, insert, select, update
 from app.catalog.changes import add, drop_kv, lock, remove_documents, retire, source_key
 from app.catalog.columns import now
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.kv import write_kv
 from app.catalog.records import (
     ChunkRecord,
@@ -25,6 +24,7 @@ from app.catalog.records import (
     State,
 )
 from app.catalog.tables import DOCUMENTS
+from app.errors import NotFound
 from app.loaders.base import Line, Page
 
 _COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
@@ -105,7 +105,7 @@ class Documents:
         with self._database.reading() as connection:
             row = connection.execute(select(*_COLUMNS).where(DOCUMENTS.c.id == document_id)).one_or_none()
         if row is None:
-            raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
+            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
         return Document(**row._mapping)
 
     def find(self, collection: Collection, source: str) -> Document | None:
@@ -122,7 +122,7 @@ class Documents:
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
-            raise CatalogError(f"no document {document_id}: `ragcache ls` shows those that there are")
+            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
         text, pages, lines = row
         return DocumentLayout(
             text,

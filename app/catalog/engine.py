@@ -15,11 +15,11 @@ from weakref import WeakSet
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.forks import carry_over
 from app.catalog.migrating import kept_rows
 from app.catalog.network import MOUNTS, refuse_network
+from app.errors import CatalogError
 from app.settings import Settings, expanded
 
 FILE = "catalog.sqlite"

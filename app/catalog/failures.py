@@ -13,7 +13,7 @@ from json import JSONDecodeError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.catalog.errors import CatalogError
+from app.errors import CatalogError
 
 FULL = "its disk is full. Free some space and try again: nothing is lost"
 READ_ONLY = "it cannot be written. Make the file and its folder writable, or choose another with RAGCACHE_DATA_DIR"

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from app.catalog.changes import source_key
-from app.catalog.errors import CatalogError
 from app.catalog.records import Collection
 from app.catalog.tables import DOCUMENTS
+from app.errors import CatalogError, NotFound
 from retriever.source import Where
 
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
@@ -52,9 +52,7 @@ def _one(connection: Connection, collection: Collection, key: str, values: Seque
     for value in values:
         known = sources[value] if isinstance(value, str) else value if key == DOCUMENT else None
         if known not in there:
-            raise CatalogError(
-                f"no document {value!r} in collection {collection.name!r}{_like(connection, own, value)}"
-            )
+            raise NotFound(f"no document {value!r} in collection {collection.name!r}{_like(connection, own, value)}")
     return chosen
 
 
@@ -62,9 +60,7 @@ def _of_kind(connection: Connection, own: ColumnElement[bool], values: Sequence[
     kinds = set(connection.scalars(select(DOCUMENTS.c.kind).where(own, DOCUMENTS.c.state == "ready").distinct()))
     for value in values:
         if value not in kinds:
-            raise CatalogError(
-                f"no document of the kind {value!r}; there are: {', '.join(sorted(kinds)) or 'none yet'}"
-            )
+            raise NotFound(f"no document of the kind {value!r}; there are: {', '.join(sorted(kinds)) or 'none yet'}")
     chosen: ColumnElement[bool] = DOCUMENTS.c.kind.in_([str(value) for value in values])
     return chosen
 

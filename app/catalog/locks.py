@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
 from app.catalog.engine import HELD, Database
-from app.catalog.errors import CatalogError, CollectionBusy
 from app.catalog.failures import told
 from app.catalog.records import Collection
+from app.errors import CatalogError, CollectionBusy
 from ragcache.private import FILE, private_folder
 
 LOCKS = "locks"

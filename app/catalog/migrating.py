@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, inspect
 
-from app.catalog.errors import CatalogError
+from app.errors import CatalogError
 
 SEQUENCES = "sqlite_sequence"  # the highest key so far of each table that never gives one out again
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from app.catalog.errors import CatalogError
+from app.errors import CatalogError
 
 MOUNTS = Path("/proc/self/mounts")  # not there on other systems than Linux: nothing is told then
 NETWORK = frozenset(

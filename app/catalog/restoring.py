@@ -38,9 +38,9 @@ from app.catalog.copies import (
     write_copy,
 )
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.schema import alone, inspect_schema
+from app.errors import CatalogError
 from app.folders import UID
 from ragcache.private import FILE
 

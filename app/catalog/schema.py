@@ -15,9 +15,9 @@ from sqlalchemy import Connection, inspect, text
 
 from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, give_to_owner, new_backup, put, write_copy
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.failures import told
 from app.catalog.locks import LOCKS
+from app.errors import CatalogError
 from ragcache.private import FILE, private_file, private_folder
 
 # The scripts lie beside this package, in a checkout and where it is installed.

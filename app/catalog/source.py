@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from sqlalchemy import bindparam, select
 
 from app.catalog.engine import Database
-from app.catalog.errors import CatalogError
 from app.catalog.filters import condition
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
+from app.errors import CatalogError
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray
 

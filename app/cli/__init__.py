@@ -18,7 +18,7 @@ from app.cli.demo import demo
 from app.cli.doctor import doctor
 from app.cli.ingest import IngestCommand, ingest
 from app.cli.ls import ls
-from app.cli.printing import FAILURES, told
+from app.cli.printing import FAILURES, exit_code, told
 from app.cli.reindex import reindex
 from app.cli.rm import rm
 from app.cli.show import show
@@ -46,7 +46,9 @@ YOUNG = 50_000
 
 
 def main() -> None:
-    """Entry point. Errors meant for users are one line and exit code 1; a wrong command line is 2; Ctrl-C is 130."""
+    """Entry point. Errors meant for users are one line and exit code 1, or 75 where somebody else is at work on a
+    collection; a wrong command line is 2; Ctrl-C is 130.
+    """
     gc.set_threshold(YOUNG)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal or a pipe of an old encoding gets escapes
@@ -55,7 +57,7 @@ def main() -> None:
         cli(prog_name="ragcache")
     except FAILURES as error:
         print(told(error), file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exit_code(error))
 
 
 def _print_version(wanted: bool) -> None:

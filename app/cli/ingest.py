@@ -15,8 +15,6 @@ from app.cli.catalog_flags import DataDir, Json, Name
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
 from app.cli.printing import count, plain, print_json, size
 from ragcache.errors import RagcacheError
-from retriever.errors import RetrieverError
-from splitter.errors import SplitterError
 
 if TYPE_CHECKING:
     from app.ingestion import IngestOptions, IngestProgress, IngestResult
@@ -79,7 +77,8 @@ def ingest(
 
 
 def _run(workspace: Workspace, paths: list[Path], options: IngestOptions, as_json: bool) -> None:
-    from app.ingestion import Ingest, IngestError
+    from app.errors import IngestError
+    from app.ingestion import Ingest
 
     if not any(path.exists() or path.is_symlink() for path in paths):
         raise IngestError(f"there is nothing at {', '.join(plain(str(path)) for path in paths)}: check the spelling")
@@ -93,7 +92,7 @@ def _run(workspace: Workspace, paths: list[Path], options: IngestOptions, as_jso
         except KeyboardInterrupt:
             _tell(run.result, as_json, "interrupted: ")
             raise
-        except (RagcacheError, RetrieverError, SplitterError):
+        except RagcacheError:
             if run.result.added or run.result.replaced:
                 _tell(run.result, as_json, "stopped: ")
             raise

@@ -7,18 +7,22 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from app.errors import CollectionBusy
 from ragcache.errors import RagcacheError
-from retriever.errors import RetrieverError
-from splitter.errors import SplitterError
 
 # What a command tells in a line. All else is a bug, or an interrupt.
-FAILURES = (RagcacheError, RetrieverError, SplitterError, OSError, MemoryError)
+FAILURES = (RagcacheError, OSError, MemoryError)
+LATER = 75  # as sysexits has it: the same command may succeed in a while
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def told(error: BaseException) -> str:
     """An error in a line."""
     return f"error: {plain(' '.join(str(error).split())) or 'out of memory'}"
+
+
+def exit_code(error: BaseException) -> int:
+    return LATER if isinstance(error, RagcacheError) and error.status == CollectionBusy.status else 1
 
 
 def plain(text: str) -> str:

@@ -23,19 +23,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.ingestion.errors import IngestError
     from app.ingestion.ingest import Ingest
     from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult
 
 _PLACES = {
     "Failure": "records",
     "Ingest": "ingest",
-    "IngestError": "errors",
     "IngestOptions": "records",
     "IngestResult": "records",
     "IngestProgress": "records",
 }
-__all__ = ["Failure", "Ingest", "IngestError", "IngestOptions", "IngestProgress", "IngestResult"]
+__all__ = ["Failure", "Ingest", "IngestOptions", "IngestProgress", "IngestResult"]
 
 
 def __getattr__(name: str) -> object:

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from app.catalog import CatalogError, Collection, CollectionBusy, FileState
 from app.catalog.records import RunState
-from app.ingestion.errors import IngestError
+from app.errors import IngestError, printable
 from app.ingestion.kv import lacking
 from app.ingestion.lost import lost_documents
 from app.ingestion.readers import Readers
@@ -19,7 +19,6 @@ from app.ingestion.records import Failure, IngestOptions, IngestProgress, Ingest
 from app.ingestion.room import Room
 from app.ingestion.survey import FolderSurvey, Pending, take_survey
 from app.ingestion.writing import OF_A_TEXT, Writer, uncut
-from app.loaders.errors import printable
 from app.workspace import Workspace
 
 Report = Callable[[IngestProgress], None]
@@ -79,7 +78,7 @@ class Ingest:
                 alone = self._workspace.catalog.alone_with(self._collection.name, waiting)
                 self._collection = stack.enter_context(alone)
             except CollectionBusy as error:
-                raise IngestError(f"{error}, or wait for it with --wait") from error
+                raise CollectionBusy(f"{error}, or wait for it with --wait") from error
             self._workspace.check_embedder(self._collection)
             yield self._collection
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from app.catalog import FileState
 from app.catalog.network import MOUNTS, mount_point
-from app.ingestion.errors import IngestError
+from app.errors import IngestError, printable
 from app.ingestion.survey import RealNames
-from app.loaders.errors import printable
 
 FSTAB = Path("/etc/fstab")
 

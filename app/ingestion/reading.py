@@ -9,11 +9,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.errors import LoadError
 from app.ingestion.confinement import memory_told, near_the_limit
 from app.loaders import parse, refuse_unknown
 from app.loaders.base import Parsed, ParseLimits
 from app.loaders.damage import DAMAGE
-from app.loaders.errors import LoadError
 from app.loaders.reading import read_file
 
 _TRIES = 3  # for a file that changes while it is read

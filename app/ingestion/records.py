@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from app.ingestion.errors import IngestError
+from app.errors import IngestError
 
 if TYPE_CHECKING:
     from app.ingestion.estimate import Size

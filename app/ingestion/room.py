@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.errors import IngestError
 from app.folders import kv_folder
-from app.ingestion.errors import IngestError
 from app.ingestion.estimate import read_shape
 from app.settings import Settings
 from retriever.shared_property import shared_property

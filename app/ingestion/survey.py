@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.catalog import FileState
+from app.errors import printable
 from app.ingestion.reading import time_of_change
 from app.ingestion.records import Failure, IngestOptions
 from app.loaders.discovery import WalkTally, discover
-from app.loaders.errors import printable
 
 TOLD = 5  # suffixes of files that nothing reads
 LONGEST = 12  # of a suffix, in characters

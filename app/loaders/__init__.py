@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from app.errors import LoadError
 from app.loaders.base import Parsed, ParseLimits, SourceFile
-from app.loaders.errors import LoadError
 from app.loaders.formats import FORMATS, LOADERS, format_of
 from app.loaders.reading import read_file
 

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from app.loaders.errors import LoadError, printable
+from app.errors import LoadError, printable
 from ragcache.errors import ConfigError
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in PDF points from the top left corner of the page

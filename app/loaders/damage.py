@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from xml.etree.ElementTree import ParseError
 from xml.parsers.expat import ExpatError
 
+from app.errors import LoadError
 from app.loaders.base import SourceFile
-from app.loaders.errors import LoadError
 
 # They check little of what they read and fail in the middle of it, in every way there is. A bug of ours in that place
 # would be told as damage too, with its type; so only calls of the libraries belong into the block.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.loaders.errors import LoadError
+from app.errors import LoadError
 from app.loaders.formats import format_of
 
 

@@ -8,10 +8,10 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
+from app.errors import printable
 from app.loaders.archive import opened
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.damage import reading
-from app.loaders.errors import printable
 from app.loaders.html import markdown_of
 from app.loaders.sniffing import DOCX
 from app.loaders.text import first_heading

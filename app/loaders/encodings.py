@@ -6,9 +6,9 @@ import codecs
 import logging
 import re
 
+from app.errors import printable
 from app.loaders.alphabets import by_likelihood
 from app.loaders.base import SourceFile
-from app.loaders.errors import printable
 from app.loaders.sniffing import refuse_binary
 
 logger = logging.getLogger(__name__)

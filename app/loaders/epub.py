@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
+from app.errors import LoadError, printable
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.errors import LoadError, printable
 from app.loaders.html import page_of
 from app.loaders.sniffing import EPUB
 from app.loaders.text import first_heading

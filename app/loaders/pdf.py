@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from app.errors import printable
 from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
 from app.loaders.comments import comments_on
 from app.loaders.damage import reading
-from app.loaders.errors import printable
 from app.loaders.sniffing import PDF, expect
 
 PDFIUM = Lock()

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
+from app.errors import printable
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.chart import charted
 from app.loaders.damage import reading
 from app.loaders.equation import MATH, equation
-from app.loaders.errors import printable
 from app.loaders.grid import grid
 from app.loaders.sniffing import PPTX
 from app.loaders.text import first_heading

@@ -7,8 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from app.errors import LoadError
 from app.loaders.base import MEGABYTE, ParseLimits
-from app.loaders.errors import LoadError
 
 
 def read_file(path: Path, limits: ParseLimits) -> bytes:

@@ -14,10 +14,10 @@ from typing import Any
 from xml.parsers import expat
 from zipfile import ZipFile
 
+from app.errors import printable
 from app.loaders.archive import AT_ONCE, opened
 from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.damage import reading
-from app.loaders.errors import printable
 from app.loaders.rows import rows_as_items
 from app.loaders.sniffing import XLSX
 

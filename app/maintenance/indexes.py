@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from app.catalog import Collection
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError
 from app.workspace import Workspace
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from app.catalog import Collection, Document, StoredChunk
 from app.catalog.filters import LARGEST_ID
+from app.errors import NotFound
 from app.loaders.base import Page
-from app.maintenance.errors import MaintenanceError
 from app.maintenance.kv import StoredVariant, variants_of
 from app.maintenance.selection import find_document
 from app.workspace import Workspace
@@ -41,7 +41,7 @@ def show_chunk(workspace: Workspace, chunk_id: int) -> Shown:
     """With its document. Raises MaintenanceError when there is no such chunk."""
     found = workspace.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
     if not found:
-        raise MaintenanceError(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
+        raise NotFound(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
     document = found[0].document
     collection = next(one for one in workspace.catalog.collections.all() if one.id == document.collection_id)
     return _shown(workspace, collection, document, chunk_id)

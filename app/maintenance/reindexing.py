@@ -18,9 +18,9 @@ import xxhash
 
 from app.catalog import Collection
 from app.embedding import embed_chunks
+from app.errors import MaintenanceError
 from app.folders import INDEXES
 from app.maintenance import indexes
-from app.maintenance.errors import MaintenanceError
 from app.maintenance.vector_log import VectorLog
 from app.workspace import Workspace
 from retriever.types import IntArray, Vectors

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from app.catalog import Collection, Removed
 from app.catalog.locks import discard
+from app.errors import MaintenanceError
 from app.maintenance import indexes
 from app.maintenance.engines import Identity
-from app.maintenance.errors import MaintenanceError
 from app.maintenance.kv import drop_chunks, identities_to_drop
 from app.workspace import Workspace
 from ragcache.errors import StoreError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.catalog import Catalog, Collection, Document
 from app.catalog.filters import LARGEST_ID
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError, NotFound
 
 
 def find_document(catalog: Catalog, named: str, collection: Collection | None = None) -> tuple[Collection, Document]:
@@ -24,7 +24,7 @@ def find_document(catalog: Catalog, named: str, collection: Collection | None = 
     if not found:
         where = f" in collection {collection.name!r}" if collection else ""
         command = "`ragcache ls -c COLLECTION`"
-        raise MaintenanceError(f"no document {named!r}{where}: {command} shows those that there are, with their ids")
+        raise NotFound(f"no document {named!r}{where}: {command} shows those that there are, with their ids")
     if len(found) > 1:
         names = ", ".join(repr(one.name) for one, _ in found)
         raise MaintenanceError(f"{named!r} is in the collections {names}: choose one with -c")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from app.catalog import Collection, Document, KvRecord
 from app.catalog import StoredChunk as StoredChunk
 from app.catalog.tokens import retokenize
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError
 from app.workspace import Workspace
 from ragcache.base import PromptCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError

@@ -15,7 +15,6 @@ from app.pipeline.prompt_order import in_prompt_order
 from app.pipeline.quoting import quoted
 from app.pipeline.stream import AnswerStream
 from ragcache.errors import RagcacheError
-from retriever.errors import RetrieverError
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
@@ -98,7 +97,7 @@ class Answering:
                 return Answer(request.question, text, cited, report, (*notes, STOPPED))
             try:
                 return Answer(request.question, text, self._quoted(request, cited, text), report, notes)
-            except (RagcacheError, RetrieverError) as error:  # the answer stands without them
+            except RagcacheError as error:  # the answer stands without them
                 return Answer(request.question, text, cited, report, (*notes, f"no quotes: {error}"))
 
         return AnswerStream(generation, Pieces(self.template.decode), cited, finish)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from app.catalog import CatalogError, Collection, Found
 from app.citations import Retrieved, retrieved
 from app.cores import in_thread, release_helpers
+from app.errors import NotFound
 from app.pipeline.answer import Answer
 from app.pipeline.answering import Answering, AnswerRequest
 from app.pipeline.condensing import condensed
@@ -36,7 +37,7 @@ COPIES, DEEPER = 2, 8
 class RagPipeline:
     """Threads may share it. Methods that begin with `a` do the same in a thread, for programs with an event loop.
 
-    Raises the errors of its parts, which are all meant for users: RagcacheError, RetrieverError and SplitterError.
+    Raises RagcacheError, in one of its kinds, for all that its users can mend.
     """
 
     def __init__(self, settings: Settings | None = None, workspace: Workspace | None = None):
@@ -165,7 +166,7 @@ class RagPipeline:
         collection = catalog.collections.find(wanted)
         if collection is None:
             names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
-            raise CatalogError(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
+            raise NotFound(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
         if collection.uid not in self._checked:  # an embedding anew changes the uid
             self.workspace.collection(wanted)
             self._check_filled(collection)
@@ -191,7 +192,7 @@ class RagPipeline:
         if not found:
             self._check_filled(collection)  # it may have been emptied since it was last asked
             if asked.where and not len(self.workspace.catalog.source(collection).live_ids(asked.where)):
-                raise CatalogError(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
+                raise NotFound(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
         return [retrieved(one, hits[one.chunk.id]) for one in found]
 
     def _distinct(self, ids: Sequence[int], wanted: int) -> list[Found]:

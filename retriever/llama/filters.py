@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 
 Test = Callable[[Any, Any], bool]  # of a node's value and the filter's
 

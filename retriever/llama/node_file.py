@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.generations import TEMPORARY
 
 

@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.keyword_index import KeywordIndex
 from retriever.llama.filters import allows, hollow
 from retriever.llama.node_file import read_lines, write_beside

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.vectors.base import Structure
 
 AUTO = "auto"

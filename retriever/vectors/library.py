@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 
 
 def load_faiss() -> Any:

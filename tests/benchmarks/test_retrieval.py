@@ -21,7 +21,7 @@ from benchmarks.retrieval import (
     recall,
 )
 from ragcache.errors import ConfigError
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 
 OPTIONS = RetrievalBenchOptions((300,), ("flat",), dimension=16, clusters=10, spread=0.5, queries=40, seed=0)
 

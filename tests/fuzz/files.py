@@ -26,10 +26,10 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any, Self
 
+from app.errors import LoadError
 from app.ingestion.confinement import confine
 from app.loaders import parse
 from app.loaders.base import ParseLimits
-from app.loaders.errors import LoadError
 from splitter import make_splitter
 from splitter.base import ChunkLimits as Sizes
 from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder

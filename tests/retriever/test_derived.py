@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from retriever import RetrieverError
 from retriever.derived import LEAST_TO_SAVE, DerivedIndex
-from retriever.errors import RetrieverError
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
 from retriever.source import Position

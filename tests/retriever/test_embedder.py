@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.models import resolve_embedder
+from retriever import RetrieverError
 from retriever.embedder import Embedder
-from retriever.errors import RetrieverError
 
 
 @pytest.fixture(scope="module")

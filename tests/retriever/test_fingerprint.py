@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.fingerprint import HEAD, SAMPLE, WHOLE_UP_TO, fingerprint
 
 LARGE = WHOLE_UP_TO + 1000

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
 from tests.retriever.chunks import slow_bm25, unit

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.memory_source import MemorySource
 from retriever.source import Position
 from tests.retriever.chunks import DIMENSION, grow, source_of, unit

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.fusion import fuse
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import retriever.vectors
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.vector_index import VectorIndex
 from retriever.vectors import STRUCTURES
 from retriever.vectors.library import load_faiss

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, make_splitter
-from splitter.base import KINDS, ChunkLimits, Offsets, Piece, Tokens
-from splitter.errors import SplitterError
+from splitter.base import KINDS, ChunkLimits, Offsets, Piece, SplitterError, Tokens
 from splitter.tokens import FastTokens
 from tests.splitter.conftest import Words, letters
 

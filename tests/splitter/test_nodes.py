@@ -11,7 +11,7 @@ from llama_index.core.schema import MetadataMode, NodeRelationship
 from pydantic import ValidationError
 
 from splitter import SPLITTERS
-from splitter.errors import SplitterError
+from splitter.base import SplitterError
 from splitter.nodes import AutoNodeParser, FixedNodeParser, SemanticNodeParser, SpanNodeParser, StructureNodeParser
 from tests.splitter.conftest import Words
 

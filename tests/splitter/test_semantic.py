@@ -7,8 +7,7 @@ import pytest
 
 import splitter.semantic
 from splitter import make_splitter
-from splitter.base import ChunkLimits, Vectors
-from splitter.errors import SplitterError
+from splitter.base import ChunkLimits, SplitterError, Vectors
 from splitter.semantic import SemanticSplitter
 from tests.splitter.conftest import Words, letters
 

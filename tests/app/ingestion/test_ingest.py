@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from app.catalog import Document
-from app.ingestion import Ingest, IngestError, IngestOptions, IngestProgress, writing
+from app.errors import IngestError
+from app.ingestion import Ingest, IngestOptions, IngestProgress, writing
 from app.ingestion.writing import TOGETHER
 from app.loaders.base import Parsed
 from app.workspace import Workspace
-from splitter.base import below_headings
-from splitter.errors import SplitterError
+from splitter.base import SplitterError, below_headings
 from tests.app.ingestion.conftest import Run
 from tests.app.loaders.files import write_mixed_folder, write_pdf
 

@@ -12,12 +12,11 @@ from app.compose import load_embedder
 from app.ingestion import Ingest, IngestOptions, IngestResult
 from app.settings import Settings
 from app.workspace import Workspace
+from retriever import RetrieverError
 from retriever.embedder import Embedder
-from retriever.errors import RetrieverError
 from retriever.shared_property import shared_property
 from retriever.types import Vectors
-from splitter.base import Piece, Splitter
-from splitter.errors import SplitterError
+from splitter.base import Piece, Splitter, SplitterError
 
 
 class Fragile(Splitter):

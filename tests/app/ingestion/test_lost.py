@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.catalog import FileState
-from app.ingestion import Ingest, IngestError, IngestOptions, IngestResult
+from app.errors import IngestError
+from app.ingestion import Ingest, IngestOptions, IngestResult
 from app.ingestion.lost import lost_documents
 from app.ingestion.survey import take_survey
 from app.workspace import Workspace

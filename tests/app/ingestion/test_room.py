@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import app.ingestion.room as room
-from app.ingestion import Ingest, IngestError, IngestOptions
+from app.errors import IngestError
+from app.ingestion import Ingest, IngestOptions
 from app.workspace import Workspace
 from tests.app.ingestion.conftest import Run
 

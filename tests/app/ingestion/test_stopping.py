@@ -11,7 +11,8 @@ import pytest
 
 import app.ingestion.writing as writing
 from app.catalog import CatalogError
-from app.ingestion import Ingest, IngestError, IngestOptions, IngestProgress
+from app.errors import IngestError
+from app.ingestion import Ingest, IngestOptions, IngestProgress
 from app.workspace import Workspace
 from tests.app.catalog.test_failures import public_folder, without_rights
 from tests.app.ingestion.conftest import Run

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.errors import LoadError
 from app.loaders import load, parse
 from app.loaders.base import ParseLimits
-from app.loaders.errors import LoadError
 from ragcache.errors import ConfigError
 from tests.app.loaders.files import (
     parts_of,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import load
 from app.loaders.archive import AT_ONCE
 from app.loaders.base import ParseLimits
-from app.loaders.errors import LoadError
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import load
 from app.loaders.base import ParseLimits
-from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_chart
 from tests.app.loaders.test_bombs import replaced
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import load, parse
 from app.loaders.base import Parsed, ParseLimits
-from app.loaders.errors import LoadError
 
 FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica %b >>"
 DIFFERENCES = b"/Encoding << /Type /Encoding /Differences [ 65 /X /Y /Z ] >>"

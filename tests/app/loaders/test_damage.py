@@ -9,10 +9,10 @@ from xml.parsers.expat import ExpatError
 import pytest
 from lxml.etree import XMLSyntaxError
 
+from app.errors import LoadError
 from app.loaders import load
 from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.damage import reading
-from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import load
-from app.loaders.errors import LoadError
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_zip
 
 MATH = "http://schemas.openxmlformats.org/officeDocument/2006/math"

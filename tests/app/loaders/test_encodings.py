@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.alphabets import CANDIDATES, Alphabet
-from app.loaders.errors import LoadError
 
 LINES = [
     ("cp1252", "Où êtes-vous allés, mes chers élèves ? La forêt brûle."),

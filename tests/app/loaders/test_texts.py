@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.base import Parsed
-from app.loaders.errors import LoadError
 from splitter.turns import turn_regions
 
 WORDS = "Größe, naïve café – 東京 😀\r\nsecond line\n"

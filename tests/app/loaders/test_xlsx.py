@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import LoadError
 from app.loaders import load, parse
 from app.loaders.base import ParseLimits
-from app.loaders.errors import LoadError
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
 

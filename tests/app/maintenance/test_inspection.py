@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import CatalogError
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError
 from app.maintenance.inspection import show_chunk, show_document
 from app.maintenance.kv import kv_folder
 from app.maintenance.listing import listed, summaries

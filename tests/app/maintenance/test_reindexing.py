@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from app.catalog import CatalogError
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError
 from app.maintenance.reindexing import LOG, reindex
 from app.maintenance.vector_log import VectorLog
 from app.models import resolve_embedder

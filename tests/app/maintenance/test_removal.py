@@ -4,8 +4,8 @@ import pytest
 
 from app.catalog import CatalogError
 from app.catalog.locks import lock_file
+from app.errors import MaintenanceError
 from app.maintenance import indexes
-from app.maintenance.errors import MaintenanceError
 from app.maintenance.removal import Removal, remove_collection, remove_documents
 from app.workspace import Workspace
 from ragcache.types import VariantKey

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog.tokens import retokenize
-from app.maintenance.errors import MaintenanceError
+from app.errors import MaintenanceError
 from app.maintenance.warming import WarmingProgress, warm
 from app.settings import Settings
 from app.workspace import Workspace

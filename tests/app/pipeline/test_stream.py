@@ -18,7 +18,7 @@ from app.workspace import Workspace
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.types import Vectors
 
 QUESTION = "Who designed the lighthouse?"

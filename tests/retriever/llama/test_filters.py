@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.llama.filters import TESTS, allows
 
 METADATA = {"year": 2000, "title": "Rye and Bread", "tags": ["food", "old"], "blank": "", "none": []}

@@ -21,8 +21,8 @@ from llama_index.core.vector_stores.types import (
 )
 
 from app.models import resolve_embedder
+from retriever import RetrieverError
 from retriever.embedder import Embedder
-from retriever.errors import RetrieverError
 from retriever.llama.embedding import LocalEmbedding
 from retriever.llama.node_retriever import HybridRetriever
 from retriever.llama.vector_store import FaissBm25VectorStore

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.errors import RetrieverError
+from retriever import RetrieverError
 from retriever.types import IntArray, Vectors
 from retriever.vectors import FLAT_UP_TO, HNSW_UP_TO, STRUCTURES, choose, ivf, load_structure
 from retriever.vectors.base import EXACT_UP_TO, MISSING, Structure, selector

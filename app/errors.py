@@ -1,4 +1,4 @@
-"""What a file that gives no text raises, and how its name is told."""
+"""What the application raises for its users. Those of the engines and of the parts stand with them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,34 @@ from pathlib import Path
 from ragcache.errors import RagcacheError
 
 
+class CatalogError(RagcacheError):
+    """A database that cannot be used, or a change of it that cannot be made."""
+
+    status = 503
+
+
+class NotFound(CatalogError):
+    """A collection, document, chunk or conversation that is not there, or a filter that nothing can match."""
+
+    status = 404
+
+
+class CollectionBusy(CatalogError):
+    """Another process is working on the collection: later it can be done."""
+
+    status = 409
+
+
+class IngestError(RagcacheError):
+    """An ingest that cannot start, or cannot go on. A file that cannot be read does not stop it: it is a Failure."""
+
+    status = 400
+
+
 class LoadError(RagcacheError):
     """A file that cannot be turned into text; the reason says what to do about it."""
+
+    status = 422
 
     def __init__(self, path: Path, reason: str) -> None:
         # Both go to the base, so that an error survives the way back from a worker process.
@@ -18,6 +44,12 @@ class LoadError(RagcacheError):
 
     def __str__(self) -> str:
         return f"{printable(self.path)} {self.reason}"
+
+
+class MaintenanceError(RagcacheError):
+    """What an operator asked for cannot be done."""
+
+    status = 400
 
 
 def printable(path: Path) -> str:

@@ -1,0 +1,50 @@
+"""One tree of errors, whose kinds a command line and a server tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from app.cli.printing import LATER, exit_code
+from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound
+from ragcache.errors import ConfigError, CorruptEntry, ModelError, PromptError, RagcacheError, StoreError
+from retriever import RetrieverError
+from splitter.base import SplitterError
+
+
+def kinds(root: type[RagcacheError]) -> Iterator[type[RagcacheError]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+def test_every_kind_is_in_the_tree() -> None:
+    known = {CatalogError, IngestError, LoadError, MaintenanceError, ConfigError, PromptError, StoreError, ModelError}
+    assert known | {RetrieverError, SplitterError, NotFound, CollectionBusy} <= set(kinds(RagcacheError))
+
+
+@pytest.mark.parametrize("kind", sorted(kinds(RagcacheError), key=lambda kind: kind.__name__))
+def test_every_kind_says_whose_it_is(kind: type[RagcacheError]) -> None:
+    assert HTTPStatus(kind.status).is_client_error or HTTPStatus(kind.status).is_server_error
+    assert kind.status != RagcacheError.status, "a status of its own, or of a nearer base"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NotFound("no collection 'x'"), 404),
+        (CollectionBusy("try again"), 409),
+        (CatalogError("no database"), 503),
+        (PromptError("too long"), 400),
+        (CorruptEntry("torn"), 507),
+    ],
+)
+def test_statuses(error: RagcacheError, status: int) -> None:
+    assert error.status == status
+    assert exit_code(error) == (LATER if status == 409 else 1)
+
+
+def test_what_the_system_raises_is_a_plain_failure() -> None:
+    assert exit_code(OSError("full")) == exit_code(MemoryError()) == 1
