@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -26,8 +27,9 @@ LINES = (
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return open_catalog(Settings(data_dir=tmp_path))
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with open_catalog(Settings(data_dir=tmp_path)) as opened:
+        yield opened
 
 
 def store(catalog: Catalog, text: str = TEXT, spans: Spans | None = None) -> Citation:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Workspace:
-    return Workspace(make_settings(tiny_folder, tmp_path))
+def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
+        yield opened
 
 
 def test_a_document_with_its_chunks_and_kv(run: Run, workspace: Workspace) -> None:
