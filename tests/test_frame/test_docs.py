@@ -16,7 +16,8 @@ from ragcache.linking import LINKERS
 from ragcache.store.codec import CODECS
 
 ROOT = Path(__file__).parents[2]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+DOCS = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXAMPLE = (ROOT / ".env.example").read_text()
 
@@ -83,3 +84,18 @@ def test_every_setting_of_the_example_has_a_comment() -> None:
 @pytest.mark.parametrize("name", [*LINKERS, *CODECS])
 def test_every_strategy_is_in_the_docs(name: str) -> None:
     assert any(f"`{name}`" in path.read_text() for path in (ROOT / "docs" / "design.md", ROOT / "README.md"))
+
+
+def test_contributions_have_a_place() -> None:
+    """What CONTRIBUTING.md points at is there, but for the files that it names NAME."""
+    named = [word for word in re.findall(r"`([\w./]+)`", CONTRIBUTING.read_text()) if "/" in word]
+    assert len(named) > 20
+    assert [word for word in named if not (ROOT / word).exists() and not (ROOT / word).parent.is_dir()] == []
+    assert [word for word in named if "NAME" not in word and not (ROOT / word).exists()] == []
+
+
+def test_contributions_are_registered_where_it_says() -> None:
+    """Each table row names a registry that stands in the file behind it."""
+    found = re.findall(r"`(\w+)`(?: and `\w+`)? (?:in|of) `([\w./]+)`", CONTRIBUTING.read_text())
+    assert len(found) >= 5
+    assert [registry for registry, file in found if registry not in (ROOT / file).read_text()] == []
