@@ -21,7 +21,7 @@ from benchmarks.table import Row
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray, Vectors
 from retriever.vector_index import VectorIndex
-from retriever.vectors.library import load_faiss
+from retriever.vectors.base import load_faiss
 
 COLUMNS = ("index", "vectors", "recall_at_10", "p50_ms", "p99_ms", "build_s", "bytes")
 HITS = 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 
-from app.catalog.changes import batches
+from app.catalog.changes import batches, lock
 from app.catalog.engine import Database
 from app.catalog.prepared import Prepared
-from app.catalog.records import Document, DocumentLayout, Found, StoredChunk
+from app.catalog.records import Collection, Document, DocumentLayout, Found, StoredChunk
 from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.loaders.base import Line, Page
 
@@ -50,6 +50,16 @@ class Chunks:
             these = CHUNKS.c.id.in_([bindparam(name, type_=CHUNKS.c.id.type) for name in names])
             self._prepared[size] = Prepared(self._database, _FOUND.where(these))
         return self._prepared[size].rows(**dict(zip(names, ids + [ids[-1]] * (size - len(ids)), strict=True)))
+
+    def retokenize(self, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
+        """(chunk id, tokens, token hash) of chunks of one collection, as another tokenizer reads them; all or none."""
+        rows = [{"chunk": one, "count": tokens, "hash": token_hash} for one, tokens, token_hash in chunks]
+        if not rows:
+            return
+        change = update(CHUNKS).where(CHUNKS.c.id == bindparam("chunk"))
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)
 
     def of_document(self, document_id: int) -> list[StoredChunk]:
         """In their order."""

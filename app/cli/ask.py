@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def stats(
 def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir = None) -> None:
     """Read every byte and put aside what is bad; exit code 1 when something is."""
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.checking import verify as check
+    from app.maintenance.pruning import verify as check
     from app.workspace import workspace_to_look_at
 
     with workspace_to_look_at(settings) as workspace:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
-from app.cli.catalog_flags import DataDir, Name
-from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Model, Name, configure
 from app.cli.printing import FAILURES, count, plain, told
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.catalog_flags import Json
-from app.cli.flags import configure
+from app.cli.flags import Json, configure
 from app.cli.printing import plain, print_json, size
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.printing import count, plain, print_json, size
 from ragcache.errors import RagcacheError
 

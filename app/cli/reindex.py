@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from app.cli.catalog_flags import DataDir, Json, Name
-from app.cli.flags import Device, configure
+from app.cli.flags import DataDir, Device, Json, Name, configure
 from app.cli.printing import count, plain, print_json
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.catalog_flags import DataDir, Json
-from app.cli.flags import CacheDir, configure
+from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.printing import count, plain, print_json, size, table
 
 if TYPE_CHECKING:

@@ -57,7 +57,5 @@ def drop_chunks(workspace: Workspace, identities: Iterable[Identity], hashes: It
     wanted, chunks = list(identities), list(hashes)
     if not wanted or not chunks:
         return 0
-    from ragcache.store.chunks import drop_chunk
-
     store = workspace.store
-    return sum(drop_chunk(store, one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+    return sum(store.drop_chunk(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)

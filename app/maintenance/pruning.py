@@ -1,4 +1,4 @@
-"""Freeing what the KV cache holds for nobody.
+"""Freeing what the KV cache holds for nobody, and putting aside what is bad.
 
 A running ingest has written KV whose chunks SQL does not show yet. Two things keep it: the ingest locks of all
 collections are held, so that no ingest runs into them, and what has been written or read since the start stays, which
@@ -12,10 +12,12 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from app.maintenance.census import FileTally, take_census
 from app.maintenance.kv import has_kv, kv_folder
 from app.workspace import Workspace
+from ragcache.store.base import Flaw
 from ragcache.store.folder import CacheFolder, Item
 
 QUARANTINE_AGE = timedelta(days=7)
@@ -30,6 +32,13 @@ class Pruned:
     temporaries: int
     quarantined: int
     dry: bool
+
+
+@dataclass(frozen=True)
+class Verified:
+    entries: int  # that were there
+    nbytes: int
+    flaws: tuple[Flaw, ...]  # quarantined now
 
 
 def prune(
@@ -49,6 +58,17 @@ def prune(
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
         forget(workspace, [item.address for item in (*gone, *gone_others)])
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+
+
+def verify(workspace: Workspace) -> Verified:
+    """Bad files are put aside and forgotten; an answer computes them again."""
+    if not has_kv(workspace.settings):
+        return Verified(0, 0, ())
+    store = workspace.store
+    disk = [stats for stats in store.stats() if stats.tier == "disk"]
+    flaws = tuple(store.verify())
+    forget(workspace, [Path(flaw.where).stem for flaw in flaws])
+    return Verified(sum(one.entries for one in disk), sum(one.nbytes for one in disk), flaws)
 
 
 def forget(workspace: Workspace, addresses: list[str]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from app.catalog import Collection, Document, KvRecord
 from app.catalog import StoredChunk as StoredChunk
-from app.catalog.tokens import retokenize
 from app.errors import MaintenanceError
 from app.workspace import Workspace
 from ragcache.base import PromptCache
@@ -66,7 +65,7 @@ def _warm(
         for chunk, segment in zip(stored, segments, strict=True)
         if chunk.token_hash != segment.hash
     ]
-    retokenize(workspace.catalog.database, collection, changed)
+    workspace.catalog.chunks.retokenize(collection, changed)
     failed = done.failed
     records: dict[str, KvRecord] = {}
     tokens = 0

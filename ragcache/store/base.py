@@ -84,6 +84,14 @@ class KVStore(ABC):
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
+    def drop_chunk(self, fingerprint: str, system: str, chunk: str) -> int:
+        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash) -> how many.
+
+        Variants that others put meanwhile may stay.
+        """
+        family = VariantKey(fingerprint, system, (), chunk).family
+        return sum(self.delete(info.key) for info in self.variants(family))
+
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True) -> None:
         """Keep an entry from being evicted, or let go of it.

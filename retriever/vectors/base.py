@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from retriever import RetrieverError
 from retriever.types import IntArray, Vectors
-from retriever.vectors.library import load_faiss
 
 MISSING = -1  # the id where there is no further hit
 EXACT_UP_TO = 4096  # allowed ids: comparing with each of them is quicker than any structure
 _SPARSE = 64  # a bitmap of at most so many bits per chunk
 Found = tuple[IntArray, Vectors]  # ids and scores, [queries, k]; MISSING and -inf where there are no more
+
+
+def load_faiss() -> Any:
+    """Imported when a structure is made. Its own type hints know but part of it, so none of them are used."""
+    try:
+        return import_module("faiss")
+    except ImportError as error:
+        raise RetrieverError(
+            "FAISS is not installed: pip install 'ragcache-kv[cpu]', or 'ragcache-kv[gpu]' for NVIDIA GPUs"
+        ) from error
 
 
 class Structure(ABC):

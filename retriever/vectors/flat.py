@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from retriever.types import IntArray, Vectors
-from retriever.vectors.base import EXACT_UP_TO, Found, Removable, found, known, selector
-from retriever.vectors.library import load_faiss
+from retriever.vectors.base import EXACT_UP_TO, Found, Removable, found, known, load_faiss, selector
 
 
 class Flat(Removable):

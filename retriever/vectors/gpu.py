@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retriever.types import IntArray, Vectors
-from retriever.vectors.base import Found, Structure, found
-from retriever.vectors.library import load_faiss
+from retriever.vectors.base import Found, Structure, found, load_faiss
 
 MOST_HITS = 2048  # that FAISS gives on a GPU
 COPIED = ("flat", "ivf")  # FAISS has no HNSW on a GPU

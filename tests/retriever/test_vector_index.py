@@ -10,7 +10,7 @@ import retriever.vectors
 from retriever import RetrieverError
 from retriever.vector_index import VectorIndex
 from retriever.vectors import STRUCTURES
-from retriever.vectors.library import load_faiss
+from retriever.vectors.base import load_faiss
 from tests.retriever.chunks import DIMENSION, brute_force, found, grow, source_of, unit
 
 

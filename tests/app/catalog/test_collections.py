@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from app.catalog import Catalog, CatalogError, Collection, CollectionTotals, KvRecord, NewMessage, Removed
-from app.catalog.tokens import retokenize
 from tests.app.catalog.samples import DIMENSION, digest, document, make_collection
 
 
@@ -119,7 +118,7 @@ def test_what_was_begun_before_another_server_embedded_it_anew_is_not_written(
         lambda: catalog.collections.reembed(collection, "third", "d" * 64, DIMENSION, batches),
         lambda: catalog.collections.delete(collection),
         lambda: catalog.collections.rename(collection, "other"),
-        lambda: retokenize(catalog.database, collection, [(stored.chunk_ids[0], 9, "hash")]),
+        lambda: catalog.chunks.retokenize(collection, [(stored.chunk_ids[0], 9, "hash")]),
     ):
         with pytest.raises(CatalogError, match=r"was embedded again or restored meanwhile by another process.*run the"):
             act()

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from app.catalog import Catalog, Collection
 from app.catalog.listings import list_documents, token_hashes
-from app.catalog.tokens import retokenize
 from app.loaders.base import Page
 from tests.app.catalog.samples import digest, document, make_collection
 
@@ -29,8 +28,8 @@ def test_another_tokenizer(catalog: Catalog, collection: Collection) -> None:
     for one in (collection, other):
         catalog.documents.replace(one, *document(["one", "two"]))
     first, second = catalog.chunks.of_document(catalog.documents.all(collection)[0].id)
-    retokenize(catalog.database, collection, [(first.id, 9, "9" * 64)])
-    retokenize(catalog.database, collection, [])
+    catalog.chunks.retokenize(collection, [(first.id, 9, "9" * 64)])
+    catalog.chunks.retokenize(collection, [])
     assert token_hashes(catalog.database, collection) == {"9" * 64, digest("two")}
     assert token_hashes(catalog.database, other) == {digest("one"), digest("two")}
     again = catalog.chunks.of_document(first.document_id)

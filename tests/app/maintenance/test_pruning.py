@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.catalog import CatalogError
-from app.catalog.tokens import retokenize
 from app.maintenance.census import Census, FileTally, shares, take_census
-from app.maintenance.checking import verify
-from app.maintenance.pruning import prune
+from app.maintenance.pruning import prune, verify
 from app.settings import Settings
 from app.workspace import Workspace
 from ragcache.errors import ModelError
@@ -109,7 +107,7 @@ def test_kv_under_hashes_of_another_tokenizer_is_live(workspace: Workspace) -> N
     documents = workspace.catalog.documents.all(collection)
     chunks = [chunk for document in documents for chunk in workspace.catalog.chunks.of_document(document.id)]
     changes = [(chunk.id, 3, f"{chunk.id:064x}") for chunk in chunks]
-    retokenize(workspace.catalog.database, collection, changes)
+    workspace.catalog.chunks.retokenize(collection, changes)
     ingest_lost(workspace)
     assert prune(workspace).unreferenced.entries == 2
     assert files(workspace) == kept

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog.tokens import retokenize
 from app.errors import MaintenanceError
 from app.maintenance.warming import WarmingProgress, warm
 from app.settings import Settings
@@ -126,7 +125,7 @@ def test_hashes_follow_the_tokenizer(workspace: Workspace) -> None:
     collection = fill(workspace)
     chunks = workspace.catalog.chunks.of_document(1)
     right = [(chunk.id, chunk.tokens, chunk.token_hash) for chunk in chunks]
-    retokenize(workspace.catalog.database, collection, [(chunk.id, 99, f"{chunk.id:064x}") for chunk in chunks])
+    workspace.catalog.chunks.retokenize(collection, [(chunk.id, 99, f"{chunk.id:064x}") for chunk in chunks])
     run(workspace)
     again = workspace.catalog.chunks.of_document(1)
     assert [(chunk.id, chunk.tokens, chunk.token_hash) for chunk in again] == right

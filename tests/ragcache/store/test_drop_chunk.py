@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from ragcache.store.chunks import drop_chunk
 from ragcache.types import ids_hash
 from tests.ragcache.store.conftest import StoreOfKind, build_variant
 
@@ -12,7 +11,7 @@ def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
     others = [build_variant((1, 3)), build_variant((1, 2), fingerprint="engine-b")]
     for other in others:
         store.put(other)
-    assert drop_chunk(store, "engine-a", "system", ids_hash((1, 2))) == 3
-    assert drop_chunk(store, "engine-a", "system", ids_hash((1, 2))) == 0
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2))) == 3
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2))) == 0
     assert all(store.get(other.key) for other in others)
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
