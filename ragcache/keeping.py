@@ -142,17 +142,18 @@ class _Work:
             try:
                 thread.start()  # without the lock: it waits until the other thread has begun, where finalisers run too
             except RuntimeError as error:
-                with self._change:
-                    self._tasks.clear()
-                    self._told.append(_not_captured(error))
+                self._not_begun(thread, _not_captured(error))
             else:
                 failed.pop_all()
 
-    def _not_begun(self, thread: threading.Thread) -> None:
-        """There are no more threads to be had, or Ctrl-C came just then."""
+    def _not_begun(self, thread: threading.Thread, told: str = "") -> None:
+        """There are no more threads to be had, as is `told`, or Ctrl-C came just then."""
         with self._change:
             if self._thread is thread and thread.ident is None:
                 self._thread = None
+                if told:
+                    self._tasks.clear()
+                    self._told.append(told)
                 self._change.notify_all()
 
     def pause(self) -> None:

@@ -43,7 +43,7 @@ MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 NOT_ASCII = re.compile(rb"[\x80-\xff][^\x00-\x20]*+[ -~]{0,40}+")
 PRIVATE = re.compile("[\ue000-\uf8ff]")  # what pairs without a character are read as
 REPLACED = "\ufffd"
-JAPANESE_MAIL = re.compile(rb"\x1b\$[@B](?:[!-~]{2})+\x1b\([BJ]")  # ISO-2022-JP: pairs of ASCII between two escapes
+JAPANESE_MAIL = re.compile(rb"\x1b\$[@B](?:[!-~]{2})++\x1b\([BJ]")  # ISO-2022-JP: pairs of ASCII between two escapes
 XML = re.compile(rb"""<\?xml\s[^>]{0,200}?\sencoding\s*+=\s*+["']([\w.:-]{1,40}+)""")
 ASCII = b"<meta> \\u0041 +AEE- ~"
 BINARY = "looks binary, not text as its name says: convert it to text, or leave it out"

@@ -170,7 +170,7 @@ def _read(document: Any, index: int, unchanged: _Unchanged) -> tuple[list[_Row],
                 rows, is_scan = flat_rows, is_scan or is_flat_scan
             else:
                 logger.warning(NO_FIELDS, printable(unchanged.source.path), index + 1)
-        return rows + comments, is_scan and not rows
+        return rows + [row for row in comments if not _is_drawn(row, rows)], is_scan and not rows
     finally:
         page.close()
 
@@ -187,6 +187,14 @@ def _seen_apart(unchanged: _Unchanged, index: int) -> tuple[list[_Row], bool, se
                 return _seen(page, placed=True)
     except PdfiumError:  # it could be read, and cannot be copied
         return [], False, set()
+
+
+def _is_drawn(comment: _Row, rows: list[_Row]) -> bool:
+    """Captions of measures, and what was marked: the page has their letters already, where they stand."""
+    left, top, right, bottom = comment.box
+    touched = (row for row in rows if row.box[0] <= right and left <= row.box[2])
+    text = "".join(row.text for row in touched if row.box[1] <= bottom and top <= row.box[3])
+    return "".join(comment.text.split()) in "".join(text.split())
 
 
 def _comments(page: Any, number: int, source: SourceFile) -> list[_Row]:

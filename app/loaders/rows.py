@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 # A title or a note above the header is one cell in a table of several columns.
 LOOK_AHEAD = 20
+YEAR = re.compile(r"(?:1[89]|20)\d\d")
 LONGEST_NAME = 200  # characters; a name is told again with every value
 
 
@@ -44,12 +46,23 @@ def _header(ahead: Sequence[Sequence[str]]) -> int:
     if widths[first] > 1 or max(widths) == 1:
         return first
     fuller = next(index for index, width in enumerate(widths) if width > 1)
-    # A list with a word beside some of its entries has a heading of one cell, and so has a column without a name.
+    # A list with a word beside some of its entries has a heading of one cell.
     is_list = sum(width > 1 for width in widths[fuller:]) * 2 <= len(widths[fuller:])
-    is_name = len(ahead[first]) >= len(ahead[fuller]) and any(_is_number(cell) for cell in ahead[fuller])
     left = min(_start(row) for row in ahead)
     beside = any(_start(row) > left for row in ahead[:fuller])
-    return first if is_list or is_name or beside else fuller
+    return fuller if _names(ahead[fuller], ahead[fuller + 1 :]) and not is_list and not beside else first
+
+
+def _names(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether a cell of it is a word above numbers. Else it may be the first row of a table whose second column has no
+    name: as a header, its values would be told with each row below.
+    """
+    for at, cell in enumerate(row):
+        under = [other[at] for other in below if at < len(other) and other[at].strip()]
+        is_name = cell.strip() and (not _is_number(cell) or (_is_year(cell) and not all(map(_is_year, under))))
+        if is_name and under and all(map(_is_number, under)):
+            return True
+    return False
 
 
 def _start(row: Sequence[str]) -> int:
@@ -58,6 +71,10 @@ def _start(row: Sequence[str]) -> int:
 
 def _is_number(cell: str) -> bool:
     return any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell))
+
+
+def _is_year(cell: str) -> bool:
+    return YEAR.fullmatch(cell.strip()) is not None
 
 
 def _cells(row: Sequence[str]) -> int:

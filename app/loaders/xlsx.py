@@ -7,7 +7,8 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, time
 from io import BytesIO
 from threading import Lock
 from typing import Any
@@ -28,7 +29,7 @@ STREAMED = (SHEETS, "xl/sharedStrings.xml")  # not read as a tree
 CELL, FORMULA, VALUE = (f"http://schemas.openxmlformats.org/spreadsheetml/2006/main {tag}" for tag in "cfv")
 STRICT = b"http://purl.oclc.org/ooxml/spreadsheetml/main"  # openpyxl finds no sheets under this name
 # openpyxl has #VALUE! for such a cell; its warning alone holds the number.
-NO_DATE = re.compile(r"Cell ([A-Z]+)\d+ is marked as a date but the serial value (\S+) is outside")
+NO_DATE = re.compile(r"Cell ([A-Z]+)(\d+) is marked as a date but the serial value (\S+) is outside")
 UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f]")
 logger = logging.getLogger(__name__)
 
@@ -61,9 +62,7 @@ def load_xlsx(source: SourceFile) -> Parsed:
 
 
 def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
-    from openpyxl import load_workbook
-
-    book = load_workbook(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
+    book = _opened(source)
     try:
         sheets = PagedText(source, "sheet")
         filled, cells = False, _Cells(source)
@@ -78,6 +77,28 @@ def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
         return sheets.parsed("items", (book.properties.title or "").strip() or source.name)
     finally:
         book.close()
+
+
+def _opened(source: SourceFile) -> Any:
+    from openpyxl.cell.text import Text
+    from openpyxl.reader.excel import SHARED_STRINGS, ExcelReader
+    from openpyxl.xml.constants import SHEET_MAIN_NS
+    from openpyxl.xml.functions import iterparse
+
+    class Reader(ExcelReader):  # type: ignore[misc]  # openpyxl has no types
+        def read_strings(self) -> None:
+            """As they stand: openpyxl undoes one of their escapes, behind which others could not be told from text."""
+            if (part := self.package.find(SHARED_STRINGS)) is None:
+                return
+            with self.archive.open(part.PartName[1:]) as table:
+                for _, node in iterparse(table):
+                    if node.tag == f"{{{SHEET_MAIN_NS}}}si":
+                        self.shared_strings.append(Text.from_tree(node).content)
+                        node.clear()
+
+    reader = Reader(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
+    reader.read()
+    return reader.wb
 
 
 def _uncomputed(archive: ZipFile) -> Iterator[int]:
@@ -117,6 +138,15 @@ class _Formulas:
             self._in_value = False
 
 
+@dataclass(frozen=True)
+class _NoDate:
+    """A cell that is formatted as a date and is none, such as 20240131."""
+
+    row: int  # counts from 1
+    at: int
+    number: str
+
+
 class _Cells:
     """Those of all sheets, blank ones too, and their characters: many cells may refer to one long text."""
 
@@ -140,25 +170,28 @@ class _Cells:
 
 
 def _rows(sheet: Any, cells: _Cells, told: list[warnings.WarningMessage]) -> Iterator[list[str]]:
-    """The cells of each row. `told` has the warnings of it, of which none is left."""
+    """The cells of each row. `told` has the warnings of it, or of one further down behind rows that are not there."""
     sheet.reset_dimensions()  # some programs write wrong ones
-    for values in sheet.iter_rows(values_only=True):
+    waiting: list[_NoDate] = []
+    for place, values in enumerate(sheet.iter_rows(values_only=True), start=1):
         row = cells.counted(values)
-        for at, number in _undated(told):
-            if at < len(row):
-                row[at] = number
+        waiting += _no_dates(told)
         told.clear()
+        for one in waiting:
+            if one.row == place and one.at < len(row):
+                row[one.at] = one.number
+        waiting = [one for one in waiting if one.row > place]
         yield row
 
 
-def _undated(told: Iterable[warnings.WarningMessage]) -> Iterator[tuple[int, str]]:
-    """The index and number of each cell that is formatted as a date and is none, such as 20240131."""
+def _no_dates(told: Iterable[warnings.WarningMessage]) -> Iterator[_NoDate]:
     from openpyxl.utils import column_index_from_string
 
     for one in told:
         if found := NO_DATE.match(str(one.message)):
-            number = float(found[2])
-            yield column_index_from_string(found[1]) - 1, found[2] if number.is_integer() else _cell(number)
+            number = float(found[3])
+            shown = found[3] if number.is_integer() else _cell(number)
+            yield _NoDate(int(found[2]), column_index_from_string(found[1]) - 1, shown)
 
 
 def _unescaped(text: str) -> str:
@@ -185,6 +218,4 @@ def _cell(value: object) -> str:
         return value.isoformat()
     if isinstance(value, float):
         return f"{value:.15g}"  # what a cell holds; more digits are noise of binary fractions
-    if isinstance(value, timedelta):
-        return str(value)
     return str(value)

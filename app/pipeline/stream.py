@@ -176,6 +176,7 @@ class AsyncAnswerStream:
             return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, step)
         except asyncio.CancelledError:
             self._stream.stop()
+            self._thread.submit(self._stream.close)  # behind the step, if it still runs; perhaps nobody reads on
             raise
 
     async def __aenter__(self) -> Self:

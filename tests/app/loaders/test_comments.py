@@ -102,7 +102,7 @@ def test_what_cannot_be_laid_over_its_page_is_told(
 NOTE = b"<< /Type /Annot /Subtype /%b /Contents %b /F %d /Rect [ 50 250 70 270 ] >>"
 
 
-def noted_page(path: Path, subtype: bytes, contents: bytes, flags: int = 4) -> Path:
+def noted_page(path: Path, subtype: bytes, contents: bytes, flags: int = 4, up: int = 300) -> Path:
     resources = b"/Resources << /Font << /F1 4 0 R >> >>"
     page = b"<< /Type /Page /Parent 2 0 R /Contents 5 0 R /MediaBox [ 0 0 300 400 ] /Annots [ 6 0 R 6 0 R ] %b >>"
     return write_objects(
@@ -111,7 +111,7 @@ def noted_page(path: Path, subtype: bytes, contents: bytes, flags: int = 4) -> P
         b"<< /Type /Pages /Kids [ 3 0 R ] /Count 1 >>",
         page % resources,
         FONT % b"",
-        stream(b"BT /F1 12 Tf 50 300 Td (printed) Tj ET"),
+        stream(b"BT /F1 12 Tf 50 %d Td (printed) Tj ET" % up),
         NOTE % (subtype, contents, flags),
     )
 
@@ -130,6 +130,12 @@ def test_comments_of_reviewers_are_paragraphs_with_a_place(subtype: bytes, tmp_p
 )
 def test_what_no_reviewer_wrote_is_no_comment(subtype: bytes, contents: bytes, flags: int, tmp_path: Path) -> None:
     assert load(noted_page(tmp_path / "a.pdf", subtype, contents, flags)).text == "printed"
+
+
+@pytest.mark.parametrize(("contents", "text"), [(b"(print ed)", "printed"), (b"(why?)", "printed\n\nwhy?\n\nwhy?")])
+def test_a_comment_that_stands_on_the_page_is_not_told_twice(contents: bytes, text: str, tmp_path: Path) -> None:
+    """The caption of a measure, or what was marked."""
+    assert load(noted_page(tmp_path / "a.pdf", b"Highlight", contents, up=255)).text == text
 
 
 def test_comments_of_half_characters_are_text(tmp_path: Path) -> None:

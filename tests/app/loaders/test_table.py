@@ -171,3 +171,10 @@ def test_a_header_of_one_cell_is_no_title(table: str, text: str) -> None:
 @pytest.mark.parametrize("first", ["sep=;\n", '"sep=;"\r\n', "SEP=;\r"])
 def test_a_first_line_may_name_the_delimiter(first: str, name: str) -> None:
     assert parsed(name, f"{first}a,x;b,y\n1,5;2,5\n").text == "a,x: 1,5\nb,y: 2,5"
+
+
+@pytest.mark.parametrize("rows", ["A,1\nB,2\nC,3", "Bolt,steel\nNut,brass\nPin,zinc"])
+def test_a_column_without_a_name_makes_no_header_of_the_first_row(rows: str) -> None:
+    told = [dict(zip(("name", "column 2"), row.split(","), strict=True)) for row in rows.split("\n")]
+    items = ["\n".join(f"{name}: {value}" for name, value in row.items()) for row in told]
+    assert parsed("a.csv", f"name\n{rows}\n").text == "\n\n".join(items)

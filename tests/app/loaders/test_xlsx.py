@@ -96,6 +96,36 @@ def test_xlsx_escaped_characters_are_told_as_such(is_shared: bool, tmp_path: Pat
     assert parsed.text.split("\n\n") == ["# SA", *(f"head!: {text}" for text in said)]
 
 
+def test_xlsx_a_number_that_is_no_date_stays_one_behind_rows_that_are_not_there(tmp_path: Path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    sheet = book.worksheets[0]
+    for at, value in {"A1": "name", "B1": "day", "A2": "Ann", "B2": 20240131, "A5": "Bob", "B5": 20240201}.items():
+        sheet[at] = value
+    sheet["B2"].number_format = sheet["B5"].number_format = "yyyy-mm-dd"
+    book.save(tmp_path / "g.xlsx")
+    assert load(tmp_path / "g.xlsx").text.split("\n\n")[1:] == ["name: Ann\nday: 20240131", "name: Bob\nday: 20240201"]
+
+
+def test_xlsx_what_looks_like_an_escape_stays_text_where_texts_are_shared(tmp_path: Path) -> None:
+    """As Excel writes them."""
+    parts = parts_of(write_xlsx(tmp_path / "s.xlsx", {"S": [["head"]]}))
+    texts = ("head", "_x005F_x000D_ and _x005F_x0041_", "one_x000D_\ntwo")
+    told = "".join(f'<si><t xml:space="preserve">{text}</t></si>' for text in texts)
+    cells = "".join(f'<row><c t="s"><v>{number}</v></c></row>' for number in range(len(texts)))
+    space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    part = f'<Override PartName="/xl/sharedStrings.xml" ContentType="{kind}"/></Types>'
+    parts |= {
+        SHEET: f"<worksheet {space}><sheetData>{cells}</sheetData></worksheet>",
+        "xl/sharedStrings.xml": f"<sst {space}>{told}</sst>",
+        "[Content_Types].xml": bytes(parts["[Content_Types].xml"]).decode().replace("</Types>", part),  # type: ignore[arg-type]
+    }
+    text = load(write_zip(tmp_path / "t.xlsx", parts)).text
+    assert text.split("\n\n")[1:] == ["head: _x000D_ and _x0041_", "head: one\ntwo"]
+
+
 SHEET = "xl/worksheets/sheet1.xml"
 
 

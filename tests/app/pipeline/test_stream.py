@@ -257,3 +257,35 @@ def test_a_stream_that_comes_too_late_is_closed(pipeline: RagPipeline, monkeypat
         return await asyncio.to_thread(closed.wait, 60)
 
     assert asyncio.run(leave())
+
+
+def test_cancelling_behind_a_step_ends_the_answer_too(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is done, and its task has not heard of it yet: nobody takes another one."""
+    stepped, closed, step, close = threading.Event(), threading.Event(), AnswerStream.__next__, AnswerStream.close
+
+    def watched(stream: AnswerStream) -> str:
+        try:
+            return step(stream)
+        finally:
+            stepped.set()
+
+    def closing(stream: AnswerStream) -> None:
+        close(stream)
+        closed.set()
+
+    async def cancel() -> AnswerStream:
+        stream = await pipeline.astream(QUESTION, max_tokens=1000)
+        monkeypatch.setattr(AnswerStream, "__next__", watched)
+        monkeypatch.setattr(AnswerStream, "close", closing)
+        task = asyncio.create_task(stream.answer())
+        await asyncio.sleep(0)
+        assert stepped.wait(60)  # and the loop stands still meanwhile
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return stream._stream
+
+    stream = asyncio.run(cancel())
+    assert closed.wait(60)
+    assert stream._answer is not None
+    assert stream._answer.notes == (STOPPED,)
