@@ -9,12 +9,18 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from splitter.base import SplitterError
+from ragcache.errors import RagcacheError
 
 if TYPE_CHECKING:
     from splitter.base import ChunkLimits, Embed, Splitter, Tokens  # it imports numpy, and this page must not
 
     Factory = Callable[[Tokens, Embed | None, ChunkLimits], Splitter]
+
+
+class SplitterError(RagcacheError, ValueError):
+    """A setting that no text can be split with."""
+
+    status = 400
 
 
 def _from(module: str, splitter: str) -> Factory:

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ragcache.errors import RagcacheError
+from splitter import SplitterError
 
 Offsets = tuple[int, int]
 Vectors = npt.NDArray[np.float32]
@@ -42,12 +42,6 @@ class Tokens(Protocol):
     def offsets(self, text: str) -> Sequence[Offsets]:
         """Where each token stands, ascending. Tokens may share a character, and leave characters out."""
         ...
-
-
-class SplitterError(RagcacheError, ValueError):
-    """A setting that no text can be split with."""
-
-    status = 400
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from splitter.base import SplitterError
+from splitter import SplitterError
 from splitter.lines import lines_as_lf
 
 Offsets = tuple[int, int]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, SplitterError, Tokens, check_kind
+from splitter import SplitterError
+from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
 from splitter.fit import fit, overlapped
 from splitter.grouping import Aim, group
 from splitter.ruler import Ruler

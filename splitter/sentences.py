@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from splitter.base import Offsets, SplitterError
+from splitter import SplitterError
+from splitter.base import Offsets
 
 DATA = Path("_static", "nltk_cache", "tokenizers", "punkt_tab", "english")
 # Punkt sees so much at a time, and goes on where the last sentence of that began: a longer one is cut.

@@ -10,7 +10,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from splitter.base import Offsets, SplitterError
+from splitter import SplitterError
+from splitter.base import Offsets
 from splitter.ruler import Ruler
 from splitter.sentences import sentence_spans
 

@@ -25,7 +25,7 @@ from app.ingestion.survey import Pending
 from app.workspace import Workspace
 from ragcache.errors import PromptError
 from retriever.shared_property import shared_property
-from splitter.base import SplitterError
+from splitter import SplitterError
 
 if TYPE_CHECKING:
     from app.ingestion.chunking import Draft

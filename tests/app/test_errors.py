@@ -11,7 +11,7 @@ from app.cli.printing import LATER, exit_code
 from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound
 from ragcache.errors import ConfigError, CorruptEntry, ModelError, PromptError, RagcacheError, StoreError
 from retriever import RetrieverError
-from splitter.base import SplitterError
+from splitter import SplitterError
 
 
 def kinds(root: type[RagcacheError]) -> Iterator[type[RagcacheError]]:

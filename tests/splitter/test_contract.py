@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from splitter import SPLITTERS, make_splitter
-from splitter.base import KINDS, ChunkLimits, Offsets, Piece, SplitterError, Tokens
+from splitter import SPLITTERS, SplitterError, make_splitter
+from splitter.base import KINDS, ChunkLimits, Offsets, Piece, Tokens
 from splitter.tokens import FastTokens
 from tests.splitter.conftest import Words, letters
 

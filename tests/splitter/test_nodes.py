@@ -10,8 +10,7 @@ from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.schema import MetadataMode, NodeRelationship
 from pydantic import ValidationError
 
-from splitter import SPLITTERS
-from splitter.base import SplitterError
+from splitter import SPLITTERS, SplitterError
 from splitter.nodes import AutoNodeParser, FixedNodeParser, SemanticNodeParser, SpanNodeParser, StructureNodeParser
 from tests.splitter.conftest import Words
 

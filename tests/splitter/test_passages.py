@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.base import SplitterError
+from splitter import SplitterError
 from splitter.passages import split_passages
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import splitter.semantic
-from splitter import make_splitter
-from splitter.base import ChunkLimits, SplitterError, Vectors
+from splitter import SplitterError, make_splitter
+from splitter.base import ChunkLimits, Vectors
 from splitter.semantic import SemanticSplitter
 from tests.splitter.conftest import Words, letters
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from splitter.base import SplitterError
+from splitter import SplitterError
 from splitter.ruler import Ruler
 from splitter.units import Border, Marked, check_granularity, coarser, prose_units
 from tests.splitter.conftest import Words

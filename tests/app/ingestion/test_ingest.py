@@ -14,7 +14,8 @@ from app.ingestion import Ingest, IngestOptions, IngestProgress, writing
 from app.ingestion.writing import TOGETHER
 from app.loaders.base import Parsed
 from app.workspace import Workspace
-from splitter.base import SplitterError, below_headings
+from splitter import SplitterError
+from splitter.base import below_headings
 from tests.app.ingestion.conftest import Run
 from tests.app.loaders.files import write_mixed_folder, write_pdf
 

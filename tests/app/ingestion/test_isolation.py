@@ -16,7 +16,8 @@ from retriever import RetrieverError
 from retriever.embedder import Embedder
 from retriever.shared_property import shared_property
 from retriever.types import Vectors
-from splitter.base import Piece, Splitter, SplitterError
+from splitter import SplitterError
+from splitter.base import Piece, Splitter
 
 
 class Fragile(Splitter):

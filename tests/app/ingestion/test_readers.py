@@ -7,6 +7,8 @@ import logging
 import os
 import pickle
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +96,7 @@ WITH_LITTLE_MEMORY = """(
         __import__("resource").RLIMIT_AS,
         (int(open("/proc/self/statm").read().split()[0]) * __import__("os").sysconf("SC_PAGE_SIZE") + 40_000_000,) * 2,
     ),
-    __import__("app.loaders.base", fromlist=["Limits"]).Limits(),
+    __import__("app.loaders.base", fromlist=["ParseLimits"]).ParseLimits(),
 )[1]"""
 
 
@@ -120,7 +122,7 @@ def test_what_libraries_make_of_want_of_memory_is_not_the_contents_fault(tmp_pat
 def test_what_is_told_near_the_limit_of_memory_has_no_stamp(tmp_path: Path) -> None:
     """The process that reads the next file has its memory whole."""
     (tmp_path / "a.xlsx").write_bytes(b"PK\3\4" + b"\0" * 500)
-    much = '[__import__("app.loaders.base", fromlist=["Limits"]).Limits(), bytearray(1_610_000_000)][0]'
+    much = '[__import__("app.loaders.base", fromlist=["ParseLimits"]).ParseLimits(), bytearray(1_610_000_000)][0]'
     with Readers(1, ParseLimits(max_memory=2_000_000_000)) as readers:
         found = []
         for limits in (readers._limits, Bomb(eval, much), readers._limits):
@@ -281,3 +283,12 @@ def test_a_large_file_may_take_longer_up_to_a_bound() -> None:
     with Readers(1) as readers:
         seconds = [readers._job(Pending("a", size, None), False).seconds for size in (0, 1_000_000, 10**12)]
     assert seconds == [120.0, 180.0, 1800.0]
+
+
+def test_a_reading_process_knows_what_it_needs_alone() -> None:
+    """Each library more is memory that a file may lack, and time before the first one is read."""
+    known = (
+        "import sys, app.ingestion.worker, app.loaders.text; print({'numpy', 'sqlalchemy', 'torch'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", known], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"

@@ -11,7 +11,7 @@ import pytest
 
 import app.ingestion.writing as writing
 from app.catalog import CatalogError
-from app.errors import IngestError
+from app.errors import CollectionBusy
 from app.ingestion import Ingest, IngestOptions, IngestProgress
 from app.workspace import Workspace
 from tests.app.catalog.test_failures import public_folder, without_rights
@@ -25,7 +25,7 @@ def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ing
     collection, refused = workspace.collection_or_new("default"), list[str]()
 
     def second(_: IngestProgress) -> None:
-        with pytest.raises(IngestError) as failed:
+        with pytest.raises(CollectionBusy) as failed:
             ingest()
         refused.append(str(failed.value))
 
@@ -38,7 +38,7 @@ def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ing
 def test_whoever_else_holds_the_lock_is_somebody(workspace: Workspace, docs: Path, ingest: Run) -> None:
     collection = workspace.collection_or_new("default")
     busy = r"^another process is working on collection 'default'.*--wait$"
-    with workspace.catalog.alone(collection), pytest.raises(IngestError, match=busy):
+    with workspace.catalog.alone(collection), pytest.raises(CollectionBusy, match=busy):
         ingest()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import CatalogError
-from app.errors import MaintenanceError
+from app.errors import MaintenanceError, NotFound
 from app.maintenance.inspection import show_chunk, show_document
 from app.maintenance.kv import kv_folder
 from app.maintenance.listing import listed, summaries
@@ -49,11 +49,11 @@ def test_a_document_is_found_by_id_and_by_path(
         assert find_document(workspace.catalog, named, collection)[1].id == number, named
     with pytest.raises(CatalogError, match="no document 12:"):
         find_document(workspace.catalog, "12", collection)
-    with pytest.raises(MaintenanceError, match=r"no document '9{30}' in collection 'default'"):
+    with pytest.raises(NotFound, match=r"no document '9{30}' in collection 'default'"):
         find_document(workspace.catalog, "9" * 30, collection)
     (tmp_path / "loop").symlink_to("loop")
     for named in ("9" * 5000, str(tmp_path / "loop")):
-        with pytest.raises(MaintenanceError, match="no document '"):
+        with pytest.raises(NotFound, match="no document '"):
             find_document(workspace.catalog, named, collection)
 
 
@@ -62,7 +62,7 @@ def test_one_of_several_collections_must_be_named(workspace: Workspace) -> None:
     with pytest.raises(MaintenanceError, match="is in the collections 'default', 'other': choose one with -c"):
         find_document(workspace.catalog, "/books/rye.txt")
     assert find_document(workspace.catalog, "/books/rye.txt", second)[0] == second
-    with pytest.raises(MaintenanceError, match="no document '1' in collection 'other'"):
+    with pytest.raises(NotFound, match="no document '1' in collection 'other'"):
         find_document(workspace.catalog, "1", second)
     assert find_document(workspace.catalog, "1")[0] == first
 
@@ -79,7 +79,7 @@ def test_the_kv_of_each_chunk(workspace: Workspace) -> None:
     assert (chunk.document, [one.ordinal for one in chunk.chunks]) == (shown.document, [2])
     assert [info.key for info in chunk.variants(chunk.chunks[0])] == [third[0].key]
     for unknown in (10**6, 10**30, -1):
-        with pytest.raises(MaintenanceError, match=f"no chunk {unknown}:"):
+        with pytest.raises(NotFound, match=f"no chunk {unknown}:"):
             show_chunk(workspace, unknown)
 
 
