@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from ctypes import byref, c_double, c_int
 from dataclasses import dataclass
+from itertools import groupby
 from threading import Lock
 from typing import Any
 
@@ -170,7 +171,7 @@ def _read(document: Any, index: int, unchanged: _Unchanged) -> tuple[list[_Row],
                 rows, is_scan = flat_rows, is_scan or is_flat_scan
             else:
                 logger.warning(NO_FIELDS, printable(unchanged.source.path), index + 1)
-        return rows + [row for row in comments if not _is_drawn(row, rows)], is_scan and not rows
+        return rows + list(_undrawn(comments, rows)), is_scan and not rows
     finally:
         page.close()
 
@@ -189,12 +190,13 @@ def _seen_apart(unchanged: _Unchanged, index: int) -> tuple[list[_Row], bool, se
         return [], False, set()
 
 
-def _is_drawn(comment: _Row, rows: list[_Row]) -> bool:
-    """Captions of measures, and what was marked: the page has their letters already, where they stand."""
-    left, top, right, bottom = comment.box
-    touched = (row for row in rows if row.box[0] <= right and left <= row.box[2])
-    text = "".join(row.text for row in touched if row.box[1] <= bottom and top <= row.box[3])
-    return "".join(comment.text.split()) in "".join(text.split())
+def _undrawn(comments: list[_Row], rows: list[_Row]) -> Iterator[_Row]:
+    """All but captions of measures and what was marked: the page has their letters already, where they stand."""
+    for (left, top, right, bottom), lines in groupby(comments, key=lambda line: line.box):
+        touched = (row for row in rows if row.box[0] <= right and left <= row.box[2])
+        text = "".join(row.text for row in touched if row.box[1] <= bottom and top <= row.box[3])
+        drawn = "".join(text.split())
+        yield from (line for line in lines if "".join(line.text.split()) not in drawn)
 
 
 def _comments(page: Any, number: int, source: SourceFile) -> list[_Row]:

@@ -196,10 +196,10 @@ def _no_dates(told: Iterable[warnings.WarningMessage]) -> Iterator[_NoDate]:
 
 def _unescaped(text: str) -> str:
     """_x000D_ and the like stand for characters that XML cannot hold or would change."""
-    from openpyxl.utils.escape import unescape
-
     if "_x" not in text:
         return text
+    from openpyxl.utils.escape import unescape
+
     whole = unescape(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return UNWANTED.sub("", whole)
 
