@@ -1,10 +1,10 @@
 """The contract of splitters: from a text to spans of it that a model can take.
 
     from splitter import make_splitter
-    from splitter.base import Limits
+    from splitter.base import ChunkLimits
     from splitter.tokens import FastTokens
 
-    splitter = make_splitter("auto", FastTokens(tokenizer), embedder.embed, Limits(max_tokens=200))
+    splitter = make_splitter("auto", FastTokens(tokenizer), embedder.embed, ChunkLimits(max_tokens=200))
     for piece in splitter.split(text, kind="markdown"):
         text[piece.start : piece.end], piece.heading, piece.embedded(text)
 

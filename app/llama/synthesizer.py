@@ -44,7 +44,7 @@ class CachedSynthesizer(BaseSynthesizer):
         callback_manager: CallbackManager | None = None,
         **request: Any,
     ) -> None:
-        """`request`: fields of app.pipeline.answering.Request that hold for every answer, such as max_tokens."""
+        """`request`: fields of app.pipeline.answering.AnswerRequest that hold for every answer, such as max_tokens."""
         # The base class wants an llm of llama-index, and would import one of a service; this one is never asked.
         super().__init__(llm=MockLLM(), streaming=streaming, callback_manager=callback_manager or CallbackManager([]))
         self._answering = answering
@@ -57,7 +57,7 @@ class CachedSynthesizer(BaseSynthesizer):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        """`response_kwargs`: fields of Request for this answer alone, such as history."""
+        """`response_kwargs`: fields of AnswerRequest for this answer alone, such as history."""
         question = query.query_str if isinstance(query, QueryBundle) else query
         with self._observed(question) as responses:
             stream = self.start(question, nodes, **response_kwargs)

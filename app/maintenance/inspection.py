@@ -38,7 +38,7 @@ def show_document(workspace: Workspace, named: str, collection_name: str | None 
 
 
 def show_chunk(workspace: Workspace, chunk_id: int) -> Shown:
-    """With its document. Raises MaintenanceError when there is no such chunk."""
+    """With its document. Raises NotFound when there is no such chunk."""
     found = workspace.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
     if not found:
         raise NotFound(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")

@@ -13,7 +13,7 @@ from app.errors import MaintenanceError, NotFound
 def find_document(catalog: Catalog, named: str, collection: Collection | None = None) -> tuple[Collection, Document]:
     """By id or source, in one collection or in all. A file whose name is a number is given as ./NUMBER.
 
-    Raises MaintenanceError, or CatalogError for an id, when there is none, or several and no collection to choose by.
+    Raises NotFound when there is none, and MaintenanceError when there are several and no collection to choose by.
     """
     collections = [collection] if collection else catalog.collections.all()
     if named.isascii() and named.isdecimal():

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.catalog import Collection, Document, KvRecord
-from app.catalog import StoredChunk as StoredChunk
+from app.catalog import Collection, Document, KvRecord, StoredChunk
 from app.errors import MaintenanceError
 from app.workspace import Workspace
 from ragcache.base import PromptCache
