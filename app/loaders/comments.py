@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ctypes import byref, c_ushort
+from itertools import accumulate
 from typing import Any
 
 from app.loaders.base import Box, SourceFile
@@ -13,6 +15,7 @@ COMMENTS = (
     *("TEXT", "HIGHLIGHT", "UNDERLINE", "STRIKEOUT", "SQUIGGLY", "CARET"),
     *("SQUARE", "CIRCLE", "LINE", "POLYGON", "POLYLINE", "INK"),
 )
+WORDS = re.compile(r"\w+|[^\w\s]")  # and signs
 
 
 def comments_on(page: Any, count: int, source: SourceFile) -> Iterator[tuple[list[str], Box]]:
@@ -36,6 +39,16 @@ def comments_on(page: Any, count: int, source: SourceFile) -> Iterator[tuple[lis
                     yield lines, _place(note)
         finally:
             raw.FPDFPage_CloseAnnot(note)
+
+
+def has_words(text: str, said: str) -> bool:
+    """Whether the words stand in the text, as whole ones; white space counts as none, for PDFs have it anywhere."""
+    letters, sought = "".join(text.split()), "".join(said.split())
+    start = letters.find(sought)
+    ends = set(accumulate(map(len, WORDS.findall(text)), initial=0)) if start >= 0 else set()
+    while start >= 0 and not {start, start + len(sought)} <= ends:
+        start = letters.find(sought, start + 1)
+    return start >= 0
 
 
 def _lines(note: Any, size: int) -> list[str]:

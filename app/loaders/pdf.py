@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from ctypes import byref, c_double, c_int
 from dataclasses import dataclass
-from itertools import groupby
 from threading import Lock
 from typing import Any
 
 from app.errors import printable
 from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
-from app.loaders.comments import comments_on
+from app.loaders.comments import comments_on, has_words
 from app.loaders.damage import reading
 from app.loaders.sniffing import PDF, expect
 
@@ -33,6 +32,7 @@ SOME_TEXT = (
     "`ocrmypdf --skip-text scanned.pdf text.pdf`, and ingest its result"
 )
 NO_FIELDS = "%s: what is filled in or noted on page %d is left out: its letters would hide those of the page"
+MANY_NOTES = "%s: what is filled in or noted on page %d is left out: it has more than %d fields and notes"
 logger = logging.getLogger(__name__)
 _Place = tuple[str, float, float]  # a character and its origin, in points
 
@@ -159,8 +159,10 @@ def _read(document: Any, index: int, unchanged: _Unchanged) -> tuple[list[_Row],
     try:
         number = _count_notes(page)
         has_notes = 0 < number <= MOST_NOTES
+        if number > MOST_NOTES:
+            logger.warning(MANY_NOTES, printable(unchanged.source.path), index + 1, MOST_NOTES)
         rows, is_scan, places = _seen(page, placed=has_notes)
-        comments = _comments(page, number, unchanged.source) if has_notes else []
+        comments = list(_comments(page, number, unchanged.source)) if has_notes else []
         if has_notes and _flattened(page):
             page.close()
             page = document[index]
@@ -190,22 +192,21 @@ def _seen_apart(unchanged: _Unchanged, index: int) -> tuple[list[_Row], bool, se
         return [], False, set()
 
 
-def _undrawn(comments: list[_Row], rows: list[_Row]) -> Iterator[_Row]:
-    """All but captions of measures and what was marked: the page has their letters already, where they stand."""
-    for (left, top, right, bottom), lines in groupby(comments, key=lambda line: line.box):
+def _undrawn(comments: list[list[_Row]], rows: list[_Row]) -> Iterator[_Row]:
+    """All but captions of measures and what was marked: the page has their words already, where they stand."""
+    for lines in comments:
+        left, top, right, bottom = lines[0].box
         touched = (row for row in rows if row.box[0] <= right and left <= row.box[2])
-        text = "".join(row.text for row in touched if row.box[1] <= bottom and top <= row.box[3])
-        drawn = "".join(text.split())
-        yield from (line for line in lines if "".join(line.text.split()) not in drawn)
+        text = " ".join(row.text for row in touched if row.box[1] <= bottom and top <= row.box[3])
+        if not has_words(text, "".join(line.text for line in lines)):
+            yield from lines
 
 
-def _comments(page: Any, number: int, source: SourceFile) -> list[_Row]:
-    rows = []
+def _comments(page: Any, number: int, source: SourceFile) -> Iterator[list[_Row]]:
     for lines, (left, bottom, right, top) in comments_on(page, number, source):
         across, down = zip(_shown(page, left, top), _shown(page, right, bottom), strict=True)
         box = (min(across), min(down), max(across), max(down))
-        rows += [_Row(line, box, starts=not index) for index, line in enumerate(lines)]
-    return rows
+        yield [_Row(line, box, starts=not index) for index, line in enumerate(lines)]
 
 
 def _count_notes(page: Any) -> int:

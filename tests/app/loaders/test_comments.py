@@ -132,9 +132,17 @@ def test_what_no_reviewer_wrote_is_no_comment(subtype: bytes, contents: bytes, f
     assert load(noted_page(tmp_path / "a.pdf", subtype, contents, flags)).text == "printed"
 
 
-@pytest.mark.parametrize(("contents", "text"), [(b"(print ed)", "printed"), (b"(why?)", "printed\n\nwhy?\n\nwhy?")])
+@pytest.mark.parametrize(
+    ("contents", "text"),
+    [
+        (b"(print ed)", "printed"),
+        (b"(why?)", "printed\n\nwhy?\n\nwhy?"),
+        (b"(print)", "printed\n\nprint\n\nprint"),
+        (b"(printed\\rno)", "printed\n\nprinted\nno\n\nprinted\nno"),
+    ],
+)
 def test_a_comment_that_stands_on_the_page_is_not_told_twice(contents: bytes, text: str, tmp_path: Path) -> None:
-    """The caption of a measure, or what was marked."""
+    """The caption of a measure, or what was marked: as whole words, and all of it."""
     assert load(noted_page(tmp_path / "a.pdf", b"Highlight", contents, up=255)).text == text
 
 

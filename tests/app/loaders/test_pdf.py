@@ -115,7 +115,9 @@ def test_what_is_filled_in_is_text(old: bytes, new: bytes, crop: Box | None, tmp
     assert (x, printed, filled) == pytest.approx((120 - left, top - 300, top - 250), abs=6)
 
 
-def test_pages_with_too_many_notes_are_read_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_with_too_many_notes_are_read_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     canvas = Canvas(str(tmp_path / "a.pdf"))
     for word in ("one", "two", "three"):
         canvas.acroForm.textfield(value=word, x=120, y=250, width=150, height=20)
@@ -127,6 +129,9 @@ def test_pages_with_too_many_notes_are_read_without_them(tmp_path: Path, monkeyp
     canvas.save()
     monkeypatch.setattr("app.loaders.pdf.MOST_NOTES", 1)
     assert load(tmp_path / "a.pdf").text.split() == ["printed", "one", "printed", "two", "printed", "three"]
+    assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
+        "what is filled in or noted on page 4 is left out"
+    ]
 
 
 def test_pages_that_are_only_images_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
