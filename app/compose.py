@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ from app.models import resolve_embedder, resolve_model
 from app.plain_tokenizer import open_tokenizer
 from app.prompt import PromptTemplate
 from app.settings import Settings, variable
-from ragcache.base import PromptCache
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import Engine
 from ragcache.engine.cores import FreeCores
@@ -32,12 +30,11 @@ from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:  # vLLM is not everywhere
-    from ragcache.engine.vllm.cache import VllmCache
     from ragcache.engine.vllm.engine import VllmEngine
 
 
 @dataclass(frozen=True)
-class LoadedModel(ABC):
+class LoadedModel:
     """A model with its tokenizer, ready to be given a store. Close it."""
 
     settings: Settings
@@ -46,9 +43,22 @@ class LoadedModel(ABC):
     # Of the engine too: a capture of one cache waits for the answers of all.
     keeper: Keeper = field(default_factory=lambda: Keeper(release_helpers), kw_only=True)
 
-    @abstractmethod
-    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> PromptCache:
+    @property
+    def rates(self) -> Rates | None:
+        """What prompts are judged by before they are linked, where the engine does not do that itself."""
+        return None
+
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
+        return ChunkCache(
+            self.engine,
+            store,
+            linker or self.settings.linker,
+            context_chunks=self.settings.context_chunks,
+            keep_missed=keep_missed,
+            keeper=self.keeper,
+            rates=self.rates,
+        )
 
     def close(self) -> None:
         """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
@@ -62,18 +72,11 @@ class Parts(LoadedModel):
     """On the torch engine. Any number of caches may work over it."""
 
     engine: TorchEngine
-    rates: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
+    learnt: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
 
-    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
-        return ChunkCache(
-            self.engine,
-            store,
-            linker or self.settings.linker,
-            context_chunks=self.settings.context_chunks,
-            keep_missed=keep_missed,
-            keeper=self.keeper,
-            rates=self.rates if self.settings.link_when == "sooner" else None,
-        )
+    @property
+    def rates(self) -> Rates | None:
+        return self.learnt if self.settings.link_when == "sooner" else None
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,8 @@ class VllmModel(LoadedModel):
 
     engine: VllmEngine
 
-    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> VllmCache:
-        from ragcache.engine.vllm.cache import VllmCache
-
-        cache = VllmCache(
-            self.engine,
-            store,
-            linker or self.settings.linker,
-            context_chunks=self.settings.context_chunks,
-            keep_missed=keep_missed,
-            keeper=self.keeper,
-        )
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
+        cache = super().cache(store, linker, keep_missed=keep_missed)
         self.engine.use_store(store)
         return cache
 

@@ -23,7 +23,7 @@ from retriever.shared_property import shared_property
 if TYPE_CHECKING:
     from app.compose import LoadedModel
     from app.prompt import PromptTemplate
-    from ragcache.base import PromptCache
+    from ragcache.cache import ChunkCache
     from ragcache.store import KVStore
     from retriever.embedder import Embedder
     from retriever.reranker import Reranker
@@ -81,7 +81,7 @@ class Workspace:
         return load_store(self.settings)
 
     @shared_property
-    def cache(self) -> PromptCache:
+    def cache(self) -> ChunkCache:
         return self.parts.cache(self.store)
 
     @shared_property

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from app.compose import Parts
 from ragcache.cache import ChunkCache
+from ragcache.engine.base import PromptRequest
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.prefill import Prefilled, prefill
 from ragcache.errors import ConfigError
 from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
 from ragcache.linking.full import Full
 from ragcache.store import open_store
-from ragcache.types import Chunk, System, Variant
+from ragcache.types import Chunk, Segment, System, Variant
 
 # How many chunks before it in its document each chunk is computed behind.
 CONTEXTS: Mapping[str, int] = {"alone": 0, "document": 3}
@@ -27,6 +30,14 @@ def memory_cache(parts: Parts, context: str) -> ChunkCache:
     """An empty cache in RAM. The linker is given with each prompt."""
     store = open_store(None, None, None, parts.settings.codec)
     return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[check_context(context)], keep_missed=False)
+
+
+def prefill_prompt(
+    cache: ChunkCache, segments: Sequence[Segment], linker: str | None = None, room: int = 1
+) -> Prefilled:
+    """A prompt's KV, by the torch engine, with `room` for an answer."""
+    assert isinstance(cache.engine, TorchEngine), cache.engine
+    return prefill(cache.engine, PromptRequest(segments, cache.chosen(linker), room), cache.source)
 
 
 def capture(

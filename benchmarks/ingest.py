@@ -31,7 +31,7 @@ from app.workspace import Workspace
 from benchmarks.ingest_files import write_documents
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
-from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
 from ragcache.types import Chunk, Variant
@@ -102,7 +102,8 @@ class Bench:
         docs = self._documents("kv", self.options.kv_documents, LONG)
         with Workspace(self.settings) as workspace:
             cache, system = workspace.cache, workspace.template.system()
-            if not isinstance(cache, ChunkCache):
+            engine = cache.engine
+            if not isinstance(engine, TorchEngine):
                 raise ConfigError("case kv compares with a plain prefill by the torch engine: choose that one")
             documents = [list(one.segments(workspace.template)) for one in _drafts(workspace, docs)]
             behind = cache.kvgen.system(system)
@@ -113,7 +114,7 @@ class Bench:
                 workspace.cache = workspace.parts.cache(fresh)
                 return self._ingest(workspace, docs, kv=True)
 
-            return self._compare("kv", lambda: _timed(lambda: _prefill_all(cache, behind, documents)), ingest)
+            return self._compare("kv", lambda: _timed(lambda: _prefill_all(engine, behind, documents)), ingest)
 
     def _compare(self, case: str, baseline: Callable[[], float], ingest: Callable[[], IngestResult]) -> Row:
         """In turns, so that a slow minute hits both; the first round does not count."""
@@ -156,13 +157,13 @@ def _drafts(workspace: Workspace, docs: Path) -> list[Draft]:
     return [draft(str(path), FileStamp("", 0, 0), load(path), splitter) for path in sorted(docs.iterdir())]
 
 
-def _prefill_all(cache: ChunkCache, system: Variant, documents: Sequence[Sequence[Chunk]]) -> None:
+def _prefill_all(engine: TorchEngine, system: Variant, documents: Sequence[Sequence[Chunk]]) -> None:
     """Each document in one piece behind System, of which nothing is kept."""
     for chunks in documents:
         ids = [token for chunk in chunks for token in chunk.ids]
-        buffer = cache.engine.buffer(len(system) + len(ids))
-        cache.engine.place(buffer, system, 0)
-        hidden = cache.engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
+        buffer = engine.buffer(len(system) + len(ids))
+        engine.place(buffer, system, 0)
+        hidden = engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
         float(hidden.float().sum())  # on an accelerator: wait until it is done
 
 

@@ -17,6 +17,7 @@ from benchmarks.corpus import fill, split_documents
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk, Variant
 
@@ -39,7 +40,7 @@ def run(parts: Parts, texts: Sequence[str], options: KvgenBenchOptions, out: Pat
     system = cache.system_variant(parts.template.system())
     pool = list(chain.from_iterable(split_documents(parts.template, texts, options.chunk_tokens)))
     rows = [
-        _measure(cache, system, fill(cycle(pool), tokens), options.rounds)
+        _measure(parts.engine, cache, system, fill(cycle(pool), tokens), options.rounds)
         for tokens in tqdm(options.tokens, desc="kvgen", unit="length")
     ]
     context = {"context_chunks": CONTEXTS[CONTEXT]}
@@ -47,10 +48,10 @@ def run(parts: Parts, texts: Sequence[str], options: KvgenBenchOptions, out: Pat
     return rows
 
 
-def _measure(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
+def _measure(engine: TorchEngine, cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
     captures, prefills = [], []
     for turn in range(rounds + 1):
-        captured, prefilled = _capture(cache, system, chunks), _prefill(cache, system, chunks)
+        captured, prefilled = _capture(cache, system, chunks), _prefill(engine, system, chunks)
         if turn:  # the first round does not count
             captures.append(captured)
             prefills.append(prefilled)
@@ -69,12 +70,12 @@ def _capture(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk]) -> flo
     return perf_counter() - started
 
 
-def _prefill(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk]) -> float:
+def _prefill(engine: TorchEngine, system: Variant, chunks: Sequence[Chunk]) -> float:
     """The same tokens in one piece, behind the same System segment, without keeping anything."""
     ids = [token for chunk in chunks for token in chunk.ids]
     started = perf_counter()
-    buffer = cache.engine.buffer(len(system) + len(ids))
-    cache.engine.place(buffer, system, 0)
-    hidden = cache.engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
+    buffer = engine.buffer(len(system) + len(ids))
+    engine.place(buffer, system, 0)
+    hidden = engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
     float(hidden.float().sum())  # on an accelerator: wait until it is done
     return perf_counter() - started

@@ -28,7 +28,7 @@ from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.ttft import QUESTION
 from benchmarks.unchanging import UnchangingStore
-from ragcache.base import PromptCache
+from ragcache.cache import ChunkCache
 from ragcache.keeping import QUIET_S
 from ragcache.report import Report
 from ragcache.store.base import KVStore
@@ -70,7 +70,7 @@ class Prompts(ABC):
         """KV of the System segment and of these chunks, in RAM."""
 
     @abstractmethod
-    def cache(self, store: KVStore, keep_missed: bool = False) -> PromptCache:
+    def cache(self, store: KVStore, keep_missed: bool = False) -> ChunkCache:
         """With the keeper of the parts."""
 
     def first_token(
@@ -82,7 +82,7 @@ class Prompts(ABC):
 
 
 @contextmanager
-def decoding(cache: PromptCache, segments: Sequence[Segment], requests: int) -> Iterator[None]:
+def decoding(cache: ChunkCache, segments: Sequence[Segment], requests: int) -> Iterator[None]:
     """So many requests decode while it is open, each read by a thread of its own, as in a web server."""
     stop, started = Event(), Barrier(requests + 1)
 

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import torch
 
 from app.compose import Parts
 from benchmarks.answering import AnsweringEngine, FullAnswer, Linked
-from benchmarks.caches import memory_cache
+from benchmarks.caches import memory_cache, prefill_prompt
 from benchmarks.metrics import divergence
 from benchmarks.timing import first_token
-from ragcache.cache import ChunkCache, Prefilled
-from ragcache.generation import Generation
+from ragcache.cache import ChunkCache
+from ragcache.engine.base import PromptRequest
+from ragcache.engine.torch.generation import TorchGeneration
+from ragcache.engine.torch.prefill import Prefilled
 from ragcache.report import Report
-from ragcache.sampling import Sampling
 from ragcache.types import Segment
 
 
 class TorchAnswering(AnsweringEngine):
     def __init__(self, parts: Parts, context: str, max_tokens: int):
         self.cache: ChunkCache = memory_cache(parts, context)
+        self._engine = parts.engine
         self._template, self._max_tokens = parts.template, max_tokens
 
     def reference(self, segments: Sequence[Segment]) -> FullAnswer:
-        prefilled = self.cache.prefill(segments, linker="full", room=self._max_tokens)
-        ids = self._free(prefilled, prefilled.logits)
+        made = prefill_prompt(self.cache, segments, "full", self._max_tokens)
+        ids = self._free(made, made.logits)
         steps = min(len(ids) + 1, self._max_tokens)
-        return FullAnswer(ids, self._template.decode(ids), self._forced(prefilled, ids, steps))
+        return FullAnswer(ids, self._template.decode(ids), self._forced(made, ids, steps))
 
     def linked(self, segments: Sequence[Segment], linker: str, full: FullAnswer) -> Linked:
-        prefilled = self.cache.prefill(segments, linker=linker, room=self._max_tokens)
-        forced = self._forced(prefilled, full.ids, len(full.logits))
-        text = self._template.decode(self._own(prefilled, forced, full))
-        return Linked(divergence(full.logits, forced), text, prefilled.report.part)
+        made = prefill_prompt(self.cache, segments, linker, self._max_tokens)
+        forced = self._forced(made, full.ids, len(full.logits))
+        text = self._template.decode(self._own(made, forced, full))
+        return Linked(divergence(full.logits, forced), text, made.report.part)
 
     def first_token(self, segments: Sequence[Segment], linker: str) -> Report:
         return first_token(self.cache, segments, linker)
@@ -54,24 +57,13 @@ class TorchAnswering(AnsweringEngine):
 
     def _free(self, prefilled: Prefilled, logits: torch.Tensor, start: int = 0) -> tuple[int, ...]:
         """Greedy tokens from the answer's token `start` on, the first of them by `logits`."""
-        engine = self.cache.engine
-        generation = Generation(
-            engine,
-            prefilled.buffer,
-            len(prefilled.plan.ids) + start,
-            logits,
-            prefilled.report,
-            perf_counter(),
-            self._max_tokens - start,
-            Sampling(),
-            engine.spec.eos | self._template.stop,
-            None,
-        )
-        return tuple(generation)
+        prompt = PromptRequest((), self.cache.linker, self._max_tokens - start, stop=self._template.stop)
+        reached = replace(prefilled, logits=logits, length=len(prefilled.plan.ids) + start)
+        return tuple(TorchGeneration(self._engine, prompt, reached, self.cache.source, perf_counter()))
 
     def _forced(self, prefilled: Prefilled, ids: Sequence[int], steps: int) -> torch.Tensor:
         """Logits of each step when the tokens before it are those of `ids`. [steps, vocabulary]"""
-        engine, first = self.cache.engine, prefilled.logits[None]
+        engine, first = self._engine, prefilled.logits[None]
         if steps == 1:
             return first
         start = len(prefilled.plan.ids)

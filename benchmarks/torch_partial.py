@@ -44,5 +44,5 @@ class TorchPrompts(Prompts):
             context_chunks=CONTEXTS[CONTEXT],
             keep_missed=keep_missed,
             keeper=self.parts.keeper,
-            rates=self.parts.rates,
+            rates=self.parts.learnt,
         )

@@ -22,11 +22,10 @@ from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
 from benchmarks.timing import Case, beside, check_tiers, first_token, interleaved, median_ttft
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.job import PREFIX
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Linker
 from ragcache.linking.full import Full
-from ragcache.report import Report
+from ragcache.report import PREFIX, Report
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,18 +13,17 @@ from benchmarks.forcing import forced
 from benchmarks.metrics import divergence
 from benchmarks.timing import check_tiers
 from benchmarks.vllm_model import empty_store, outputs, vllm_cache
+from ragcache.cache import ChunkCache
+from ragcache.engine.base import TokenStream
 from ragcache.engine.vllm.asking import link_params
 from ragcache.report import Report
 from ragcache.types import Segment
-
-if TYPE_CHECKING:
-    from ragcache.engine.vllm.cache import VllmCache, VllmGeneration
 
 
 class VllmAnswering(AnsweringEngine):
     def __init__(self, parts: LoadedModel, context: str, max_tokens: int):
         assert isinstance(parts, VllmModel), parts
-        self.cache: VllmCache = vllm_cache(parts.engine, empty_store(parts.settings), context)
+        self.cache: ChunkCache = vllm_cache(parts.engine, empty_store(parts.settings), context)
         self._engine, self._template, self._max_tokens = parts.engine, parts.template, max_tokens
         self._stop = parts.engine.spec.eos | parts.template.stop
 
@@ -49,7 +48,7 @@ class VllmAnswering(AnsweringEngine):
         list(generation)
         return generation.report
 
-    def _generate(self, segments: Sequence[Segment], linker: str, max_tokens: int) -> VllmGeneration:
+    def _generate(self, segments: Sequence[Segment], linker: str, max_tokens: int) -> TokenStream:
         self._prepare()
         return self.cache.generate(segments, max_tokens=max_tokens, linker=linker, stop=self._template.stop)
 

@@ -14,13 +14,13 @@ from app.settings import Settings
 from app.vllm import open_engine
 from benchmarks.caches import CONTEXTS, check_context
 from ragcache.benefit import LinkWhen
+from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError
 from ragcache.keeping import Keeper
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 
 if TYPE_CHECKING:  # vLLM is not everywhere
-    from ragcache.engine.vllm.cache import VllmCache
     from ragcache.engine.vllm.engine import VllmEngine
 
 
@@ -44,12 +44,10 @@ def empty_store(settings: Settings) -> KVStore:
     return open_store(None, None, None, settings.codec)
 
 
-def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper | None = None) -> VllmCache:
+def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper | None = None) -> ChunkCache:
     """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
-    from ragcache.engine.vllm.cache import VllmCache
-
     behind = CONTEXTS[check_context(context)]
-    return VllmCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
+    return ChunkCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
 
 
 def outputs(engine: VllmEngine, ids: Sequence[int], params: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from app.compose import VllmModel
 from app.settings import Settings
@@ -13,11 +13,9 @@ from benchmarks.corpus import with_cut
 from benchmarks.partial_cache import ANSWER, CONTEXT, PartialBenchOptions, Prompts, measure
 from benchmarks.table import Row
 from benchmarks.vllm_model import empty_store, open_vllm, vllm_cache
+from ragcache.cache import ChunkCache
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk
-
-if TYPE_CHECKING:  # vLLM is not everywhere
-    from ragcache.engine.vllm.cache import VllmCache
 
 ROOM = 64  # beyond the longest prompt: what a template adds, and the answer
 
@@ -40,6 +38,6 @@ class VllmPrompts(Prompts):
             pass
         return cache.store
 
-    def cache(self, store: KVStore, keep_missed: bool = False) -> VllmCache:
+    def cache(self, store: KVStore, keep_missed: bool = False) -> ChunkCache:
         self.parts.engine.use_store(store)
         return vllm_cache(self.parts.engine, store, CONTEXT, self.parts.keeper if keep_missed else None)

@@ -25,6 +25,7 @@ from benchmarks.table import Row
 from benchmarks.timing import Case
 from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, TtftBenchOptions, measured_rows
 from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.report import Report
 from ragcache.store import open_store
@@ -32,7 +33,7 @@ from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, Text
 
 if TYPE_CHECKING:  # vLLM is not everywhere
-    from ragcache.engine.vllm.cache import VllmCache
+    from ragcache.engine.vllm.engine import VllmEngine
 
 ROOM = 320  # tokens of a first answer and another question behind the longest prompt, and what a template adds
 ANSWER = 128  # tokens of the first turn: more than a block, so that the chunks lie in full ones
@@ -61,7 +62,7 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) 
             for document in _documents(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
-            places = Places(cache, disk, Path(kept), parts.template.question(AGAIN).ids)
+            places = Places(parts.engine, cache, disk, Path(kept), parts.template.question(AGAIN).ids)
             rows += _measure(places, (system, *chunks, question), options)
     return rows
 
@@ -75,13 +76,13 @@ def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) ->
 class Places:
     """One prompt's chunks in RAM and on a disk that nobody has read from."""
 
-    def __init__(self, cache: VllmCache, disk: KVStore, folder: Path, again: Sequence[int]):
+    def __init__(self, engine: VllmEngine, cache: ChunkCache, disk: KVStore, folder: Path, again: Sequence[int]):
         """`again`: the ids of a second question."""
-        self._cache, self._folder, self._again = cache, folder, again
+        self._engine, self._cache, self._folder, self._again = engine, cache, folder, again
         self._disk = disk
 
     def first_token(self, place: str, segments: Sequence[Segment], linker: str) -> Report:
-        engine = self._cache.engine
+        engine = self._engine
         engine.use_store(self._disk if place == "disk" else self._cache.store)
         if place == "disk":
             self._forget_pages()
@@ -92,7 +93,7 @@ class Places:
         return generation.report
 
     def second_turn(self, segments: Sequence[Segment], linker: str) -> Report:
-        engine = self._cache.engine
+        engine = self._engine
         engine.use_store(self._cache.store)
         engine.forget_prefixes()
         *before, question = segments

@@ -1,70 +1,56 @@
-"""ChunkCache: prompts made of cached chunks, answered. The hot path is `prefill`: plan, load, link, store."""
+"""ChunkCache: prompts made of cached chunks, answered by any engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from time import perf_counter
 
-import numpy as np
-import torch
-
-from ragcache.base import PromptCache
-from ragcache.benefit import worthwhile
-from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.engine.base import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import PromptError
-from ragcache.generation import Generation
+from ragcache.ingest import ChunkIngest
 from ragcache.keeping import Keeper
+from ragcache.kvgen import KVGen
 from ragcache.linking import make_linker
-from ragcache.linking.base import Linker, PlacedChunk, Positions
-from ragcache.loader.sequential import LoadedChunk, SequentialLoader
-from ragcache.planning import Plan, plan_prompt
-from ragcache.rates import Rates, Work
-from ragcache.report import Report
+from ragcache.linking.base import Linker
+from ragcache.loader.base import Loader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.planning import Plan, PlannedChunk, plan_prompt
+from ragcache.rates import Rates
+from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Segment
+from ragcache.types import Chunk, Segment, Variant
 
 
-@dataclass(frozen=True)
-class Prefilled:
-    """A prompt's KV and the logits that its first answer token is drawn from."""
-
-    plan: Plan
-    buffer: KVBuffer
-    logits: torch.Tensor  # [vocabulary] float32
-    loaded: list[LoadedChunk]
-    report: Report
-
-
-class ChunkCache(PromptCache):
-    """One engine, one store, a default linker. Threads may share it; each prompt has its own buffer."""
+class ChunkCache(ChunkIngest):
+    """One engine, one store, a default linker: it captures chunks, and answers prompts that are made of them. Threads
+    may share it.
+    """
 
     def __init__(
         self,
-        engine: TorchEngine,
+        engine: Engine,
         store: KVStore,
         linker: Linker | str = "auto",
         *,
         context_chunks: int = 3,
-        loader: SequentialLoader | None = None,
+        loader: Loader | None = None,
         keep_missed: bool = True,
         keeper: Keeper | None = None,
         rates: Rates | None = None,
     ):
-        """`rates`: with these, which learn from every prompt, chunks are linked only where that is predicted to be
-        sooner than computing them; without, always.
+        """`keep_missed`: after an answer, capture and store the chunks that had to be computed for it: at once, or when
+        the keeper finds the time. `rates`: with these, which learn from every prompt, chunks are linked only where that
+        is predicted to be sooner than computing them; without, always.
         """
-        super().__init__(engine, store, context_chunks, keep_missed, keeper)
-        self.engine: TorchEngine = engine
-        self.linker = make_linker(linker) if isinstance(linker, str) else linker
-        self.loader = loader or SequentialLoader()
-        self.rates = rates
-
-    # -- answer -----------------------------------------------------------------------------------------------------
+        super().__init__(engine, store, context_chunks)
+        self.linker = self.chosen(linker)
+        self.keep_missed, self.keeper = keep_missed, keeper
+        begin = keeper.begin_answering if keeper else _nobody_waits
+        self.source = LinkSource(store, loader or SequentialLoader(), self.system, begin, rates)
+        self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
 
     def generate(
         self,
@@ -74,116 +60,97 @@ class ChunkCache(PromptCache):
         sampling: Sampling | None = None,
         linker: Linker | str | None = None,
         stop: frozenset[int] = frozenset(),
-    ) -> Generation:
-        """Stream the answer's tokens; `report` of the returned object is complete when the stream ends."""
+    ) -> TokenStream:
+        """Answer a prompt: greedily, and with the cache's own linker, unless others are given.
+
+        Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker that cannot be used.
+        """
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
-        start = perf_counter()
-        chosen = self._chosen(linker)
-        with self.answering():
-            prefilled = self.prefill(segments, linker=chosen, room=max_tokens)
-        if prefilled.plan.chunks:
-            prefilled.report.incidents += self._told()
+        prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
-        keeps = self.keep_missed and not chosen.recompute_all
-        return Generation(
-            self.engine,
-            prefilled.buffer,
-            len(prefilled.plan.ids),
-            prefilled.logits,
-            prefilled.report,
-            start,
-            max_tokens,
-            sampling or Sampling(),
-            self.engine.spec.eos | stop,
-            partial(self._finish, segments, prefilled.report) if keeps else None,
-            self.answering,
-        )
+        keeps = self.keep_missed and not prompt.linker.recompute_all
+        stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+        if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
+            stream.report.incidents += self.keeper.take_told() if self.keeper else []
+        return stream
 
-    def prefill(self, segments: Sequence[Segment], *, linker: Linker | str | None = None, room: int = 1) -> Prefilled:
-        """KV of the whole prompt, with `room` tokens left for the answer."""
-        chosen = self._chosen(linker)
-        started = perf_counter()
-        found = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=not chosen.recompute_all)
-        self.engine.check_tokens(found.ids)
-        plan = found if self.rates is None else worthwhile(found, chosen, self.rates)
-        report = Report(chosen.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
-        report.declined = plan.declined
-        report.seconds["plan"] = perf_counter() - started
-        report.incidents += plan.incidents
-        buffer = self.engine.buffer(len(plan.ids) + room)
-        with report.stage("load"):
-            loaded = self._load(plan, chosen, buffer, report)
-        with report.stage("link"):
-            work, logits = self._link(plan, chosen, buffer, loaded, report)
-        if self.rates is not None:
-            _learn(self.rates, chosen, loaded, work, report)
-        return Prefilled(plan, buffer, logits, loaded, report)
-
-    def _chosen(self, linker: Linker | str | None) -> Linker:
+    def chosen(self, linker: Linker | str | None) -> Linker:
+        """The cache's own where none is given. Raises ConfigError for one that this engine cannot serve."""
         if linker is None:
             return self.linker
-        return make_linker(linker) if isinstance(linker, str) else linker
+        made = make_linker(linker) if isinstance(linker, str) else linker
+        self.engine.check_linker(made)
+        return made
 
-    def _load(self, plan: Plan, linker: Linker, buffer: KVBuffer, report: Report) -> list[LoadedChunk]:
-        exact = True
-        if linker.recompute_all:
-            report.other_computed += len(plan.system)
-        else:
-            system = self.system_variant(plan.system, report)
-            self.engine.place(buffer, system, 0)
-            exact = system.lossless
-        return self.loader.load(
-            plan,
-            self.store,
-            lambda variant, start: self.engine.place(buffer, variant, start),
-            report,
-            system_exact=exact,
-        )
+    def _finish(self, segments: Sequence[Segment], report: Report) -> None:
+        """After the last token of an answer."""
+        if _lacked_nothing(report):
+            return
+        if self.keeper is None:
+            self.keep(segments, report)
+            return
+        own = replace(report, seconds={}, incidents=[])  # the answer's may be read by now
 
-    def _link(
-        self, plan: Plan, linker: Linker, buffer: KVBuffer, loaded: list[LoadedChunk], report: Report
-    ) -> tuple[Work, torch.Tensor]:
-        """Select, repair, answer the question -> what was done, logits [vocabulary]."""
-        missing = _missing(plan, loaded, linker.recompute_all)
-        prompt = TorchLinkedPrompt(self.engine, buffer, plan.ids, plan.question, _placed(loaded), missing)
-        selected = linker.select(prompt) if prompt.chunks else np.empty(0, dtype=np.int64)
-        hidden = prompt.finish(selected)
-        for entry in loaded:
-            span, chunk = entry.planned.span, entry.report
-            chunk.repaired = int(np.count_nonzero((selected >= span.start) & (selected < span.end)))
-            chunk.reused -= chunk.repaired
-            report.chunks.append(chunk)
-        report.other_computed += sum(len(text) for text in plan.texts)
-        report.charged = prompt.charged
-        logits = self.engine.logits(hidden)[0]
-        self.engine.synchronize()
-        return prompt.work, logits
+        def later() -> list[str]:
+            self.keep(segments, own)
+            return own.incidents
+
+        self.keeper.later(later)
+
+    def keep(self, segments: Sequence[Segment], report: Report) -> None:
+        """Capture what the store lacks, so the next prompt finds it: chunks that were computed, each behind the chunks
+        before it, and the lead variant of the first chunk.
+        """
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        leads = _lacks_lead(plan) and not self._refused.skips(plan.chunks[0].segment.hash)
+        needed = self._needed(plan, report)
+        if not leads and not needed:
+            return
+        with report.stage("keep"):
+            behind = self.system(plan.system, report.incidents).variant
+            if leads:
+                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report.incidents)
+            context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
+            for chunk in needed:
+                context.append(self._served(behind, list(context), chunk, report))
+
+    def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
+        """Those that were computed and have no variant, and those that they are captured behind."""
+        computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
+        lacking = {chunk.segment.hash for chunk in plan.chunks if not chunk.candidates} & computed
+        wanted = {chunk for chunk in lacking if not self._refused.skips(chunk)}
+        needed: list[PlannedChunk] = []
+        before = 0  # chunks that the one behind still wants
+        for chunk in reversed(plan.chunks):
+            lacks = not chunk.candidates and (before > 0 or chunk.segment.hash in wanted)
+            if lacks or before > 0:
+                needed.append(chunk)
+            before = self.kvgen.context_chunks if lacks else before - 1
+        return needed[::-1]
+
+    def _served(self, system: Variant, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
+        """The variant that serves a chunk, or a new one, stored."""
+        for candidate in chunk.candidates:
+            if (found := self.fetched(candidate.info.key, report.incidents)) is not None:
+                return found.variant
+        variant = self._patient.capture(system, before, chunk.segment)
+        self._keep(variant, report.incidents)
+        return variant
 
 
-def _missing(plan: Plan, loaded: list[LoadedChunk], everything: bool) -> Positions:
-    """Positions before the question that nothing was placed at."""
-    gone = np.zeros(plan.question, dtype=bool)
-    gone[: len(plan.system)] = everything
-    for text in plan.texts:
-        gone[text.start : text.end] = True
-    for entry in loaded:
-        if entry.candidate is None:
-            gone[entry.planned.span.start : entry.planned.span.end] = True
-    return np.flatnonzero(gone)
+def _lacked_nothing(report: Report) -> bool:
+    """For sure, without a look into the store: all was there, and the first chunk in its lead variant."""
+    return all(chunk.tier != COMPUTED for chunk in report.chunks) and all(chunk.exact for chunk in report.chunks[:1])
 
 
-def _placed(loaded: list[LoadedChunk]) -> list[PlacedChunk]:
-    return [entry.planned.placed(entry.candidate) for entry in loaded if entry.candidate is not None]
+def _lacks_lead(plan: Plan) -> bool:
+    """Whether the first chunk stands right behind System, and its best variant had chunks before it."""
+    if not plan.chunks:
+        return False
+    first = plan.chunks[0]
+    return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].unchanged
 
 
-def _learn(rates: Rates, linker: Linker, loaded: list[LoadedChunk], work: Work, report: Report) -> None:
-    """What was measured, for the prompts to come."""
-    placed = sum(entry.report.tokens for entry in loaded if entry.candidate is not None)
-    rates.observe(work, report.seconds["link"])
-    rates.observe(Work(placed=placed), report.seconds["load"] - sum(entry.seconds for entry in loaded))
-    for entry in loaded:
-        rates.observe_load(entry.report.tier, entry.report.nbytes, entry.seconds)
-    linked = (entry for entry in loaded if entry.candidate is not None and not entry.candidate.unchanged)
-    repairable = sum(entry.report.tokens for entry in linked)
-    rates.observe_link(repr(linker), repairable, report.repaired)
+def _nobody_waits() -> Callable[[], None]:
+    return lambda: None

@@ -6,20 +6,19 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from time import perf_counter
 
 from ragcache.engine.base import Engine
-from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
+from ragcache.errors import StoreError
 from ragcache.kvgen import KVGen
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
-from ragcache.report import Report
+from ragcache.report import COMPUTED
 from ragcache.scoring.reuse import Prefix
-from ragcache.store.base import KVStore
+from ragcache.store.base import Fetched, KVStore
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
-
 
 RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
 _REMEMBERED = 1024  # such chunks
@@ -89,32 +88,36 @@ class ChunkIngest:
         if len(found) < VARIANTS or (not context and found[0].info.key.context):
             return None
         for candidate in found:
-            with suppress(CorruptEntry, ForeignEntry):  # out of the way by now
-                if (fetched := self.store.get(candidate.info.key)) is not None:
-                    return fetched.variant
+            if (fetched := self.fetched(candidate.info.key, [])) is not None:
+                return fetched.variant
         return None
 
-    def system_variant(self, system: System, report: Report | None = None) -> Variant:
+    def system_variant(self, system: System) -> Variant:
         """The System segment's KV, from the store or computed (and stored) now."""
+        return self.system(system, []).variant
+
+    def system(self, system: System, incidents: list[str]) -> Fetched:
+        """The same, and where it was; what went wrong joins the incidents."""
         key = self.kvgen.system_key(system)
         with self._system_lock:  # several threads that start with a cold store compute it once
-            incidents = report.incidents if report else []
-            try:
-                fetched = self.store.get(key)
-            except StoreError as error:
-                logger.warning("cached System segment not used: %s", error)
-                if not any(key.digest in told for told in incidents):  # by whoever planned with it
-                    incidents.append(f"cached System segment not used: {error}")
-                fetched = None
-            if fetched is not None:
-                if report:
-                    report.system_tier = fetched.tier
-                return fetched.variant
-            if report:
-                report.other_computed += len(system)
-            variant = self.kvgen.system(system)
-            self._keep(variant, incidents)
-            return variant
+            found = self.fetched(key, incidents)
+            if found is None:
+                started = perf_counter()
+                variant = self.kvgen.system(system)
+                found = Fetched(variant, COMPUTED, 0, perf_counter() - started)
+                self._keep(variant, incidents)
+            return found
+
+    def fetched(self, key: VariantKey, incidents: list[str]) -> Fetched | None:
+        """What the store has, if it is there and sound."""
+        try:
+            return self.store.get(key)
+        except StoreError as error:
+            told = f"cache entry not used: {error}"
+            logger.warning("%s", told)
+            if not any(key.digest in one for one in incidents):  # by whoever planned with it
+                incidents.append(told)
+            return None
 
     def _keep(self, variant: Variant, incidents: list[str]) -> None:
         """An answer does not fail because its KV cannot be kept."""

@@ -99,7 +99,7 @@ class Plan:
 
 def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:
     """Raises PromptError for a prompt that is not System, chunks and texts, question."""
-    system = _check(segments)
+    system = check_segments(segments)
     chunks: list[PlannedChunk] = []
     texts: list[Span] = []
     prefix = Prefix()
@@ -126,7 +126,7 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
     return Plan(ids, system, tuple(chunks), between, question, tuple(incidents), system_exact=exact)
 
 
-def _check(segments: Sequence[Segment]) -> System:
+def check_segments(segments: Sequence[Segment]) -> System:
     if not segments or not isinstance(segments[0], System):
         raise PromptError("a prompt starts with a System segment: put the application's shared prefix first")
     if not isinstance(segments[-1], Text):

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 COMPUTED = "computed"  # the tier of a chunk that no tier had
+PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
 
 
 @dataclass
@@ -17,7 +18,7 @@ class ChunkReport:
 
     chunk: str  # hash of its ids
     tokens: int
-    tier: str  # "ram", "disk" or "computed"
+    tier: str  # of the store, COMPUTED or PREFIX
     reused: int = 0
     repaired: int = 0
     computed: int = 0

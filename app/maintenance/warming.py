@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from app.catalog import Collection, Document, KvRecord, StoredChunk
 from app.errors import MaintenanceError
 from app.workspace import Workspace
-from ragcache.base import PromptCache
+from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import LEAD_TOKENS
 from ragcache.store.eviction import VARIANTS
@@ -94,7 +94,7 @@ def _segments(workspace: Workspace, document: Document) -> tuple[list[StoredChun
     return stored, [workspace.template.chunk(chunk.text) for chunk in stored]
 
 
-def _evictions(cache: PromptCache) -> int:
+def _evictions(cache: ChunkCache) -> int:
     """Of the tier that keeps: the RAM over it may well be smaller."""
     return cache.store.stats()[-1].evictions
 
@@ -114,7 +114,7 @@ class _Link:
 class Warmer:
     """Any variant with a chunk's context in the document serves, whatever that context's own KV had seen."""
 
-    def __init__(self, cache: PromptCache, system: System):
+    def __init__(self, cache: ChunkCache, system: System):
         self._cache = cache
         self._system = cache.system_variant(system)
 

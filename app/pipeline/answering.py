@@ -18,7 +18,8 @@ from ragcache.errors import RagcacheError
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
-    from ragcache.base import PromptCache, TokenStream
+    from ragcache.cache import ChunkCache
+    from ragcache.engine.base import TokenStream
     from ragcache.sampling import Sampling
     from splitter.base import Embed
 
@@ -47,7 +48,7 @@ class Answering:
     """`embed` chooses the quotes, where there is one; `catalog` knows their pages."""
 
     template: PromptTemplate
-    cache: PromptCache
+    cache: ChunkCache
     embed: Embed | None = None
     catalog: Catalog | None = None
 
@@ -105,7 +106,7 @@ class Answering:
     def _quoted(self, request: AnswerRequest, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
         if self.embed is None or not request.quotes:
             return cited
-        with self.cache.answering():
+        with self.cache.source.answering():
             return quoted(cited, request.question, text, self.embed, self._pages)
 
     def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
-    from ragcache.base import PromptCache
+    from ragcache.cache import ChunkCache
 
 JOINED = 2  # earlier questions; what was asked before these is seldom still meant
 WORD = re.compile(r"\S+")
@@ -24,7 +24,7 @@ INSTRUCTION = (
     "that it refers to: {question}"
 )
 
-Model = Callable[[], "tuple[PromptTemplate, PromptCache]"]
+Model = Callable[[], "tuple[PromptTemplate, ChunkCache]"]
 Fits = Callable[[str], bool]  # whether the search reads all of a text at once
 Condense = Callable[[Sequence["Turn"], str, Model, Fits], str]
 

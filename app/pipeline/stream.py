@@ -17,7 +17,7 @@ from app.pipeline.answer import Answer
 from app.pipeline.pieces import Pieces
 
 if TYPE_CHECKING:
-    from ragcache.base import TokenStream
+    from ragcache.engine.base import TokenStream
 
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole

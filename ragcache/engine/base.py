@@ -1,10 +1,11 @@
-"""What every engine offers, so that KVGen, the planner and the store serve each of them."""
+"""What every engine offers, so that one cache serves with each of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -12,7 +13,13 @@ import torch
 from ragcache.address import address_of
 from ragcache.errors import PromptError
 from ragcache.keeping import Pause
-from ragcache.types import KVForm, Segment, Variant, VariantKey, check_ids
+from ragcache.linking.base import Linker
+from ragcache.loader.base import Loader
+from ragcache.rates import Rates
+from ragcache.report import Report
+from ragcache.sampling import Sampling
+from ragcache.store.base import Fetched, KVStore
+from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,58 @@ class EngineSpec:
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
 
 
+class TokenStream(ABC):
+    """An iterator over an answer's tokens, once. `report` is complete when it ends; `tokens` are those so far.
+
+    One thread reads it. Reading raises ModelError when the engine breaks meanwhile.
+    """
+
+    report: Report
+    tokens: list[int]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[int]: ...
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """From any thread: end the answer here for whoever waits for its next token. Does not wait itself."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the answer here and free its prompt's KV; nothing happens when it has ended."""
+
+
+@dataclass(frozen=True)
+class PromptRequest:
+    """What is asked of an engine."""
+
+    segments: Sequence[Segment]
+    linker: Linker
+    max_tokens: int  # of the answer
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class LinkSource:
+    """Where cached KV comes from for a prompt, and who waits for its answer."""
+
+    store: KVStore
+    loader: Loader
+    system: Callable[[System, list[str]], Fetched]  # computed and stored where there is none; says what went wrong
+    begin_answering: Callable[[], Callable[[], None]]  # somebody waits until what is returned is called
+    rates: Rates | None = None  # learn from every prompt what is sooner; without, whatever is cached is linked
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While somebody waits for what is computed inside."""
+        end = self.begin_answering()
+        try:
+            yield
+        finally:
+            end()
+
+
 class Engine(ABC):
     """Holds the weights of one model. Threads may share it."""
 
@@ -63,6 +122,17 @@ class Engine(ABC):
     @abstractmethod
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         """Compute what `capture` has checked. Raises PromptError when it does not fit the model's context."""
+
+    @abstractmethod
+    def answer(self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None) -> TokenStream:
+        """Begin an answer; `finish` is given its report after the last token.
+
+        Raises PromptError for a prompt that is malformed or too long.
+        """
+
+    @abstractmethod
+    def check_linker(self, linker: Linker) -> None:
+        """Raises ConfigError for one that this engine cannot serve."""
 
     def check_tokens(self, ids: Sequence[int]) -> None:
         """Raises PromptError for what is no token of this model, and for no tokens at all."""

@@ -20,6 +20,19 @@ NUMBERS = {
 }
 
 
+def linker_spec(linker: Linker) -> str:
+    """What describes it: `make_linker` of this is equal to it."""
+    assert is_dataclass(linker), linker
+    given = {field.name: getattr(linker, field.name) for field in fields(linker) if field.init}
+    defaults = {field.name: field.default for field in fields(linker)}
+    told = [f"{name}={_written(value)}" for name, value in given.items() if value != defaults[name]]
+    return f"{linker.name}:{','.join(told)}" if told else linker.name
+
+
+def _written(value: Value) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """The name and the settings as written."""
     if len(spec) > LONGEST:

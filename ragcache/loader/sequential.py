@@ -1,78 +1,130 @@
-"""The plain loader: chunk after chunk, then everything else is computed. The reference for any cleverer one."""
+"""The plain loader: each piece whole, one after the other. The reference for any cleverer one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
-from ragcache.errors import StoreError
-from ragcache.planning import Candidate, Plan, PlannedChunk
-from ragcache.report import COMPUTED, ChunkReport, Report
+from ragcache.faults import FAULTS, reason_of
+from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.store.base import Fetched, KVStore
-from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
-Place = Callable[[Variant, int], None]
 
 
-@dataclass(frozen=True)
-class LoadedChunk:
-    """A planned chunk and the variant that was placed for it; None is a miss."""
+class SequentialLoader(Loader):
+    """Reads on the thread that takes, or on threads that may wait for the disk in its place."""
 
-    planned: PlannedChunk
-    candidate: Candidate | None
-    report: ChunkReport
-    seconds: float = 0.0  # that reading it took
+    def __init__(self, threads: DiskThreads | None = None, *, front: int = 0):
+        """`front` chunks are left to be computed even where they are cached."""
+        self._threads, self._front = threads, front
 
+    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+        calls = [(piece, partial(self._bring, store, piece)) for piece in pieces]
+        if self._threads is None:
+            return _InTurn(call for _, call in calls)
+        return _OnThreads(self._threads, [(piece, self._threads.submit(call)) for piece, call in calls])
 
-@dataclass(frozen=True)
-class SequentialLoader:
-    """`front` chunks are left to be computed even where they are cached; the rest is loaded behind them."""
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.close()
 
-    front: int = 0
-
-    def load(
-        self, plan: Plan, store: KVStore, place: Place, report: Report, *, system_exact: bool = True
-    ) -> list[LoadedChunk]:
-        """Place every chunk that some tier has. A bad entry is a miss, told in the report; it never raises.
-
-        Behind a System segment that was placed and not `system_exact`, nothing is exact.
-        """
-        return [self._load_chunk(planned, store, place, report, system_exact) for planned in plan.chunks]
-
-    def _load_chunk(
-        self, planned: PlannedChunk, store: KVStore, place: Place, report: Report, system_exact: bool
-    ) -> LoadedChunk:
-        tokens = len(planned.segment)
-        if planned.index >= self.front:
-            for found in planned.candidates:
-                fetched = fetch(found, store, report)
-                if fetched is None:
-                    continue
-                candidate = found.fetched(fetched.variant.lossless and system_exact)
-                place(fetched.variant, planned.span.start)
-                chunk = ChunkReport(
-                    planned.segment.hash,
-                    tokens,
-                    fetched.tier,
-                    reused=tokens,
-                    exact=candidate.exact,
-                    overlap=candidate.reuse.beta_adjusted,
-                    nbytes=fetched.nbytes,
-                )
-                return LoadedChunk(planned, candidate, chunk, fetched.seconds)
-        return LoadedChunk(planned, None, ChunkReport(planned.segment.hash, tokens, COMPUTED, computed=tokens))
+    def _bring(self, store: KVStore, piece: SegmentPiece) -> Delivery:
+        return bring(store, piece) if not 0 <= piece.index < self._front else nothing(piece)
 
 
-def fetch(candidate: Candidate, store: KVStore, report: Report) -> Fetched | None:
-    """The entry, or None after saying why not."""
-    try:
-        fetched = store.get(candidate.info.key)
-    except StoreError as error:
-        logger.warning("cache entry not used: %s", error)
-        report.incidents.append(f"cache entry not used: {error}")
+class _InTurn(Loading):
+    def __init__(self, calls: Iterable[Callable[[], Delivery]]):
+        self._left = deque(calls)
+
+    def take(self) -> Delivery | None:
+        return self._left.popleft()() if self._left else None
+
+    @property
+    def ended(self) -> bool:
+        return not self._left
+
+    @property
+    def awaited(self) -> Sequence[Future[Any]]:
+        return ()
+
+    def stop(self) -> None:
+        self._left.clear()
+
+
+class _OnThreads(Loading):
+    """Nothing is waited for longer than the threads allow."""
+
+    def __init__(self, threads: DiskThreads, reading: list[tuple[SegmentPiece, Task[Delivery]]]):
+        self._threads, self._reading = threads, reading
+
+    def take(self) -> Delivery | None:
+        for place, (piece, task) in enumerate(self._reading):
+            if task.future.done() or self._threads.late(task):
+                del self._reading[place]
+                return self._delivered(piece, task)
         return None
-    if fetched is None:
-        logger.info("variant %s vanished between plan and load", candidate.info.key.digest[:12])
-    return fetched
+
+    def _delivered(self, piece: SegmentPiece, task: Task[Delivery]) -> Delivery:
+        if not task.future.done():
+            self._threads.give_up(task)
+            return nothing(piece, "a cached segment was not loaded in time, and is computed")
+        try:
+            return task.future.result()
+        except FAULTS as error:
+            return nothing(piece, unused(error))
+
+    @property
+    def ended(self) -> bool:
+        return not self._reading
+
+    @property
+    def awaited(self) -> Sequence[Future[Any]]:
+        return [task.future for _, task in self._reading]
+
+    def stop(self) -> None:
+        for _, task in self._reading:
+            if not task.future.done():
+                self._threads.give_up(task)
+        self._reading.clear()
+
+
+def bring(store: KVStore, piece: SegmentPiece) -> Delivery:
+    """The first of its variants that is there and sound, whole."""
+    incidents: list[str] = []
+    for chosen, key in enumerate(piece.keys):
+        try:
+            fetched = store.get(key)
+        except FAULTS as error:
+            incidents.append(unused(error))
+            continue
+        if fetched is None:
+            logger.info("variant %s vanished between plan and load", key.digest[:12])
+        elif piece.shared and not fetched.variant.lossless:
+            incidents.append("cache entry not used: it has lost something at rest, and others may share its place")
+        else:
+            return whole(piece, fetched, chosen, incidents)
+    return nothing(piece, *incidents)
+
+
+def whole(piece: SegmentPiece, fetched: Fetched, chosen: int = 0, incidents: Sequence[str] = ()) -> Delivery:
+    """A piece at once."""
+    variant = fetched.variant
+    told = (fetched.tier, fetched.nbytes, variant.lossless, fetched.seconds, tuple(incidents))
+    return Delivery(piece, (Block.whole(variant, piece.start),), PieceLoaded(piece.index, chosen, *told), variant)
+
+
+def nothing(piece: SegmentPiece, *incidents: str) -> Delivery:
+    """The end of a piece that is to be computed."""
+    return Delivery(piece, loaded=PieceLoaded(piece.index, None, incidents=incidents))
+
+
+def unused(error: Exception) -> str:
+    told = f"cache entry not used: {reason_of(error)}"
+    logger.warning("%s", told)
+    return told

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.compose import Parts
-from benchmarks.caches import capture, memory_cache
+from benchmarks.caches import capture, memory_cache, prefill_prompt
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.prompts import Prompt, PromptBuilder
 from ragcache.errors import ConfigError
@@ -92,7 +92,7 @@ def test_only_what_is_needed_is_computed_and_only_what_is_asked_for_is_kept(
     variants = list(capture(cache, parts.template.system(), [document], needed))
     assert [variant.key.chunk for variant in variants] == [document[n].hash for n in computed]
     segments = (parts.template.system(), *document, parts.template.question("Which?"))
-    report = cache.prefill(segments, linker="naive").report
+    report = prefill_prompt(cache, segments, linker="naive").report
     assert [n for n, chunk in enumerate(report.chunks) if chunk.tier == "ram"] == [1, 4]
 
 

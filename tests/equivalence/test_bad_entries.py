@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.report import COMPUTED, Report
 from ragcache.store import open_store
@@ -101,9 +102,9 @@ def test_a_bad_entry_gives_the_answer_of_no_entry(
 ) -> None:
     without = Folder(tiny, tmp_path / "without")
     assert without.open().store.delete(without.variants[SPOILT].key)
-    assert folder.open(linker).prefill(SEGMENTS).report.computed == 0
+    assert prefill_prompt(folder.open(linker), SEGMENTS).report.computed == 0
     folder.spoil(spoil, folder.variants[SPOILT])
-    ours, expected = (place.open(linker).prefill(SEGMENTS) for place in (folder, without))
+    ours, expected = (prefill_prompt(place.open(linker), SEGMENTS) for place in (folder, without))
     assert [chunk.tier for chunk in ours.report.chunks] == ["disk", COMPUTED, "disk"]
     assert ours.report.part == expected.report.part
     assert_close(ours.logits, expected.logits, 1e-6)
@@ -131,9 +132,9 @@ def test_a_bad_file_is_quarantined_said_and_replaced(
 
 def test_what_is_found_while_loading_is_an_incident(folder: Folder) -> None:
     cache = folder.open()
-    assert cache.prefill(SEGMENTS).report.incidents == []
+    assert prefill_prompt(cache, SEGMENTS).report.incidents == []
     folder.spoil(flip_kv, folder.variants[SPOILT])
-    report = cache.prefill(SEGMENTS).report
+    report = prefill_prompt(cache, SEGMENTS).report
     assert len(report.incidents) == 1
     assert report.incidents[0].startswith("cache entry not used: ")
     assert folder.variants[SPOILT].key.digest in report.incidents[0]
@@ -142,7 +143,7 @@ def test_what_is_found_while_loading_is_an_incident(folder: Folder) -> None:
 @pytest.mark.parametrize("spoil", [flip_header, cut_short, empty, of_another_chunk])
 def test_what_is_found_while_planning_is_an_incident(folder: Folder, spoil: Spoil) -> None:
     folder.spoil(spoil, folder.variants[SPOILT])
-    report = folder.open().prefill(SEGMENTS).report
+    report = prefill_prompt(folder.open(), SEGMENTS).report
     assert len(report.incidents) == 1
     assert report.incidents[0].startswith("cache entry not used: ")
     assert folder.variants[SPOILT].key.digest in report.incidents[0]
@@ -157,22 +158,22 @@ def test_a_folder_that_cannot_be_read_is_an_incident(folder: Folder, caplog: pyt
 
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_a_bad_system_segment_is_computed(folder: Folder, spoil: Spoil) -> None:
-    expected = folder.open().prefill(SEGMENTS)
+    expected = prefill_prompt(folder.open(), SEGMENTS)
     folder.spoil(spoil, folder.system)
-    ours = folder.open().prefill(SEGMENTS)
+    ours = prefill_prompt(folder.open(), SEGMENTS)
     assert (ours.report.system_tier, ours.report.other_computed) == (COMPUTED, len(SYSTEM))
     assert len(ours.report.incidents) == {gone: 0, unreadable: 2}.get(spoil, 1)
     assert_close(ours.logits, expected.logits, 1e-6)
     if spoil is not unreadable:
-        assert folder.open().prefill(SEGMENTS).report.system_tier == "disk"
+        assert prefill_prompt(folder.open(), SEGMENTS).report.system_tier == "disk"
 
 
 def test_the_next_best_variant_serves_where_the_best_is_bad(folder: Folder) -> None:
     list(folder.open().ingest(SYSTEM, [DOCUMENT[3], DOCUMENT[SPOILT]]))
     segments = [SYSTEM, DOCUMENT[0], DOCUMENT[SPOILT], QUESTION]
-    assert folder.open().prefill(segments).report.chunks[1].exact
+    assert prefill_prompt(folder.open(), segments).report.chunks[1].exact
     folder.spoil(flip_kv, folder.variants[SPOILT])
-    report = folder.open().prefill(segments).report
+    report = prefill_prompt(folder.open(), segments).report
     assert (report.chunks[1].tier, report.chunks[1].exact) == ("disk", False)
     assert len(report.incidents) == 1
 
@@ -184,5 +185,5 @@ def test_histories_survive_the_disk(folder: Folder) -> None:
     fetched = cache.store.get(rolled.key)
     assert fetched is not None
     assert fetched.variant.key == rolled.key
-    report = folder.open("naive").prefill([SYSTEM, DOCUMENT[0], DOCUMENT[2], QUESTION]).report
+    report = prefill_prompt(folder.open("naive"), [SYSTEM, DOCUMENT[0], DOCUMENT[2], QUESTION]).report
     assert (report.chunks[1].tier, report.chunks[1].exact) == ("disk", False)

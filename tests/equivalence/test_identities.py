@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragcache.cache import ChunkCache, Prefilled
+from benchmarks.caches import prefill_prompt
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.prefill import Prefilled
 from ragcache.linking import LINKERS
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import COMPUTED
@@ -37,7 +39,7 @@ ORDERS = {"its own first": [0, 4, 3, 1], "new order": [3, 0, 5, 1], "twice the s
 
 def make_cache(tiny: Tiny, front: int = 0) -> ChunkCache:
     store = open_store(None, None, None, "raw")
-    return ChunkCache(tiny.engine, store, "naive", context_chunks=CONTEXT, loader=SequentialLoader(front))
+    return ChunkCache(tiny.engine, store, "naive", context_chunks=CONTEXT, loader=SequentialLoader(front=front))
 
 
 def ingested(tiny: Tiny, front: int = 0) -> ChunkCache:
@@ -79,28 +81,28 @@ def test_a_linker_without_limit_equals_stock(tiny: Tiny, linker: str, order: str
     if linker == "first_tokens":
         order = "its own first"
     cache, segments = ingested(tiny), prompt(*(DOCUMENT[place] for place in ORDERS[order]))
-    assert not is_stock(cache.prefill(segments), tiny), "without repair it differs, or this shows nothing"
-    assert_equals_stock(cache.prefill(segments, linker=WITHOUT_LIMIT[linker]), tiny)
+    assert not is_stock(prefill_prompt(cache, segments), tiny), "without repair it differs, or this shows nothing"
+    assert_equals_stock(prefill_prompt(cache, segments, linker=WITHOUT_LIMIT[linker]), tiny)
 
 
 @pytest.mark.parametrize("linker", ["full", "cci:ratio=1", "query:ratio=1", "cacheblend:ratio=1"])
 def test_on_every_model_with_texts_and_missing_chunks_between(every_tiny: Tiny, linker: str) -> None:
     cache, (stranger,) = ingested(every_tiny), make_chunks(27, seed=5)
     middle = [DOCUMENT[3], Text(draw(6, 50)), stranger, DOCUMENT[1], Text(draw(3, 51)), Text(draw(4, 52)), DOCUMENT[0]]
-    assert_equals_stock(cache.prefill(prompt(*middle), linker=linker), every_tiny)
+    assert_equals_stock(prefill_prompt(cache, prompt(*middle), linker=linker), every_tiny)
 
 
 @pytest.mark.parametrize("linker", [*LINKERS])
 def test_with_nothing_cached_every_linker_equals_stock(tiny: Tiny, linker: str) -> None:
     cache = make_cache(tiny)
-    prefilled = cache.prefill(prompt(*DOCUMENT[:3], Text(draw(4, 50)), DOCUMENT[4]), linker=linker)
+    prefilled = prefill_prompt(cache, prompt(*DOCUMENT[:3], Text(draw(4, 50)), DOCUMENT[4]), linker=linker)
     assert [chunk.tier for chunk in prefilled.report.chunks] == [COMPUTED] * 4
     assert_equals_stock(prefilled, tiny)
 
 
 @pytest.mark.parametrize("linker", [*LINKERS])
 def test_a_prompt_without_chunks_equals_stock(tiny: Tiny, linker: str) -> None:
-    assert_equals_stock(make_cache(tiny).prefill(prompt(Text(draw(9, 50))), linker=linker), tiny)
+    assert_equals_stock(prefill_prompt(make_cache(tiny), prompt(Text(draw(9, 50))), linker=linker), tiny)
 
 
 # -- 2: a chunk behind its own context ----------------------------------------------------------------------------
@@ -109,12 +111,12 @@ def test_a_prompt_without_chunks_equals_stock(tiny: Tiny, linker: str) -> None:
 def test_chunks_behind_their_own_context_equal_stock_without_repair(every_tiny: Tiny) -> None:
     cache = ingested(every_tiny)
     for count in range(1, CONTEXT + 2):
-        assert_equals_stock(cache.prefill(prompt(*DOCUMENT[:count])), every_tiny)
+        assert_equals_stock(prefill_prompt(cache, prompt(*DOCUMENT[:count])), every_tiny)
 
 
 @pytest.mark.parametrize("linker", [linker for linker in LINKERS if linker != "full"])
 def test_no_linker_spends_anything_on_them(tiny: Tiny, linker: str) -> None:
-    prefilled = ingested(tiny).prefill(prompt(*DOCUMENT[: CONTEXT + 1]), linker=linker)
+    prefilled = prefill_prompt(ingested(tiny), prompt(*DOCUMENT[: CONTEXT + 1]), linker=linker)
     assert_equals_stock(prefilled, tiny)
     assert all(chunk.exact for chunk in prefilled.report.chunks)
     assert (prefilled.report.repaired, prefilled.report.computed, prefilled.report.part) == (0, 0, 0.0)
@@ -125,20 +127,20 @@ def test_a_chunk_whose_context_had_a_context_is_not_exact(tiny: Tiny) -> None:
     variants = list(cache.ingest(SYSTEM, DOCUMENT))
     assert [bool(variant.key.history) for variant in variants] == [False] * (CONTEXT + 1) + [True] * 3
     for middle in (DOCUMENT[: CONTEXT + 2], DOCUMENT[1 : CONTEXT + 2]):
-        prefilled = cache.prefill(prompt(*middle))
+        prefilled = prefill_prompt(cache, prompt(*middle))
         assert not prefilled.report.chunks[-1].exact
         assert not is_stock(prefilled, tiny)
 
 
 def test_a_text_before_a_chunk_makes_it_inexact(tiny: Tiny) -> None:
     cache = ingested(tiny)
-    prefilled = cache.prefill(prompt(DOCUMENT[0], Text(draw(3, 50)), DOCUMENT[1]))
+    prefilled = prefill_prompt(cache, prompt(DOCUMENT[0], Text(draw(3, 50)), DOCUMENT[1]))
     assert [chunk.exact for chunk in prefilled.report.chunks] == [True, False]
 
 
 def test_another_system_segment_shares_nothing(tiny: Tiny) -> None:
     cache = ingested(tiny)
-    prefilled = cache.prefill([make_system(9), *DOCUMENT[:2], QUESTION])
+    prefilled = prefill_prompt(cache, [make_system(9), *DOCUMENT[:2], QUESTION])
     assert [chunk.tier for chunk in prefilled.report.chunks] == [COMPUTED] * 2
     assert_equals_stock(prefilled, tiny)
 
@@ -148,7 +150,7 @@ def test_a_chunk_of_the_same_ids_as_the_system_segment_is_another_entry(tiny: Ti
     for first_of_all in ([double], [DOCUMENT[0], double]):
         cache = make_cache(tiny)
         list(cache.ingest(SYSTEM, first_of_all))
-        assert_equals_stock(cache.prefill(prompt(*first_of_all)), tiny)
+        assert_equals_stock(prefill_prompt(cache, prompt(*first_of_all)), tiny)
 
 
 def test_without_context_the_first_chunk_alone_is_exact(tiny: Tiny) -> None:
@@ -156,10 +158,10 @@ def test_without_context_the_first_chunk_alone_is_exact(tiny: Tiny) -> None:
     variants = list(cache.ingest(SYSTEM, DOCUMENT[:3]))
     assert [variant.key.context for variant in variants] == [()] * 3
     for chunk in DOCUMENT[:3]:
-        prefilled = cache.prefill(prompt(chunk))
+        prefilled = prefill_prompt(cache, prompt(chunk))
         assert prefilled.report.chunks[0].exact
         assert_equals_stock(prefilled, tiny)
-    assert [chunk.exact for chunk in cache.prefill(prompt(*DOCUMENT[:3])).report.chunks] == [True, False, False]
+    assert [chunk.exact for chunk in prefill_prompt(cache, prompt(*DOCUMENT[:3])).report.chunks] == [True, False, False]
 
 
 # -- 4: compute from the front, load from the back ----------------------------------------------------------------
@@ -168,7 +170,7 @@ def test_without_context_the_first_chunk_alone_is_exact(tiny: Tiny) -> None:
 def test_every_meeting_point_gives_the_same_kv(every_tiny: Tiny) -> None:
     chunks: Sequence[Chunk] = DOCUMENT[: CONTEXT + 1]
     for front in range(len(chunks) + 1):
-        prefilled = ingested(every_tiny, front).prefill(prompt(*chunks))
+        prefilled = prefill_prompt(ingested(every_tiny, front), prompt(*chunks))
         tiers = [chunk.tier for chunk in prefilled.report.chunks]
         assert tiers == [COMPUTED] * front + ["ram"] * (len(chunks) - front)
         assert_equals_stock(prefilled, every_tiny)

@@ -9,9 +9,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from ragcache.cache import ChunkCache, Prefilled
+from benchmarks.caches import prefill_prompt
+from ragcache.cache import ChunkCache
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.prefill import Prefilled
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, System, Text
@@ -88,19 +90,19 @@ def test_the_self_check_passes(engine: TorchEngine) -> None:
 def test_all_repaired_equals_stock(
     cache: ChunkCache, engine: TorchEngine, reversed_document: list[Segment], linker: str
 ) -> None:
-    prefilled = cache.prefill(reversed_document, linker=linker)
+    prefilled = prefill_prompt(cache, reversed_document, linker=linker)
     assert_equals_stock(prefilled, engine)
 
 
 def test_the_documents_own_order_needs_no_repair(
     cache: ChunkCache, engine: TorchEngine, document: list[Segment], reversed_document: list[Segment]
 ) -> None:
-    prefilled = cache.prefill(document)
+    prefilled = prefill_prompt(cache, document)
     assert all(chunk.exact for chunk in prefilled.report.chunks)
     assert prefilled.report.part == 0.0
     assert_equals_stock(prefilled, engine)
     with pytest.raises(AssertionError, match="of the largest"):  # another order does
-        assert_equals_stock(cache.prefill(reversed_document), engine)
+        assert_equals_stock(prefill_prompt(cache, reversed_document), engine)
 
 
 def test_a_corrupt_entry_gives_the_answer_of_a_missing_one(
@@ -116,4 +118,4 @@ def test_a_corrupt_entry_gives_the_answer_of_a_missing_one(
     assert [chunk.tier for chunk in first.report.chunks] == [COMPUTED] * len(PASSAGES)
     assert len(first.report.incidents) == len(PASSAGES) + 1
     assert list(cache.generate(document, max_tokens=12)) == expected
-    assert cache.prefill(document).report.part == 0.0, "kept again after the answer"
+    assert prefill_prompt(cache, document).report.part == 0.0, "kept again after the answer"

@@ -152,7 +152,7 @@ class Campaign:
 
     def _expected(self, ask: Ask) -> tuple[str, list[int] | None]:
         """What becomes of the ask, and its answer; None where nobody reads it."""
-        from ragcache.engine.vllm.job import Linkage
+        from ragcache.engine.vllm.job import NamedLinkage
         from ragcache.engine.vllm.plans import plan_linkage
 
         name = self.engine.spec.fingerprint
@@ -163,7 +163,7 @@ class Campaign:
             made = plan_linkage(asked, name, self.store, True, ALWAYS) if asked is not None else None
         except (PromptError, ConfigError):
             return "refused", self._plain_answer(ask.ids)
-        if asked is None or not isinstance(made, Linkage):
+        if asked is None or not isinstance(made, NamedLinkage):
             return "other" if asked is None else "plain", self._plain_answer(ask.ids)
         place = (asked.segments, asked.linker)
         if place not in self._linked:

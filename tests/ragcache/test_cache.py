@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError, PromptError, StoreError
 from ragcache.store import open_store
@@ -65,15 +66,15 @@ def test_ingest_refuses_bad_chunks_and_keeps_those_before(make_cache: MakeCache)
             for variant in cache.ingest(SYSTEM, [DOCUMENT[0], bad, DOCUMENT[1]]):
                 stored.append(variant)
         assert [variant.ids for variant in stored] == [DOCUMENT[0].ids]
-    assert cache.prefill(prompt(DOCUMENT[0])).report.chunks[0].exact
+    assert prefill_prompt(cache, prompt(DOCUMENT[0])).report.chunks[0].exact
 
 
 def test_unknown_linkers_and_more_layers_than_there_are(make_cache: MakeCache) -> None:
     cache = make_cache(*DOCUMENT)
     with pytest.raises(ConfigError, match="unknown linker 'nain'"):
-        cache.prefill(prompt(DOCUMENT[0]), linker="nain")
+        prefill_prompt(cache, prompt(DOCUMENT[0]), linker="nain")
     with pytest.raises(ConfigError, match=r"4 layers .* the model has 3"):
-        cache.prefill(prompt(DOCUMENT[2]), linker="cacheblend:full_layers=4")
+        prefill_prompt(cache, prompt(DOCUMENT[2]), linker="cacheblend:full_layers=4")
 
 
 def test_a_full_store_ends_an_ingest_but_no_answer(
@@ -85,7 +86,7 @@ def test_a_full_store_ends_an_ingest_but_no_answer(
     segments = prompt(*DOCUMENT[:2])
     answer = cache.generate(segments, max_tokens=4)
     ids = [token for segment in segments for token in segment.ids]
-    assert_close(cache.prefill(segments).logits, stock(tiny.model, ids).logits[-1])
+    assert_close(prefill_prompt(cache, segments).logits, stock(tiny.model, ids).logits[-1])
     assert list(answer) == list(cache.generate(segments, max_tokens=4, linker="full"))
     assert len(answer.report.incidents) == 2
     assert all(incident.startswith("KV not stored: ") for incident in answer.report.incidents)
@@ -95,7 +96,7 @@ def test_a_full_store_ends_an_ingest_but_no_answer(
 
 def test_two_prompts_share_no_buffer(make_cache: MakeCache, tiny: Tiny) -> None:
     cache = make_cache(*DOCUMENT)
-    one, other = cache.prefill(prompt(*DOCUMENT[:2])), cache.prefill(prompt(*DOCUMENT[:1]))
+    one, other = prefill_prompt(cache, prompt(*DOCUMENT[:2])), prefill_prompt(cache, prompt(*DOCUMENT[:1]))
     for prefilled in (one, other):
         expected = stock(tiny.model, prefilled.plan.ids)
         assert_close(prefilled.buffer.k[:, :, : len(prefilled.plan.ids)], expected.k)
@@ -103,5 +104,5 @@ def test_two_prompts_share_no_buffer(make_cache: MakeCache, tiny: Tiny) -> None:
 
 def test_the_system_segment_may_be_one_token(make_cache: MakeCache, tiny: Tiny) -> None:
     cache = make_cache()
-    prefilled = cache.prefill([System((5,)), Chunk((6,)), Text((7,))])
+    prefilled = prefill_prompt(cache, [System((5,)), Chunk((6,)), Text((7,))])
     assert_close(prefilled.logits, stock(tiny.model, (5, 6, 7)).logits[-1])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.ingest import RETRY
@@ -47,9 +48,9 @@ def test_missed_chunks_are_kept_after_the_answer(make_cache: MakeCache) -> None:
     cache, segments = make_cache(*DOCUMENT, keep_missed=True), prompt(DOCUMENT[0], STRANGER)
     answer = cache.generate(segments, max_tokens=3)
     next(iter(answer))
-    assert cache.prefill(segments).report.chunks[1].tier == COMPUTED, "not before the answer ends"
+    assert prefill_prompt(cache, segments).report.chunks[1].tier == COMPUTED, "not before the answer ends"
     list(answer)
-    after = cache.prefill(segments)
+    after = prefill_prompt(cache, segments)
     assert [chunk.tier for chunk in after.report.chunks] == ["ram", "ram"]
     assert all(chunk.exact for chunk in after.report.chunks)
     assert after.report.part == 0.0
@@ -61,7 +62,7 @@ def test_a_chunk_that_leads_a_prompt_gets_its_lead_variant(make_cache: MakeCache
     first = cache.generate(segments, max_tokens=3)
     list(first)
     assert [chunk.exact for chunk in first.report.chunks] == [False, False]
-    prefilled = cache.prefill(prompt(DOCUMENT[2]))
+    prefilled = prefill_prompt(cache, prompt(DOCUMENT[2]))
     assert prefilled.report.chunks[0].exact
     assert_close(prefilled.logits, stock(tiny.model, prefilled.plan.ids).logits[-1])
 
@@ -70,10 +71,11 @@ def test_kept_chunks_behind_inexact_ones_are_not_taken_for_exact(make_cache: Mak
     cache, segments = make_cache(*DOCUMENT, keep_missed=True), prompt(DOCUMENT[0], DOCUMENT[3], STRANGER)
     answer = cache.generate(segments, max_tokens=3)
     list(answer)
-    second = cache.prefill(segments)
+    second = prefill_prompt(cache, segments)
     assert [chunk.tier for chunk in second.report.chunks] == ["ram"] * 3
     assert [chunk.exact for chunk in second.report.chunks] == [True, False, False]
-    assert_close(cache.prefill(segments, linker="cci:ratio=1").logits, stock(tiny.model, second.plan.ids).logits[-1])
+    repaired = prefill_prompt(cache, segments, linker="cci:ratio=1")
+    assert_close(repaired.logits, stock(tiny.model, second.plan.ids).logits[-1])
 
 
 class SlowDisk(Rates):
@@ -144,13 +146,13 @@ def test_a_full_recompute_keeps_nothing(make_cache: MakeCache) -> None:
     answer = cache.generate(prompt(*DOCUMENT[:2]), max_tokens=2, linker="full")
     list(answer)
     assert "keep" not in answer.report.seconds
-    assert all(chunk.tier == COMPUTED for chunk in cache.prefill(prompt(*DOCUMENT[:2])).report.chunks)
+    assert all(chunk.tier == COMPUTED for chunk in prefill_prompt(cache, prompt(*DOCUMENT[:2])).report.chunks)
 
 
 def test_they_are_not_where_that_is_not_wanted(make_cache: MakeCache) -> None:
     cache, segments = make_cache(keep_missed=False), prompt(DOCUMENT[0])
     list(cache.generate(segments, max_tokens=1))
-    assert cache.prefill(segments).report.chunks[0].tier == COMPUTED
+    assert prefill_prompt(cache, segments).report.chunks[0].tier == COMPUTED
 
 
 # -- kept when there is time ---------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_a_keeper_captures_the_same_when_nobody_waits(make_cache: MakeCache) -> 
     with keeper.answering():
         answer = patient.generate(segments, max_tokens=2)
         list(answer)
-        assert patient.prefill(segments).report.chunks[1].tier == COMPUTED
+        assert prefill_prompt(patient, segments).report.chunks[1].tier == COMPUTED
         assert "keep" not in answer.report.seconds
     keeper.settle()
     kept, late = (stored(cache, DOCUMENT[0], STRANGER) for cache in (at_once, patient))
@@ -220,21 +222,21 @@ def test_what_a_keeper_could_not_store_is_told_with_the_next_answer(
     assert told == ["KV not stored: no room"]
 
 
-def test_an_answer_that_is_over_leaves_its_memory(make_cache: MakeCache) -> None:
+def test_an_answer_that_is_over_leaves_its_memory(make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to be captured for it may wait for long."""
     keeper = Keeper()
     cache = make_cache(*DOCUMENT, keep_missed=True, keeper=keeper)
     with keeper.answering():
-        prefilled: list[weakref.ref[object]] = []
-        prefill = cache.prefill
+        buffers: list[weakref.ref[object]] = []
+        buffer = cache.engine.buffer
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            made = prefill(*args, **kwargs)
-            prefilled.append(weakref.ref(made.buffer))
+            made = buffer(*args, **kwargs)
+            buffers.append(weakref.ref(made))
             return made
 
-        cache.prefill = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(cache.engine, "buffer", watched)
         list(cache.generate(prompt(STRANGER), max_tokens=1))
         gc.collect()
-        assert prefilled[0]() is None
+        assert [made() for made in buffers] == [None]
     keeper.settle()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.planning import plan_prompt
 from ragcache.report import Report
@@ -29,7 +30,7 @@ def ingested(tiny: Tiny, root: Path, codec: str) -> list[Variant]:
 
 
 def exact(cache: ChunkCache, middle: Sequence[Segment] = DOCUMENT) -> list[bool]:
-    return [chunk.exact for chunk in cache.prefill([SYSTEM, *middle, QUESTION]).report.chunks]
+    return [chunk.exact for chunk in prefill_prompt(cache, [SYSTEM, *middle, QUESTION]).report.chunks]
 
 
 @pytest.mark.parametrize(("codec", "expected"), [("raw", True), ("bf16", False), ("int8", False)])
@@ -91,11 +92,8 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
 def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:
     """No linker mends it, and nothing else is wrong behind the chunks that a chunk was computed behind."""
     ingested(tiny, tmp_path, "int8")
-    report = (
-        cache_over(tiny, open_store(tmp_path, 0, None, "int8"), "boundary")
-        .prefill([SYSTEM, *DOCUMENT, QUESTION])
-        .report
-    )
+    cache = cache_over(tiny, open_store(tmp_path, 0, None, "int8"), "boundary")
+    report = prefill_prompt(cache, [SYSTEM, *DOCUMENT, QUESTION]).report
     assert [chunk.exact for chunk in report.chunks] == [False] * 3
     assert report.repaired == 0
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.linking import LINKERS
 from ragcache.report import COMPUTED, Report
@@ -59,7 +60,7 @@ SPECS = [*LINKERS, "query:ratio=1", "query:first=3,ratio=0", "cacheblend:ratio=1
 def test_every_pass_is_charged(make_cache: MakeCache, tiny: Tiny, linker: str, cold: bool) -> None:
     cache = make_cache(*(() if cold else DOCUMENT))
     with counting_passes(tiny) as rows:
-        report = cache.prefill(prompt(*MIDDLE), linker=linker).report
+        report = prefill_prompt(cache, prompt(*MIDDLE), linker=linker).report
     passes = sum(rows) / cache.engine.spec.layers - len(QUESTION)
     assert charge(report) == pytest.approx(passes)
     assert report.part == pytest.approx(passes / BEFORE)
@@ -67,7 +68,7 @@ def test_every_pass_is_charged(make_cache: MakeCache, tiny: Tiny, linker: str, c
 
 @pytest.mark.parametrize("linker", SPECS)
 def test_every_token_is_accounted_for(make_cache: MakeCache, linker: str) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(*MIDDLE), linker=linker).report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(*MIDDLE), linker=linker).report
     chunks = [segment for segment in MIDDLE if isinstance(segment, Chunk)]
     assert [chunk.chunk for chunk in report.chunks] == [chunk.hash for chunk in chunks]
     for chunk, segment in zip(report.chunks, chunks, strict=True):
@@ -81,7 +82,7 @@ def test_every_token_is_accounted_for(make_cache: MakeCache, linker: str) -> Non
 
 
 def test_what_came_from_where(make_cache: MakeCache) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(*MIDDLE), linker="first_tokens:k=5").report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(*MIDDLE), linker="first_tokens:k=5").report
     last, stranger, second, first = report.chunks
     assert (last.tier, stranger.tier, second.tier, first.tier) == ("ram", COMPUTED, "ram", "ram")
     assert [chunk.repaired for chunk in report.chunks] == [0, 0, 5, 5]
@@ -94,7 +95,8 @@ def test_what_came_from_where(make_cache: MakeCache) -> None:
 
 def test_the_share_of_the_old_context(make_cache: MakeCache) -> None:
     cache = make_cache(*DOCUMENT[:3])
-    overlaps = [chunk.overlap for chunk in cache.prefill(prompt(DOCUMENT[0], STRANGER, DOCUMENT[2])).report.chunks]
+    report = prefill_prompt(cache, prompt(DOCUMENT[0], STRANGER, DOCUMENT[2])).report
+    overlaps = [chunk.overlap for chunk in report.chunks]
     assert overlaps[0] == 1.0
     assert overlaps[1] == 0.0
     assert 0.0 < overlaps[2] < 1.0
@@ -111,14 +113,14 @@ def test_the_share_of_the_old_context(make_cache: MakeCache) -> None:
     ],
 )
 def test_probes_and_full_layers_are_charged(make_cache: MakeCache, linker: str, charged: float) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(DOCUMENT[2], DOCUMENT[1]), linker=linker).report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(DOCUMENT[2], DOCUMENT[1]), linker=linker).report
     assert report.charged == pytest.approx(charged)
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_missing_chunks_are_no_part_of_a_probe(make_cache: MakeCache, place: str) -> None:
     chunks = (STRANGER, DOCUMENT[2], DOCUMENT[1]) if place == "before" else (DOCUMENT[2], DOCUMENT[1], STRANGER)
-    report = make_cache(*DOCUMENT).prefill(prompt(*chunks), linker="query:ratio=0.1").report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(*chunks), linker="query:ratio=0.1").report
     assert report.charged == len(QUESTION)
     assert report.computed == len(STRANGER)
 
@@ -126,7 +128,7 @@ def test_missing_chunks_are_no_part_of_a_probe(make_cache: MakeCache, place: str
 def test_a_probe_that_stops_early_is_gone_on_with_where_nothing_is_missing(make_cache: MakeCache) -> None:
     cache = make_cache(*DOCUMENT)
     whole, lacking = (
-        cache.prefill(prompt(*chunks), linker="auto:depth=0.34").report
+        prefill_prompt(cache, prompt(*chunks), linker="auto:depth=0.34").report
         for chunks in ((DOCUMENT[3], DOCUMENT[2]), (STRANGER, DOCUMENT[2]))
     )
     assert whole.charged == pytest.approx(1 / 3), "of the question, its last token twice"
@@ -136,7 +138,7 @@ def test_a_probe_that_stops_early_is_gone_on_with_where_nothing_is_missing(make_
 
 def test_the_system_segment_is_computed_once_and_charged_then(make_cache: MakeCache) -> None:
     cache = make_cache()
-    first, second = (cache.prefill(prompt(DOCUMENT[0])).report for _ in range(2))
+    first, second = (prefill_prompt(cache, prompt(DOCUMENT[0])).report for _ in range(2))
     assert (first.system_tier, first.other_computed) == (COMPUTED, len(SYSTEM))
     assert (second.system_tier, second.other_computed) == ("ram", 0)
     assert first.part == 1.0
@@ -144,13 +146,13 @@ def test_the_system_segment_is_computed_once_and_charged_then(make_cache: MakeCa
 
 
 def test_a_full_recompute_reads_nothing(make_cache: MakeCache) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(*DOCUMENT), linker="full").report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(*DOCUMENT), linker="full").report
     assert (report.part, report.reused, report.charged) == (1.0, 0, 0.0)
     assert all(chunk.nbytes == 0 for chunk in report.chunks)
 
 
 def test_a_prompt_without_chunks(make_cache: MakeCache) -> None:
-    report = make_cache(*DOCUMENT).prefill(prompt(TEXT)).report
+    report = prefill_prompt(make_cache(*DOCUMENT), prompt(TEXT)).report
     assert (report.before_question, report.question_tokens) == (len(SYSTEM), len(TEXT) + len(QUESTION))
     assert (report.part, report.chunks) == (0.0, [])
 

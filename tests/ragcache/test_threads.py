@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
 from ragcache.store import open_store
@@ -62,7 +63,7 @@ def test_answers_are_those_of_one_after_the_other(tiny: Tiny, tmp_path: Path, ra
 
 def test_a_cold_system_segment_is_computed_once(tiny: Tiny) -> None:
     cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
-    futures = together([lambda: cache.prefill(prompt(DOCUMENT[0])).report.other_computed] * THREADS)
+    futures = together([lambda: prefill_prompt(cache, prompt(DOCUMENT[0])).report.other_computed] * THREADS)
     assert sorted(future.result() for future in futures) == [0] * (THREADS - 1) + [len(SYSTEM)]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ragcache.loader.base import Block
 from ragcache.rope import Rope
-from ragcache.types import Variant
 
 
 class KVBuffer:
@@ -27,11 +27,10 @@ class KVBuffer:
     def nbytes(self) -> int:
         return self.k.nbytes + self.v.nbytes
 
-    def place(self, variant: Variant, start: int, rope: Rope) -> None:
-        """A variant's tokens at [start, start + n); the variant may lie in another memory than the buffer."""
-        span = slice(start, start + len(variant))
-        rope.rotate_into(self.k[:, :, span], variant.k.to(self.k.device), span)
-        self.v[:, :, span] = variant.v
+    def place(self, block: Block, rope: Rope) -> None:
+        """The block may lie in another memory than the buffer."""
+        rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)
+        self.v[block.layers, :, block.span] = block.v
 
     def blank(self, positions: npt.NDArray[np.int64], layers: int) -> None:
         """Zeros at positions that hold nothing yet, in the first layers: whoever reads them reads no old memory."""

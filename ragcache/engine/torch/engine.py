@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.engine.base import Engine, EngineSpec
+from ragcache.engine.base import Engine, EngineSpec, LinkSource, PromptRequest
 from ragcache.engine.cores import FreeCores
 from ragcache.engine.digests import Digests
 from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint, unchanged
@@ -18,9 +19,14 @@ from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.capture import CaptureTap
 from ragcache.engine.torch.decoder import Decoder, Tap
+from ragcache.engine.torch.generation import TorchGeneration
+from ragcache.engine.torch.prefill import prefill
 from ragcache.errors import PromptError
 from ragcache.keeping import Pause
+from ragcache.linking.base import Linker
+from ragcache.loader.base import Block
 from ragcache.records import Records
+from ragcache.report import Report
 from ragcache.types import Segment, Variant, VariantKey
 
 if TYPE_CHECKING:  # importing it takes seconds, and a known model can do without (blueprint.py)
@@ -124,6 +130,17 @@ class TorchEngine(Engine):
             pause()
             hidden = self.forward(hidden, places, buffer, layers=range(layer, layer + 1), tap=tap)
 
+    def check_linker(self, linker: Linker) -> None:
+        """It serves all of them."""
+
+    def answer(
+        self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
+    ) -> TorchGeneration:
+        started = perf_counter()
+        with source.answering():
+            prefilled = prefill(self, prompt, source)
+        return TorchGeneration(self, prompt, prefilled, source, started, finish)
+
     def buffer(self, capacity: int, apart: bool = False) -> KVBuffer:
         """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.
         Raises PromptError when the model's context is shorter.
@@ -139,8 +156,11 @@ class TorchEngine(Engine):
         return KVBuffer(memory.take(shape, spec.dtype, spec.device))
 
     def place(self, buffer: KVBuffer, variant: Variant, start: int) -> None:
+        self.place_block(buffer, Block.whole(variant, start))
+
+    def place_block(self, buffer: KVBuffer, block: Block) -> None:
         with self._cores.lent():
-            buffer.place(variant, start, self.decoder.rope)
+            buffer.place(block, self.decoder.rope)
 
     @torch.inference_mode()
     def compute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,12 +11,14 @@ import torch
 from ragcache.engine.torch.attention import RowBlock, attend, read_attention, row_blocks
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
-from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.reading import QuestionSum, reduced
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.rates import Work
 from ragcache.types import FloatArray
+
+if TYPE_CHECKING:
+    from ragcache.engine.torch.engine import TorchEngine
 
 
 class TorchLinkedPrompt(LinkedPrompt):

@@ -125,7 +125,7 @@ def read_ask(
     linker = asked.get("linker", default)
     if not isinstance(linker, str):
         raise PromptError(f"linker is {shown(linker)}: give name or name:key=value,key=value as a string")
-    return LinkAsk(_cut(asked["segments"], ids), check_linker(linker))
+    return LinkAsk(_cut(asked["segments"], ids), check_linker(make_linker(linker)))
 
 
 def shown(value: object) -> str:
@@ -146,9 +146,8 @@ def _only(told: dict[Any, Any], where: str, *known: str) -> None:
         raise PromptError(f"kv_transfer_params[{KEY!r}]{where} has unknown keys {unknown}: use {', '.join(known)}")
 
 
-def check_linker(spec: str) -> Linker:
-    """Raises ConfigError for one that is unknown, or that does not run inside vLLM."""
-    linker = make_linker(spec)
+def check_linker(linker: Linker) -> Linker:
+    """Raises ConfigError for one that does not run inside vLLM."""
     if linker.name in UNSERVED:
         raise ConfigError(f"linker {linker.name!r} does not run inside vLLM: {UNSERVED[linker.name]}")
     return linker

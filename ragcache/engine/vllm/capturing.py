@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragcache.engine.vllm.asking import CaptureAsk
-from ragcache.engine.vllm.job import Phase
-from ragcache.engine.vllm.orders import Capture, Load, PieceLoaded, PromptRows, SegmentPiece
+from ragcache.engine.vllm.orders import Capture, Load, PromptRows
+from ragcache.linking.job import Phase
+from ragcache.loader.base import PieceLoaded, SegmentPiece
 from ragcache.report import Report
 
 # Of a capture that can wait:

@@ -31,7 +31,7 @@ from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.engine.vllm.working import LinkWorker
+from ragcache.engine.vllm.working import LinkWorker, file_loader
 from ragcache.errors import ModelError
 from ragcache.rates import Work
 
@@ -88,7 +88,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         """The worker's hand-over of the model."""
         spans = SpanRunner(runner, self._vllm_config)
         store = self._setup.worker_store(get_tensor_model_parallel_rank())
-        self._worker = LinkWorker(spans, store, self._setup.settings.load_timeout_s)
+        self._worker = LinkWorker(spans, store, file_loader(self._setup.settings.load_timeout_s))
 
     def warm_up(self) -> None:
         """As vLLM does with its own forward, so that the first question does not wait for it. Raises ModelError for a

@@ -21,18 +21,24 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from ragcache.engine.base import Engine
+from ragcache.engine.base import Engine, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
-from ragcache.engine.vllm.asking import capture_params
+from ragcache.engine.vllm.asking import capture_params, check_linker
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
-from ragcache.engine.vllm.handover import HandingOver
+from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.reading import Desk
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError, PromptError
 from ragcache.faults import FAULTS
+from ragcache.handover import HandingOver
 from ragcache.keeping import Pause
+from ragcache.linking import make_linker
+from ragcache.linking.base import Linker
+from ragcache.linking.spec import linker_spec
+from ragcache.planning import check_segments
+from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
@@ -115,6 +121,16 @@ class VllmEngine(Engine):
         if desk.captured is None:
             raise ModelError(f"KV of {len(segment)} tokens was not captured: {told}")
         return desk.captured
+
+    def answer(
+        self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
+    ) -> VllmGeneration:
+        """Returns at once: vLLM computes meanwhile. It links from one store at a time, that of `use_store`."""
+        check_segments(prompt.segments)  # inside vLLM a malformed one could only be answered without its caches
+        return VllmGeneration(self, prompt, source, finish)
+
+    def check_linker(self, linker: Linker) -> None:
+        check_linker(make_linker(linker_spec(linker)))  # as its request will name it
 
     def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> SamplingParams:
         return SamplingParams(

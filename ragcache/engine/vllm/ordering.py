@@ -6,16 +6,17 @@ from collections.abc import Iterable
 
 from ragcache.engine.vllm.budget import Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
-from ragcache.engine.vllm.job import LinkJob, Phase
+from ragcache.engine.vllm.job import RequestJob
 from ragcache.engine.vllm.orders import Compute
+from ragcache.linking.job import Phase
 
 
-def any_linked(jobs: Iterable[LinkJob | CaptureJob]) -> bool:
-    return any(isinstance(job, LinkJob) for job in jobs)
+def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    return any(isinstance(job, RequestJob) for job in jobs)
 
 
 def order(
-    job: LinkJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool
+    job: RequestJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool
 ) -> Compute | None:
     """Puts it into the step's work -> the rest of its rows, if they wait for the step in which vLLM goes on with it.
     `later`: what that step takes. It is `busy` with ordinary requests; to `others` it is left by what can wait.

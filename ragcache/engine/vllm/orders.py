@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
+from ragcache.loader.base import PieceLoaded, SegmentPiece
 from ragcache.rates import Work
 from ragcache.types import FloatArray, Segment, VariantKey
 
@@ -20,19 +21,6 @@ class PromptRows:
     ids: tuple[int, ...]  # of the rows
     positions: tuple[int, ...]  # ascending, one per row
     blocks: tuple[int, ...]  # of the prompt, in order: the KV of position p lies in blocks[p // block size]
-
-
-@dataclass(frozen=True)
-class SegmentPiece:
-    """A cached segment to place."""
-
-    index: int  # of the chunk; SYSTEM for the System segment
-    start: int  # its first position
-    keys: tuple[VariantKey, ...]  # variants that would serve, best first
-    shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
-
-
-SYSTEM = -1
 
 
 @dataclass(frozen=True)
@@ -111,17 +99,11 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class PieceLoaded:
+class Loaded:
     """A piece was placed, or could not be."""
 
     request: str
-    index: int
-    chosen: int | None  # which of the piece's keys was placed; None for none
-    tier: str = ""
-    nbytes: int = 0
-    lossless: bool = True  # see Variant
-    seconds: float = 0.0  # of reading
-    incidents: tuple[str, ...] = ()
+    piece: PieceLoaded
 
 
 @dataclass(frozen=True)
@@ -167,7 +149,7 @@ class Measured:
 class Answers:
     """Of one rank in one step, or of all of them."""
 
-    loaded: list[PieceLoaded] = field(default_factory=list)
+    loaded: list[Loaded] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)

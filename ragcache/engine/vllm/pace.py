@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from ragcache.benefit import Terms, worthwhile
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.job import PREFIX, Linkage
+from ragcache.engine.vllm.job import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.linking.base import Linker
+from ragcache.linking.job import LinkJob
 from ragcache.planning import Plan
 from ragcache.rates import Rates, Work
-from ragcache.report import COMPUTED, ChunkReport, Report
 
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads
@@ -49,15 +49,12 @@ class Pace:
         for one in answers:
             self.rates.observe(one.work, one.seconds)
 
-    def linked(self, linker: Linker, report: Report, placed: int, ranks: int) -> None:
-        """A request's KV is complete: what placing it took, and how much of it was computed again. `placed`: tokens, by
-        each rank, whose seconds the report has together.
+    def linked(self, job: LinkJob, ranks: int) -> None:
+        """A request's KV is complete: what placing it took, and how much of it was computed again. The report has the
+        seconds of all ranks together.
         """
-        self.rates.observe(Work(placed=placed), report.seconds.get("place", 0.0) / ranks)
-        chunks = [chunk for chunk in report.chunks if chunk.reused and chunk.tier not in (PREFIX, COMPUTED)]
-        inexact = [chunk for chunk in chunks if not chunk.exact]
-        again = sum(chunk.repaired for chunk in inexact)
-        self.rates.observe_link(repr(linker), sum(chunk.tokens for chunk in inexact), again)
+        self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
+        self.rates.observe_link(repr(job.linkage.linker), job.repairable, job.report.repaired)
 
     def loaded(self, tier: str, nbytes: int, seconds: float) -> None:
         """`tier`: in which the plan saw it."""
@@ -73,27 +70,12 @@ class Pace:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
         return worthwhile(plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step))
 
-    def judged(self, linkage: Linkage, known: int) -> Linkage | None:
+    def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
         if self._always or linkage.known == known:
             return linkage
         plan = self.worthwhile(linkage.plan, linkage.linker, known)
         return replace(linkage, plan=plan, known=known) if any(chunk.candidates for chunk in plan.chunks) else None
-
-
-def plain_report(plan: Plan, linker: str, known: int = 0) -> Report:
-    """Of a prompt that nothing was linked for; `known`: positions that vLLM's prefix cache held."""
-    report = Report(linker, len(plan.ids), plan.question, len(plan.ids) - plan.question)
-    report.declined = plan.declined
-    report.other_computed = max(0, len(plan.system) - known)
-    report.other_computed += sum(max(0, text.end - max(text.start, known)) for text in plan.texts)
-    report.incidents += plan.incidents
-    for chunk in plan.chunks:
-        tokens = len(chunk.segment)
-        held = min(max(known - chunk.span.start, 0), tokens)
-        tier = PREFIX if held == tokens else COMPUTED
-        report.chunks.append(ChunkReport(chunk.segment.hash, tokens, tier, reused=held, computed=tokens - held))
-    return report
 
 
 def _rows(rows: PromptRows) -> Work:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from ragcache.address import system_address
 from ragcache.engine.vllm.asking import LinkAsk
-from ragcache.engine.vllm.disk_threads import DiskThreads, Task
 from ragcache.engine.vllm.hashing import Names, link_name
-from ragcache.engine.vllm.job import Linkage
-from ragcache.engine.vllm.pace import Pace, plain_report
+from ragcache.engine.vllm.job import NamedLinkage
+from ragcache.engine.vllm.pace import Pace
 from ragcache.errors import StoreError
+from ragcache.linking.job import Linkage, LinkJob
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.planning import plan_prompt
 from ragcache.report import Report
 from ragcache.store.base import KVStore
@@ -20,22 +21,24 @@ from ragcache.store.base import KVStore
 WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 
-def plan_linkage(asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace) -> Linkage | Report:
+def plan_linkage(
+    asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace
+) -> NamedLinkage | Report:
     """A report where nothing of the prompt is cached, or linking it would be no sooner. Raises PromptError for a prompt
     of another form.
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
     plan = pace.worthwhile(found, asked.linker)
-    if not any(chunk.candidates for chunk in plan.chunks):
-        return plain_report(plan, asked.linker.name)
     system = system_address(fingerprint, plan.system.hash)
+    if not any(chunk.candidates for chunk in plan.chunks):
+        return LinkJob(Linkage(plan, asked.linker, system)).unlinked()
     exact = plan.exact_until if share_exact else 0
-    return Linkage(plan, asked.linker, system, exact, link_name(plan, asked.linker, exact))
+    return NamedLinkage(plan, asked.linker, system, exact, name=link_name(plan, asked.linker, exact))
 
 
 @dataclass(frozen=True)
 class _Pending:
-    task: Task[Linkage | Report]
+    task: Task[NamedLinkage | Report]
     names: Names
 
 
@@ -52,7 +55,7 @@ class Plans:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def begin(self, request: str, make: Callable[[], Linkage | Report], names: Names) -> None:
+    def begin(self, request: str, make: Callable[[], NamedLinkage | Report], names: Names) -> None:
         """Waits a moment, unless others wait for theirs already."""
         first = not self._pending
         self._pending[request] = _Pending(self._threads.submit(make), names)
@@ -63,7 +66,7 @@ class Plans:
         """Until one is made."""
         wait([pending.task.future for pending in self._pending.values()], seconds, FIRST_COMPLETED)
 
-    def ready(self) -> Iterator[tuple[str, Callable[[], Linkage | Report], Names]]:
+    def ready(self) -> Iterator[tuple[str, Callable[[], NamedLinkage | Report], Names]]:
         """Those that are made, or late -> what gives the plan or raises why there is none."""
         for request, pending in list(self._pending.items()):
             late = self._threads.late(pending.task)
@@ -80,5 +83,5 @@ class Plans:
         self._threads.close()
 
 
-def _too_late() -> Linkage | Report:
+def _too_late() -> NamedLinkage | Report:
     raise StoreError("the cache folder was not searched in time: look at its disk")

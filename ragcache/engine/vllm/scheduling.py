@@ -15,20 +15,21 @@ from typing import Any
 from ragcache.engine.vllm.asking import CaptureAsk, read_ask
 from ragcache.engine.vllm.budget import Budget, Forward, StepWork
 from ragcache.engine.vllm.capturing import CaptureJob
-from ragcache.engine.vllm.disk_threads import DiskThreads
 from ragcache.engine.vllm.hashing import Names, private_name
-from ragcache.engine.vllm.job import Linkage, LinkJob, Phase
+from ragcache.engine.vllm.job import NamedLinkage, RequestJob
 from ragcache.engine.vllm.leaders import Leaders
 from ragcache.engine.vllm.ordering import any_linked, order
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import Outcomes
-from ragcache.engine.vllm.pace import Pace, plain_report
+from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
 from ragcache.engine.vllm.rooms import Rooms
 from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
 from ragcache.engine.vllm.totals import FAILED, REFUSED
 from ragcache.errors import ConfigError, PromptError
 from ragcache.faults import FAULTS, reason_of
+from ragcache.linking.job import LinkJob, Phase
+from ragcache.loader.threads import DiskThreads
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -61,8 +62,8 @@ class LinkScheduler:
         self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always")
         self._leaders = Leaders()
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
-        self._wishes: dict[str, Linkage | CaptureAsk] = {}  # of all requests that live
-        self._jobs: dict[str, LinkJob | CaptureJob] = {}  # parked, in the order of arrival
+        self._wishes: dict[str, NamedLinkage | CaptureAsk] = {}  # of all requests that live
+        self._jobs: dict[str, RequestJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
         self._failing: set[str] = set()  # parked, and not linked after all
@@ -90,8 +91,8 @@ class LinkScheduler:
                 self._allow(asked)
                 self._adopt(request, asked, names)
             elif asked is not None:
-                shared, pace = self._settings.share_exact, self._pace
-                plan = partial(plan_linkage, asked, self._fingerprint, self.store, shared, pace)
+                known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
+                plan = partial(plan_linkage, asked, *known)
                 if asked.linker.recompute_all:  # looks nothing up
                     self._adopt(request, plan(), names)
                 else:
@@ -111,11 +112,11 @@ class LinkScheduler:
             with self._linking(request):
                 self._adopt(request, plan(), names)
 
-    def _adopt(self, request: str, wish: Linkage | CaptureAsk | Report, names: Names) -> None:
+    def _adopt(self, request: str, wish: NamedLinkage | CaptureAsk | Report, names: Names) -> None:
         if isinstance(wish, Report):
             self.outcomes.reports[request] = wish
             return
-        self._leaders.know(request, names, wish.name if isinstance(wish, Linkage) else private_name())
+        self._leaders.know(request, names, wish.name if isinstance(wish, NamedLinkage) else private_name())
         self._wishes[request] = wish
 
     @contextmanager
@@ -151,26 +152,25 @@ class LinkScheduler:
         """
         if request in self._plans:
             return None
-        lacking: int | None = 0
         with self._linking(request):
-            lacking = self._lacking(request, computed)
-        return lacking
+            return self._lacking(request, computed)
+        return 0
 
     def _lacking(self, request: str, computed: int) -> int | None:
         wish = self._wishes.get(request)
-        if isinstance(wish, Linkage):
+        if isinstance(wish, NamedLinkage):
             if not self._leaders.free(request, computed):
                 return None
             wish = self._judged(request, wish, computed)
         return 0 if wish is None else max(0, wish.tokens - computed)
 
-    def _judged(self, request: str, wish: Linkage, computed: int) -> Linkage | None:
+    def _judged(self, request: str, wish: NamedLinkage, computed: int) -> NamedLinkage | None:
         """What is worth linking where vLLM has so many positions already."""
         judged = self._pace.judged(wish, computed) if computed < wish.plan.question else None
         if judged is None:
             del self._wishes[request]
             self._leaders.give_up(request, computed)
-            self.outcomes.reports.setdefault(request, plain_report(wish.plan, wish.linker.name, computed))
+            self.outcomes.reports.setdefault(request, LinkJob(wish, skip=computed).unlinked())
         else:
             self._wishes[request] = judged
         return judged
@@ -194,7 +194,7 @@ class LinkScheduler:
                 self._jobs[request] = CaptureJob(request, wish, blocks, skip)
             else:
                 self._leaders.lead(request, skip)
-                self._jobs[request] = LinkJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
+                self._jobs[request] = RequestJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:
         """The request finished or was aborted -> what its response carries."""
@@ -254,9 +254,9 @@ class LinkScheduler:
             job = self._jobs.pop(request)
             job.report.seconds["parked"] = self._clock() - self._started.pop(request)
             self.outcomes.reports[request] = job.report
-            if isinstance(job, LinkJob):
+            if isinstance(job, RequestJob):
                 self._positions[request] = job.resumes
-                self._pace.linked(job.linkage.linker, job.report, job.placed, self._ranks)
+                self._pace.linked(job, self._ranks)
                 if request not in self._tails:
                     self._leaders.done(request)
         gone, self._finishing = self._finishing, set()
@@ -266,11 +266,11 @@ class LinkScheduler:
         for loaded in answers.loaded:
             if (job := self._jobs.get(loaded.request)) is not None:
                 with self._linking(loaded.request):
-                    job.loaded(loaded)
-                    if isinstance(job, LinkJob) and (tier := job.planned_tier(loaded)):
-                        self._pace.loaded(tier, loaded.nbytes, loaded.seconds)
+                    job.loaded(piece := loaded.piece)
+                    if isinstance(job, RequestJob) and (tier := job.planned_tier(piece)):
+                        self._pace.loaded(tier, piece.nbytes, piece.seconds)
         for probed in answers.probed:
-            if isinstance(job := self._jobs.get(probed.request), LinkJob):
+            if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):
                     job.probed(probed)
         for told in answers.told:

@@ -20,6 +20,7 @@ from ragcache.engine.torch.attention import attention_weights, weighted_values
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError
+from ragcache.loader.base import Block
 
 TOKENS = 48  # of the random prompt
 GARBAGE = 10.0  # standard deviation of what lies in the cache before: reading any of it shows
@@ -191,7 +192,7 @@ class _Passes:
             self._spans.capture(self._rows(part), recorder)
             k, v, _ = recorder.result()
             self._spoil(part)
-            self._spans.write(room, [self._spans.place(k, v, part.start, room)], self._blocks)
+            self._spans.write(room, [self._spans.place(Block(part.start, 0, k, v), room)], self._blocks)
         return second, self._spans.compute([self._rows(range(second, self._count))])[0]
 
     def _moved(self, witness: Witness) -> Iterator[str]:

@@ -25,6 +25,7 @@ from ragcache.engine.vllm.joining import JoinedForward, JoinedRows, room_beside,
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
+from ragcache.loader.base import Block
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
 
@@ -68,12 +69,11 @@ class SpanRunner:
         return self._memory.take(shape, self.config.model_config.dtype, self.device)
 
     @torch.inference_mode()
-    def place(self, k: torch.Tensor, v: torch.Tensor, start: int, room: torch.Tensor) -> slice:
-        """Unrotated k and v [layers, kv_heads, n, head_dim] into the prompt's room -> where they are now."""
-        span = slice(start, start + k.shape[2])
-        self.rope.rotate_into(room[0, :, :, span], k.to(self.device), span)
-        room[1, :, :, span] = v
-        return span
+    def place(self, block: Block, room: torch.Tensor) -> slice:
+        """Into the prompt's room -> where it is now."""
+        self.rope.rotate_into(room[0, block.layers, :, block.span], block.k.to(self.device), block.span)
+        room[1, block.layers, :, block.span] = block.v
+        return block.span
 
     @torch.inference_mode()
     def write(self, room: torch.Tensor, placed: Iterable[slice], blocks: Sequence[int], skip: int = 0) -> None:

@@ -13,26 +13,27 @@ import numpy as np
 import torch
 
 from ragcache.engine.vllm.cores import leave_cores
-from ragcache.engine.vllm.disk_threads import Clock, DiskThreads
 from ragcache.engine.vllm.orders import (
     Answers,
     Capture,
     Compute,
     Failed,
     Load,
+    Loaded,
     Measured,
     Orders,
-    PieceLoaded,
     Probe,
     Probed,
-    SegmentPiece,
     Timed,
     Told,
 )
-from ragcache.engine.vllm.reading import Brought, Desk, Linking, Placed, bring, brought, misnamed, unused
+from ragcache.engine.vllm.reading import Desk, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.faults import FAULTS, reason_of
+from ragcache.loader.base import Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader.sequential import SequentialLoader, nothing, unused, whole
+from ragcache.loader.threads import Clock, DiskThreads
 from ragcache.rates import Work
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
@@ -43,16 +44,21 @@ IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, inst
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
 
 
+def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:
+    """`limit_s`: of reading a piece."""
+    return SequentialLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores))
+
+
 class LinkWorker:
     """One per rank. Everything but the reading runs in the worker's one thread, between vLLM's forwards."""
 
-    def __init__(self, spans: SpanRunner, store: KVStore, limit_s: float = 5.0, clock: Clock = perf_counter):
-        """`store`: brings those K/V heads of the model that this rank holds. `limit_s`: of reading a piece."""
+    def __init__(self, spans: SpanRunner, store: KVStore, loader: Loader | None = None):
+        """`store`: brings those K/V heads of the model that this rank holds."""
         self.store = store
         self.spans = spans
         self.desks: dict[str, Desk] = {}
         self._linkings: dict[str, Linking] = {}
-        self._readers = DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores)
+        self._loader = loader or file_loader()
         self._answers = Answers()
         self._spoilt: set[int] = set()  # blocks that hold no right KV after all
 
@@ -99,10 +105,6 @@ class LinkWorker:
     def _release(self, request: str) -> None:
         if (linking := self._linkings.get(request)) is None:
             return
-        for _, task in linking.reading.values():
-            if not task.future.done():
-                self._readers.give_up(task)
-        linking.reading.clear()
         linking.clear()
 
     @property
@@ -112,8 +114,13 @@ class LinkWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether some file is still being read."""
-        return any(linking.reading for linking in self._linkings.values())
+        """Whether something is still to come."""
+        return any(True for _ in self._loadings())
+
+    def _loadings(self) -> Iterator[Loading]:
+        for linking in self._linkings.values():
+            if linking.loading is not None and not linking.loading.ended:
+                yield linking.loading
 
     def take_answers(self) -> Answers | None:
         answers, self._answers = self._answers, Answers()
@@ -124,71 +131,65 @@ class LinkWorker:
         return spoilt
 
     def close(self) -> None:
-        self._readers.close()
+        self._loader.close()
 
     # -- load -------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
+        if not load.desk:
+            linking.loading = self._loader.begin(load.pieces, self.store)
+            return
         for piece in load.pieces:
-            if load.desk:
-                self._place_piece(load.request, linking, piece, self._handed(load.desk, piece))
-            else:
-                linking.reading[piece.index] = (piece, self._readers.submit(partial(bring, self.store, piece)))
+            self._take_in(load.request, linking, self._handed(load.desk, piece))
         self._write(load.request, linking)
 
-    def _handed(self, desk: str, piece: SegmentPiece) -> Brought:
+    def _handed(self, desk: str, piece: SegmentPiece) -> Delivery:
         if desk not in self.desks:  # whoever asked has left
-            return Brought(None, None, ())
+            return nothing(piece)
         handed = self.desks[desk].before[piece.index]
-        return Brought(0, Fetched(handed, "ram", handed.nbytes, 0.0), ())
+        return whole(piece, Fetched(handed, "ram", handed.nbytes, 0.0))
 
     def _place(self, idle: bool) -> None:
         started = perf_counter()
         while True:
-            reading = [task.future for linking in self._linkings.values() for _, task in linking.reading.values()]
-            if not reading:
+            loadings = list(self._loadings())
+            if not loadings:
                 return
-            if idle:
-                wait(reading, IDLE_WAIT_S, FIRST_COMPLETED)
+            awaited = [future for loading in loadings for future in loading.awaited]
+            if idle and awaited:
+                wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)
             if not self._place_ready(started, idle) or not idle:
                 return
 
     def _place_ready(self, started: float, idle: bool) -> bool:
         """Whether there was anything."""
-        any_ready = False
+        any_ready, limit = False, None if idle else started + PLACE_S
         for request, linking in list(self._linkings.items()):
             with self._linking(request):
-                for index, (piece, task) in list(linking.reading.items()):
-                    if not (task.future.done() or self._readers.late(task)):
-                        continue
-                    if not idle and any_ready and perf_counter() - started > PLACE_S:
-                        self._write(request, linking)
-                        return True
+                while linking.loading is not None and not (any_ready and limit and perf_counter() > limit):
+                    if (delivery := linking.loading.take()) is None:
+                        break
                     any_ready = True
-                    del linking.reading[index]
-                    self._place_piece(request, linking, piece, brought(self._readers, task))
+                    self._take_in(request, linking, delivery)
                 self._write(request, linking)
         return any_ready
 
-    def _place_piece(self, request: str, linking: Linking, piece: SegmentPiece, found: Brought) -> None:
-        started = perf_counter()
-        fetched, incidents = found.fetched, found.incidents
-        variant = None if fetched is None else fetched.variant
-        if variant is not None:
-            try:
-                span = self.spans.place(variant.k, variant.v, piece.start, linking.room)
-            except FAULTS as error:
-                variant, incidents = None, (*incidents, unused(error))
-        if fetched is None or variant is None:
-            self._answers.loaded.append(PieceLoaded(request, piece.index, None, incidents=incidents))
-            return
-        linking.placed[piece.index] = span
-        linking.fresh.append(span)
-        linking.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
-        told = (fetched.tier, fetched.nbytes, variant.lossless, fetched.seconds, incidents)
-        self._answers.loaded.append(PieceLoaded(request, piece.index, found.chosen, *told))
-        self._spent(request, "place", started)
+    def _take_in(self, request: str, linking: Linking, delivery: Delivery) -> None:
+        started, piece, loaded = perf_counter(), delivery.piece, delivery.loaded
+        try:
+            for block in delivery.blocks:
+                self.spans.place(block, linking.room)
+        except FAULTS as error:
+            linking.broken[piece.index] = unused(error)
+        if loaded is not None and (told := linking.broken.get(piece.index)):
+            loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
+        if loaded is not None:
+            self._answers.loaded.append(Loaded(request, loaded))
+            if loaded.chosen is not None and delivery.variant is not None:
+                linking.has(piece, delivery.variant)
+        if delivery.blocks:
+            self._spent(request, "place", started)
 
     def _write(self, request: str, linking: Linking) -> None:
         if not linking.fresh:

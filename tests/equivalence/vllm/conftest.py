@@ -40,7 +40,7 @@ class Pair:
     tiny: Tiny
     folder: Path
     torch: ChunkCache
-    vllm: Any  # VllmCache
+    vllm: Any  # ChunkCache
 
     @property
     def engine(self) -> Any:
@@ -58,7 +58,7 @@ def open_pair(tmp_path_factory: pytest.TempPathFactory) -> OpenPair:
     def opened(
         family: str = "llama", store: KVStore | None = None, linking: Any = None, **options: Any
     ) -> Iterator[Pair]:
-        from ragcache.engine.vllm.cache import VllmCache
+        from ragcache.cache import ChunkCache
         from ragcache.engine.vllm.engine import VllmEngine
 
         # vLLM's CPU attention has no smaller heads.
@@ -74,7 +74,7 @@ def open_pair(tmp_path_factory: pytest.TempPathFactory) -> OpenPair:
         cache = ChunkCache(plain, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
         try:
             yield Pair(
-                tiny, folder, cache, VllmCache(engine, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
+                tiny, folder, cache, ChunkCache(engine, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
             )
         finally:
             engine.close()

@@ -101,14 +101,14 @@ REFUSED = {
 
 @contextmanager
 def opened(folder: Path, **options: Any) -> Iterator[Any]:
-    from ragcache.engine.vllm.cache import VllmCache
+    from ragcache.cache import ChunkCache
     from ragcache.engine.vllm.engine import VllmEngine
 
     store = open_store(None, None, None, "raw")
     settings = {"max_model_len": CONTEXT, "enforce_eager": True, "kv_cache_memory_bytes": 16_000_000, **options}
     engine = VllmEngine(folder, torch.float32, store, linking={"link_when": "always"}, **settings)
     try:
-        yield VllmCache(engine, store, "naive", context_chunks=2, keep_missed=False)
+        yield ChunkCache(engine, store, "naive", context_chunks=2, keep_missed=False)
     finally:
         engine.close()
 

@@ -19,6 +19,7 @@ from vllm.v1.request import RequestStatus
 from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
+from benchmarks.caches import prefill_prompt
 from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import PromptRows
@@ -95,7 +96,7 @@ def run(pair: Pair, step: Step, scheduled: int) -> list[str]:
 @pytest.mark.parametrize(("runner", "scheduled"), [("V1", 0), ("V2", 0), ("V2", 1)])
 def test_a_request_is_linked_through_either_runner(pair: Pair, runner: str, scheduled: int, linker: str) -> None:
     engine = pair.engine
-    expected = pair.torch.prefill(PROMPT, linker=linker).logits
+    expected = prefill_prompt(pair.torch, PROMPT, linker=linker).logits
 
     def linked() -> torch.Tensor:
         request = park(pair, linker)

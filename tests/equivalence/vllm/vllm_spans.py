@@ -15,6 +15,7 @@ from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import Batch, SpanRunner
 from ragcache.engine.vllm.taps import QuestionReader
 from ragcache.linking.base import READ_TOKENS
+from ragcache.loader.base import Block
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.peak import peak_bytes
 from tests.tiny import assert_close, draw, stock
@@ -60,7 +61,7 @@ def compute(spans: SpanRunner, ids: tuple[int, ...], rows: Any, first: int = 3) 
 def place(spans: SpanRunner, k: torch.Tensor, v: torch.Tensor, *starts: int, skip: int = 0) -> None:
     """The same KV at each of these places."""
     room = spans.room(TOKENS)
-    spans.write(room, [spans.place(k, v, start, room) for start in starts], blocks(spans), skip)
+    spans.write(room, [spans.place(Block(start, 0, k, v), room) for start in starts], blocks(spans), skip)
 
 
 def test_a_prompt_of_garbage_in_ascending_slices_equals_stock(pair: Pair, spans: SpanRunner) -> None:

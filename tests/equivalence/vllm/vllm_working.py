@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows, SegmentPiece
-from ragcache.engine.vllm.working import LinkWorker
+from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows
+from ragcache.engine.vllm.working import LinkWorker, file_loader
+from ragcache.loader.base import SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import Fetched
 from ragcache.store.ram import RamTier
@@ -60,7 +61,7 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         )
         answers = worker.take_answers()
     assert answers is not None
-    assert [loaded.chosen for loaded in answers.loaded] == [None]
+    assert [loaded.piece.chosen for loaded in answers.loaded] == [None]
 
 
 class HangingStore(RamTier):
@@ -90,7 +91,7 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
             SegmentPiece(place, start, (variant.key,))
             for place, (start, variant) in enumerate(zip((7, 37, 77), variants, strict=True))
         )
-        worker = LinkWorker(pair.engine.spans, store, 5.0, lambda: now[0])
+        worker = LinkWorker(pair.engine.spans, store, file_loader(5.0, lambda: now[0]))
         now[0] = 1000.0  # a step took so long before this one
         worker.obey(Orders(load=(Load("one", pieces, tuple(range(3, 13)), 0, TOKENS),)))
         assert store.asked.wait(60)
@@ -98,7 +99,7 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
         while len(told.loaded) < 2:
             worker.obey(Orders(idle=True))
             told = told.joined(worker.take_answers() or Answers())
-        assert sorted((loaded.index, loaded.chosen) for loaded in told.loaded) == [(0, 0), (2, 0)]
+        assert sorted((loaded.piece.index, loaded.piece.chosen) for loaded in told.loaded) == [(0, 0), (2, 0)]
         now[0] = 1005.0
         worker.obey(Orders(idle=True))
         assert worker.take_answers() is None
@@ -110,8 +111,8 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
         worker.close()
     assert answers is not None
     (late,) = answers.loaded
-    assert (late.index, late.chosen) == (1, None)
-    assert "not loaded in time" in late.incidents[0]
+    assert (late.piece.index, late.piece.chosen) == (1, None)
+    assert "not loaded in time" in late.piece.incidents[0]
     assert not worker.busy
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
 from ragcache.kvgen import KVGen
@@ -50,10 +51,10 @@ def test_what_is_no_token_is_refused_before_anything_is_named_by_it(
         lambda: maker.capture(before, [], DOCUMENT[0]),
         lambda: list(cache.ingest(SYSTEM, [Chunk(ids)])),
         lambda: list(cache.ingest(System(ids), DOCUMENT)),
-        lambda: cache.prefill([System(ids), DOCUMENT[0], Text((1,))]),
-        lambda: cache.prefill([SYSTEM, Chunk(ids), Text((1,))]),
-        lambda: cache.prefill([SYSTEM, DOCUMENT[0], Text(ids)]),
-        lambda: cache.prefill([SYSTEM, DOCUMENT[0], Text(ids)], linker="full"),
+        lambda: prefill_prompt(cache, [System(ids), DOCUMENT[0], Text((1,))]),
+        lambda: prefill_prompt(cache, [SYSTEM, Chunk(ids), Text((1,))]),
+        lambda: prefill_prompt(cache, [SYSTEM, DOCUMENT[0], Text(ids)]),
+        lambda: prefill_prompt(cache, [SYSTEM, DOCUMENT[0], Text(ids)], linker="full"),
     ):
         with pytest.raises(PromptError, match=re.escape(message)):
             refused()

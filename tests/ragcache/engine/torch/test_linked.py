@@ -7,11 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ragcache.cache import ChunkCache, Prefilled
+from benchmarks.caches import prefill_prompt
+from ragcache.cache import ChunkCache
 from ragcache.engine.torch import engine as engine_module
 from ragcache.engine.torch.attention import READ_BYTES
 from ragcache.engine.torch.engine import PREFILL_ROWS
 from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.engine.torch.prefill import Prefilled
 from ragcache.linking.base import READ_TOKENS, Positions, Reduction
 from ragcache.store import open_store
 from ragcache.types import Text
@@ -48,7 +50,7 @@ def test_the_questions_attention_is_that_of_transformers(
     cache: ChunkCache, tiny: Tiny, depth: float, layers: slice, charged: float, reduction: Reduction
 ) -> None:
     """Over exact KV, where transformers computes it too; of the layers passed through, the later half."""
-    prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
+    prefilled = prefill_prompt(cache, [SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
     prompt = linked(cache, prefilled)
     attention = torch.stack(stock(tiny.model, prompt.ids).attentions)
     tokens = attention[layers, :, prompt.question :, : prompt.question].mean((0, 1))
@@ -64,7 +66,7 @@ def test_the_end_of_a_long_question_is_read(
     """Its last tokens alone, also where they take several turns."""
     monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
     question = make_question(READ_TOKENS + 30)
-    prompt = linked(cache, cache.prefill([SYSTEM, *DOCUMENT[:3], question], linker="full"))
+    prompt = linked(cache, prefill_prompt(cache, [SYSTEM, *DOCUMENT[:3], question], linker="full"))
     read = prompt.question_attention("max")
     weights = torch.stack(stock(tiny.model, prompt.ids).attentions)[1:3, :, -READ_TOKENS:, : prompt.question]
     np.testing.assert_allclose(read, weights.mean((0, 1)).amax(0).numpy(), atol=1e-5)
@@ -74,7 +76,7 @@ def test_a_probe_reads_nothing_of_what_lay_where_something_is_missing(cache: Chu
     """Memory is lent again: it may hold another prompt's KV, or no numbers at all."""
     read = []
     for old in (1.0, float("nan")):
-        prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
+        prefilled = prefill_prompt(cache, [SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
         gone = np.arange(40, 65)
         prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = old
         read.append(linked(cache, prefilled, gone).question_attention("max", 0.67))
@@ -104,7 +106,7 @@ def test_over_exact_kv_a_probe_changes_nothing(
     cache: ChunkCache, tiny: Tiny, depth: float, repaired: int, missing: int
 ) -> None:
     """What was computed before a probe's pause goes on where it stopped; what was not is computed from the start."""
-    prefilled = cache.prefill([SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
+    prefilled = prefill_prompt(cache, [SYSTEM, *DOCUMENT[:3], QUESTION], linker="full")
     gone = np.arange(40, 40 + missing)
     prefilled.buffer.k[:, :, gone] = prefilled.buffer.v[:, :, gone] = 1.0
     prompt = linked(cache, prefilled, gone)
@@ -120,7 +122,7 @@ def test_over_exact_kv_a_probe_changes_nothing(
 def test_the_last_token_reads_repaired_caches_in_every_layer(cache: ChunkCache, tiny: Tiny) -> None:
     """The answer starts from it. Here the question is that token alone, so a probe leaves no trace at all."""
     last = Text(QUESTION.ids[:1])
-    prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), last])
+    prefilled = prefill_prompt(cache, [SYSTEM, *reversed(DOCUMENT), last])
     prompt = linked(cache, prefilled)
     prompt.question_attention("max", 0.67)
     everything = np.arange(len(SYSTEM), prompt.question)
@@ -134,7 +136,7 @@ def test_the_deviation_is_the_squared_difference_to_a_full_recompute(
     cache: ChunkCache, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, layers: int, turn: int
 ) -> None:
     monkeypatch.setattr(engine_module, "PREFILL_ROWS", turn)
-    prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), QUESTION])
+    prefilled = prefill_prompt(cache, [SYSTEM, *reversed(DOCUMENT), QUESTION])
     prompt, layer = linked(cache, prefilled), layers - 1
     placed_k, placed_v = prefilled.buffer.k[layer].clone(), prefilled.buffer.v[layer].clone()
     expected, n = stock(tiny.model, prompt.ids), prompt.question
@@ -156,7 +158,7 @@ def test_attention_reads_the_buffer_itself(cache: ChunkCache, monkeypatch: pytes
     monkeypatch.setattr(F, "scaled_dot_product_attention", noting)
     generation = cache.generate([SYSTEM, *reversed(DOCUMENT), QUESTION], max_tokens=3, linker="first_tokens:k=5")
     list(generation)
-    prefilled = cache.prefill([SYSTEM, *reversed(DOCUMENT), QUESTION], linker="query")
+    prefilled = prefill_prompt(cache, [SYSTEM, *reversed(DOCUMENT), QUESTION], linker="query")
     buffers = {prefilled.buffer.k.untyped_storage().data_ptr(), prefilled.buffer.v.untyped_storage().data_ptr()}
     assert buffers <= read
     assert len(read) <= 4, "of two prompts, two buffers each"
@@ -172,7 +174,7 @@ def test_linking_takes_one_prompts_kv_and_little_more(linker: str) -> None:
     kept = cache.engine.buffer(1)  # the memory that filling the cache left: this prompt's is to be counted
 
     def prefill() -> None:
-        assert cache.prefill(segments, linker=linker).report.computed == 0
+        assert prefill_prompt(cache, segments, linker=linker).report.computed == 0
 
     assert kv <= peak_bytes(prefill) < 1.5 * kv
     assert kept.capacity == 1

@@ -12,8 +12,9 @@ from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.hashing import LinkName, SharedBlocks
-from ragcache.engine.vllm.orders import Answers, Orders, PieceLoaded, Probed, PromptRows, SegmentPiece
+from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Probed, PromptRows
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.loader.base import PieceLoaded, SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment
@@ -53,10 +54,10 @@ class Worker:
         self.finished += orders.finish
         return answers
 
-    def _loaded(self, request: str, piece: SegmentPiece) -> PieceLoaded:
+    def _loaded(self, request: str, piece: SegmentPiece) -> Loaded:
         if piece.index in self.bad:
-            return PieceLoaded(request, piece.index, None, incidents=("it is bad",))
-        return PieceLoaded(request, piece.index, 0, "ram", 1, piece.index not in self.lossy)
+            return Loaded(request, PieceLoaded(piece.index, None, incidents=("it is bad",)))
+        return Loaded(request, PieceLoaded(piece.index, 0, "ram", 1, piece.index not in self.lossy))
 
     @property
     def rows(self) -> list[int]:

@@ -23,6 +23,7 @@ from ragcache.engine.vllm.asking import (
     read_ask,
 )
 from ragcache.errors import ConfigError, PromptError
+from ragcache.linking import make_linker
 from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 
 SEGMENTS: list[Segment] = [System((1, 2, 3)), Chunk((4, 5)), Text((6,)), Chunk((7, 8, 9)), Text((10,))]
@@ -266,9 +267,9 @@ def test_a_chat_carries_the_ids_of_its_prompt() -> None:
 
 
 def test_linkers_that_vllm_cannot_serve_are_named() -> None:
-    assert check_linker("fast").name == "fast"
+    assert check_linker(make_linker("fast")).name == "fast"
     with pytest.raises(ConfigError, match="'cacheblend' does not run inside vLLM"):
-        check_linker("cacheblend")
+        check_linker(make_linker("cacheblend"))
 
 
 json_values = st.recursive(

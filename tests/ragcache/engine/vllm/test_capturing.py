@@ -8,9 +8,10 @@ from ragcache.address import history_of
 from ragcache.engine.vllm import capturing
 from ragcache.engine.vllm.asking import KEY, capture_params
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.orders import Answers, Failed, PieceLoaded, Told
+from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
 from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError
+from ragcache.loader.base import PieceLoaded
 from ragcache.types import Segment, VariantKey
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, arrive, plan
 from tests.tiny import Tiny
@@ -38,7 +39,7 @@ def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_schedul
     key = ask(scheduler, tiny, SEGMENTS)
     (load,) = scheduler.step(FREE).load
     assert [piece.start for piece in load.pieces] == [0, 7]
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, 0, "ram"), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     orders = scheduler.step(FREE)
     (capture,) = orders.capture
     assert capture.key == key
@@ -59,7 +60,7 @@ def test_a_capture_that_can_wait_takes_small_slices(
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, 0, "ram"), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     while not (orders := scheduler.step(FREE)).finish:
         slices += [len(one.rows.positions) for one in orders.capture]
     slices += [len(one.rows.positions) for one in orders.capture]
@@ -74,7 +75,7 @@ def test_a_capture_that_can_wait_leaves_most_steps_to_others(
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, 0, "ram"), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     while not (orders := scheduler.step(Budget(1000, True, 1000))).finish:
         slices.append(sum(len(one.rows.positions) for one in orders.capture))
     assert slices == [0, 0, 0, 20, 0, 0, 0]
@@ -85,7 +86,7 @@ def test_none_waits_for_those_who_wait_for_its_room(make_scheduler: MakeSchedule
     scheduler = make_scheduler(captures=True, room_bytes=1)
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, 0, "ram"), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     arrive(scheduler, "b", "naive")
     assert scheduler.step(Budget(1000, True, 1000)).capture == (), "nobody was refused before this step"
     steps = [scheduler.step(Budget(1000, True, 1000)) for _ in range(2)]
@@ -105,7 +106,7 @@ def test_a_long_segment_is_captured_in_slices(make_scheduler: MakeScheduler, tin
     scheduler = make_scheduler(captures=True, step_tokens=12, least_tokens=4)
     ask(scheduler, tiny, SEGMENTS)
     scheduler.step(FREE)
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, 0, "ram"), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(0, 0, "ram")), Loaded("a", PieceLoaded(1, 0, "ram"))]))
     captures, finished = [], list[str]()
     while not finished:
         orders = scheduler.step(Budget(1000, True, 1000))
@@ -134,7 +135,9 @@ def test_without_what_stands_before_nothing_is_captured(make_scheduler: MakeSche
     scheduler = make_scheduler(captures=True)
     ask(scheduler, tiny, SEGMENTS)
     scheduler.step(FREE)
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 0, None, incidents=("bad",)), PieceLoaded("a", 1, 0, "ram")]))
+    scheduler.answered(
+        Answers(loaded=[Loaded("a", PieceLoaded(0, None, incidents=("bad",))), Loaded("a", PieceLoaded(1, 0, "ram"))])
+    )
     orders = scheduler.step(FREE)
     assert (orders.capture, orders.finish) == ((), ("a",))
     told = scheduler.gone("a")

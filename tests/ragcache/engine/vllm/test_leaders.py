@@ -6,8 +6,8 @@ import pytest
 
 from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.hashing import LinkName
-from ragcache.engine.vllm.job import PREFIX
 from ragcache.engine.vllm.scheduling import LinkScheduler
+from ragcache.report import PREFIX
 from ragcache.types import Segment, Text
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Told, Worker, run
 from tests.tiny import draw

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ragcache.engine.vllm.orders import Answers, Orders, PieceLoaded
+from ragcache.engine.vllm.orders import Answers, Loaded, Orders
 from ragcache.engine.vllm.scheduling import LinkScheduler
+from ragcache.loader.base import PieceLoaded
 from tests.ragcache.engine.vllm.conftest import FREE, PROMPT, TOKEN_BYTES, MakeScheduler, Worker, arrive, run
 
 ROOM = TOKEN_BYTES * sum(len(segment) for segment in PROMPT)
@@ -80,7 +81,7 @@ def test_whoever_waits_for_a_room_loads_once_there_is_one(make_scheduler: MakeSc
         scheduler.answered(worker.obey(scheduler.step(FREE)))
     assert worker.admitted == ["a"]
     worker.slow.clear()
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 1, 0, "disk", 1)]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(1, 0, "disk", 1))]))
     run(scheduler, [worker])
     for name in "ab":
         told = scheduler.gone(name)

@@ -8,8 +8,9 @@ import pytest
 from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.job import LEAST_PROBE
-from ragcache.engine.vllm.orders import SYSTEM as SYSTEM_PIECE
-from ragcache.engine.vllm.orders import Answers, PieceLoaded
+from ragcache.engine.vllm.orders import Answers, Loaded
+from ragcache.loader.base import SYSTEM as SYSTEM_PIECE
+from ragcache.loader.base import PieceLoaded
 from ragcache.report import COMPUTED
 from ragcache.types import Segment
 from tests.ragcache.engine.vllm.conftest import (
@@ -183,7 +184,7 @@ def test_how_long_reading_may_take_is_the_workers_to_judge(make_scheduler: MakeS
     arrive(scheduler, "a", "naive")
     for now in (4.0, 50.0, 500.0):  # noqa: B007 - the clock reads it
         scheduler.answered(worker.obey(scheduler.step(FREE)))
-    scheduler.answered(Answers(loaded=[PieceLoaded("a", 1, 0, "disk", 1)]))
+    scheduler.answered(Answers(loaded=[Loaded("a", PieceLoaded(1, 0, "disk", 1))]))
     run(scheduler, [worker])
     assert worker.rows == []
 

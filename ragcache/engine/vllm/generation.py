@@ -1,81 +1,26 @@
-"""ChunkCache's verbs over vLLM: ingest, generate."""
+"""An answer of vLLM's: its tokens wait until they are read."""
 
 from __future__ import annotations
 
 import queue
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ragcache.base import PromptCache, TokenStream
-from ragcache.engine.vllm.asking import KEY, check_linker, link_params
-from ragcache.engine.vllm.engine import VllmEngine
-from ragcache.errors import ModelError, PromptError
-from ragcache.keeping import Keeper
-from ragcache.planning import plan_prompt
+from ragcache.engine.base import LinkSource, PromptRequest, TokenStream
+from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.errors import ModelError
+from ragcache.linking.spec import linker_spec
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import Sampling
-from ragcache.store.base import KVStore
-from ragcache.types import Segment
 
-
-class VllmCache(PromptCache):
-    """One engine, the store that it links from, a default linker.
-
-    An engine links from one store at a time, the one of `VllmEngine.use_store`: it must be this one.
-    """
-
-    def __init__(
-        self,
-        engine: VllmEngine,
-        store: KVStore,
-        linker: str = "auto",
-        *,
-        context_chunks: int = 3,
-        keep_missed: bool = True,
-        keeper: Keeper | None = None,
-    ):
-        super().__init__(engine, store, context_chunks, keep_missed, keeper)
-        check_linker(linker)  # a wrong name is said now
-        self.engine: VllmEngine = engine
-        self.linker = linker
-
-    def generate(
-        self,
-        segments: Sequence[Segment],
-        *,
-        max_tokens: int = 256,
-        sampling: Sampling | None = None,
-        linker: str | None = None,
-        stop: frozenset[int] = frozenset(),
-    ) -> VllmGeneration:
-        """Returns at once: vLLM computes meanwhile, and its tokens wait until they are read."""
-        if max_tokens < 1:
-            raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
-        chosen = linker or self.linker
-        # A linker that recomputes all looked nothing up: what it computed may well be stored.
-        keeps = self.keep_missed and not check_linker(chosen).recompute_all
-        # A malformed prompt is refused here; inside vLLM it could only be answered without its caches.
-        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, lookup=False)
-        finish = partial(self._finish, segments) if keeps else None
-        generation = VllmGeneration(
-            self.engine,
-            plan.ids,
-            link_params(segments, chosen),
-            max_tokens,
-            sampling,
-            stop,
-            self.begin_answering,
-            finish,
-        )
-        if plan.chunks:
-            generation.report.incidents += self._told()
-        return generation
+if TYPE_CHECKING:
+    from ragcache.engine.vllm.engine import VllmEngine
 
 
 class VllmGeneration(TokenStream):
@@ -84,27 +29,25 @@ class VllmGeneration(TokenStream):
     def __init__(
         self,
         engine: VllmEngine,
-        ids: Sequence[int],
-        params: dict[str, Any],
-        max_tokens: int,
-        sampling: Sampling | None,
-        stop: frozenset[int],
-        begin_answering: Callable[[], Callable[[], None]],
+        prompt: PromptRequest,
+        source: LinkSource,
         finish: Callable[[Report], None] | None,
     ):
         """Until the first token is there, somebody waits for it. `finish` runs after the last one."""
+        ids = [token for segment in prompt.segments for token in segment.ids]
+        params = link_params(prompt.segments, linker_spec(prompt.linker))
         self.tokens: list[int] = []
-        self.report = Report(str(params[KEY]["linker"]), len(ids), 0, 0)
+        self.report = Report(prompt.linker.name, len(ids), 0, 0)
         self._engine, self._finish = engine, finish
-        self._stop = engine.spec.eos | stop
+        self._stop = engine.spec.eos | prompt.stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._ended = False  # vLLM has said its last word
         self._left = False
         self._linked: dict[str, Any] = {}  # what that word told of the link
         self._started = perf_counter()
-        settings = _settings(sampling or Sampling()) | {"stop_token_ids": sorted(self._stop)}
-        told = engine.sampling(max_tokens, {"kv_transfer_params": params}, **settings)
-        self._answered = begin_answering()
+        settings = _settings(prompt.sampling) | {"stop_token_ids": sorted(self._stop)}
+        told = engine.sampling(prompt.max_tokens, {"kv_transfer_params": params}, **settings)
+        self._answered = source.begin_answering()
         with ExitStack() as refused:
             refused.callback(self._answered)
             self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs))

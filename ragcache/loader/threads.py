@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
-from ragcache.engine.vllm.handover import HandingOver
 from ragcache.errors import StoreError
+from ragcache.handover import HandingOver
 
 T = TypeVar("T")
 Clock = Callable[[], float]

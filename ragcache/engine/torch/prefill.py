@@ -1,0 +1,96 @@
+"""A prompt's KV on the torch engine: the link job, driven in a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from ragcache.address import system_address
+from ragcache.benefit import worthwhile
+from ragcache.engine.base import LinkSource, PromptRequest
+from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.linking.job import Linkage, LinkJob
+from ragcache.loader.base import SYSTEM, PieceLoaded
+from ragcache.planning import Plan, plan_prompt
+from ragcache.rates import Rates, Work
+from ragcache.report import COMPUTED, Report
+
+if TYPE_CHECKING:
+    from ragcache.engine.torch.engine import TorchEngine
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A prompt's KV and the logits that its first answer token is drawn from."""
+
+    plan: Plan
+    buffer: KVBuffer
+    logits: torch.Tensor  # [vocabulary] float32
+    report: Report
+    length: int  # tokens in the buffer
+
+
+def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
+    """KV of the whole prompt, with room left for the answer."""
+    started = perf_counter()
+    job = LinkJob(_linkage(engine, prompt, source))
+    plan, report = job.linkage.plan, job.report
+    report.seconds["plan"] = perf_counter() - started
+    buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
+    reading = 0.0
+    with report.stage("load"):
+        for delivery in source.loader.begin(job.pieces, source.store).deliveries():
+            for block in delivery.blocks:
+                engine.place_block(buffer, block)
+            if (loaded := delivery.loaded) is not None:
+                reading += loaded.seconds
+                if source.rates is not None and (tier := job.planned_tier(loaded)):
+                    source.rates.observe_load(tier, loaded.nbytes, loaded.seconds)
+                if _lacks_system(loaded):
+                    loaded = _computed_system(engine, job, buffer, source, loaded)
+                job.loaded(loaded)
+    with report.stage("link"):
+        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
+        job.choose(linked)
+        logits = engine.logits(linked.finish(job.rows))[0]
+        report.charged = linked.charged
+        engine.synchronize()
+    if source.rates is not None:
+        _learn(source.rates, job, linked.work, reading)
+    return Prefilled(plan, buffer, logits, report, len(plan.ids))
+
+
+def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Linkage:
+    linker, name = prompt.linker, engine.spec.fingerprint
+    plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
+    engine.check_tokens(plan.ids)
+    if source.rates is not None:
+        plan = worthwhile(plan, linker, source.rates)
+    return Linkage(plan, linker, system_address(name, plan.system.hash))
+
+
+def _lacks_system(loaded: PieceLoaded) -> bool:
+    return loaded.index == SYSTEM and loaded.chosen is None
+
+
+def _computed_system(
+    engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
+) -> PieceLoaded:
+    """It is computed at once and stored, for all prompts to come."""
+    incidents = list(loaded.incidents)
+    found = source.system(job.linkage.plan.system, incidents)
+    engine.place(buffer, found.variant, 0)
+    return PieceLoaded(SYSTEM, 0, found.tier, found.nbytes, found.variant.lossless, incidents=tuple(incidents))
+
+
+def _learn(rates: Rates, job: LinkJob, work: Work, reading: float) -> None:
+    """What was measured, for the prompts to come."""
+    report = job.report
+    rates.observe(work, report.seconds["link"])
+    if report.system_tier != COMPUTED:
+        rates.observe(Work(placed=job.placed_tokens), report.seconds["load"] - reading)
+    rates.observe_link(repr(job.linkage.linker), job.repairable, report.repaired)

@@ -1,0 +1,212 @@
+"""A prompt on its way from cached chunks to KV: plan, load, choose, perhaps probe, repair, go on.
+
+Pure state, the same for every engine: one that computes at once drives it in a loop, one that serves many requests by
+steps. Whatever is decided here is decided once, and the report is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import takewhile
+
+import numpy as np
+
+from ragcache.errors import ConfigError
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, Reduction
+from ragcache.loader.base import SYSTEM, PieceLoaded, SegmentPiece
+from ragcache.planning import Candidate, Plan, PlannedChunk
+from ragcache.report import COMPUTED, PREFIX, ChunkReport, Report
+from ragcache.types import FloatArray, VariantKey
+
+
+class Phase(Enum):
+    NEW = auto()
+    LOADING = auto()
+    CHOOSE = auto()  # all is placed that will be
+    PROBE = auto()  # to be ordered
+    PROBING = auto()
+    COMPUTE = auto()
+    DONE = auto()
+
+
+class NeedsProbe(Exception):
+    """A linker asked what the question reads."""
+
+    def __init__(self, reduction: Reduction, depth: float):
+        self.reduction, self.depth = reduction, depth
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """A prompt as it was planned, and how it is linked."""
+
+    plan: Plan
+    linker: Linker
+    system: VariantKey
+    exact: int = 0  # positions before this one hold the KV of a plain prefill: others may share it
+
+    @property
+    def tokens(self) -> int:
+        return len(self.plan.ids)
+
+    def pieces(self) -> tuple[SegmentPiece, ...]:
+        """A linker that recomputes all loads nothing."""
+        if self.linker.recompute_all:
+            return ()
+        chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
+        return (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)
+
+    def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
+        """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
+        shared = chunk.span.start < self.exact
+        serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
+        return SegmentPiece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
+
+
+class PlannedPrompt(LinkedPrompt):
+    """What a linker sees of a prompt whose KV lies elsewhere."""
+
+    def __init__(self, plan: Plan, chunks: list[PlacedChunk], attention: FloatArray | None):
+        self.ids, self.question, self.chunks = plan.ids, plan.question, chunks
+        self._attention = attention
+
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
+        if self._attention is None:
+            raise NeedsProbe(reduction, depth)
+        return self._attention
+
+    def deviation(self, layers: int) -> FloatArray:
+        raise ConfigError("KV deviation is not measured inside vLLM: use the torch engine for this linker")
+
+
+class LinkJob:
+    """One prompt's, from the moment that there is room for its KV."""
+
+    def __init__(self, linkage: Linkage, *, skip: int = 0, ranks: int = 1):
+        """`skip`: positions before this one hold right KV already. `ranks`: workers that each place every piece."""
+        self.linkage, self.skip = linkage, skip
+        self.pieces = linkage.pieces()
+        self.phase = Phase.LOADING if self.pieces else Phase.CHOOSE
+        plan = linkage.plan
+        self.report = Report(linkage.linker.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
+        self.report.declined = plan.declined
+        self.report.incidents += plan.incidents
+        self.rows: Positions = np.empty(0, dtype=np.int64)  # before the question, to be computed
+        self._ranks = ranks
+        self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def loaded(self, answer: PieceLoaded) -> None:
+        """Once per rank and piece; what comes after the decision is too late."""
+        if self.phase is not Phase.LOADING:
+            return
+        self._loads[answer.index].append(answer)
+        self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
+        if all(len(loads) >= self._ranks for loads in self._loads.values()):
+            self.phase = Phase.CHOOSE
+
+    def choose(self, prompt: LinkedPrompt) -> None:
+        """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
+        chosen = self._chosen()
+        selected = self.linkage.linker.select(prompt) if chosen else self.rows[:0]
+        self._tell(chosen, selected)
+        rows = np.union1d(selected, self.missing)
+        self.rows = rows[rows >= self.skip].astype(np.int64)
+        self.phase = Phase.COMPUTE if len(self.rows) else Phase.DONE
+
+    @property
+    def placed(self) -> list[PlacedChunk]:
+        """As linkers see them."""
+        return [self.linkage.plan.chunks[index].placed(candidate) for index, candidate in self._chosen().items()]
+
+    @property
+    def missing(self) -> Positions:
+        """Positions before the question that nothing right or cached lies at."""
+        plan = self.linkage.plan
+        gone = np.zeros(plan.question, dtype=bool)
+        gone[: len(plan.system)] = self._agreed(SYSTEM) is None
+        for text in plan.texts:
+            gone[text.start : text.end] = True
+        for chunk in plan.chunks:
+            gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
+        gone[: self.skip] = False
+        return np.flatnonzero(gone)
+
+    def _agreed(self, index: int) -> PieceLoaded | None:
+        """What all ranks placed; ranks that differ (one has a bad disk) have placed nothing together."""
+        loads = self._loads.get(index, [])
+        same = {load.chosen for load in loads}
+        return loads[0] if len(loads) >= self._ranks and len(same) == 1 and None not in same else None
+
+    def _chosen(self) -> dict[int, Candidate]:
+        chosen = {}
+        for chunk in self.linkage.plan.chunks:
+            load = self._agreed(chunk.index)
+            if load is not None and load.chosen is not None:
+                lossless = all(one.lossless for index in (SYSTEM, chunk.index) for one in self._loads[index])
+                chosen[chunk.index] = chunk.candidates[load.chosen].fetched(lossless)
+        return chosen
+
+    # -- figures ----------------------------------------------------------------------------------------------------
+
+    @property
+    def placed_tokens(self) -> int:
+        """That each rank has placed."""
+        lengths = {SYSTEM: len(self.linkage.plan.system)}
+        lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
+        return sum(lengths[piece.index] for piece in self.pieces if self._agreed(piece.index) is not None)
+
+    @property
+    def repairable(self) -> int:
+        """Tokens of what was linked and has changed: a linker chooses among them."""
+        chosen, chunks = self._chosen(), self.linkage.plan.chunks
+        spans = [chunks[index].span for index, candidate in chosen.items() if not candidate.unchanged]
+        return sum(max(0, span.end - max(span.start, self.skip)) for span in spans)
+
+    def planned_tier(self, answer: PieceLoaded) -> str:
+        """In which the plan saw what was read; empty where it saw nothing."""
+        if answer.index == SYSTEM or answer.chosen is None:
+            return ""
+        return self.linkage.plan.chunks[answer.index].candidates[answer.chosen].info.tier
+
+    # -- report -----------------------------------------------------------------------------------------------------
+
+    def unlinked(self) -> Report:
+        """Where nothing is placed after all."""
+        self._tell({}, self.rows)
+        return self.report
+
+    def _tell(self, chosen: dict[int, Candidate], selected: Positions) -> None:
+        plan, report, system = self.linkage.plan, self.report, self._agreed(SYSTEM)
+        if self.skip >= len(plan.system):
+            report.system_tier = PREFIX
+        elif system is not None:
+            report.system_tier = system.tier
+        if report.system_tier == COMPUTED:
+            report.other_computed += len(plan.system) - self.skip
+        report.other_computed += sum(max(0, text.end - max(text.start, self.skip)) for text in plan.texts)
+        report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
+
+    def _told(self, chunk: PlannedChunk, candidate: Candidate | None, selected: Positions) -> ChunkReport:
+        span, tokens = chunk.span, len(chunk.segment)
+        prefix = min(max(self.skip - span.start, 0), tokens)
+        if prefix == tokens:
+            # Of a request that runs for the second time, it may be what was linked the first time.
+            exact = span.end <= self.linkage.exact
+            return ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
+        if candidate is None:
+            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
+        load = self._loads[chunk.index][0]
+        repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
+        return ChunkReport(
+            chunk.segment.hash,
+            tokens,
+            load.tier,
+            reused=tokens - repaired,
+            repaired=repaired,
+            exact=candidate.exact,
+            overlap=candidate.reuse.beta_adjusted,
+            nbytes=load.nbytes,
+        )
