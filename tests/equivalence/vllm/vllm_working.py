@@ -16,7 +16,8 @@ from ragcache.store.base import Fetched
 from ragcache.store.ram import RamTier
 from ragcache.types import Segment, Variant, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
-from tests.tiny import assert_close, draw, make_chunks, make_system
+from tests.loaders import ScatteredLoader
+from tests.tiny import assert_close, draw, make_chunks, make_question, make_system
 
 START, QUESTION, TOKENS = 100, 140, 200
 
@@ -199,3 +200,19 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
     assert len(answers.told) == (told is not None)
     assert all(str(told) in one.incident for one in answers.told)
     assert bool(store.variants(key.family)) is (told is None)
+
+
+@pytest.mark.parametrize("linker", ["naive", "query:ratio=0.3"])
+def test_blocks_may_come_in_any_order(open_pair: OpenPair, linker: str) -> None:
+    with open_pair() as pair:
+        document = make_chunks(20, 31, 18)
+        list(pair.torch.ingest(make_system(), document))
+        prompt: list[Segment] = [make_system(), *reversed(document), make_question()]
+        answers = []
+        for loader in (pair.engine._worker._loader, ScatteredLoader()):
+            pair.engine.forget_prefixes()
+            pair.engine._worker._loader = loader
+            generation = pair.vllm.generate(prompt, max_tokens=6, linker=linker)
+            answers.append((list(generation), generation.report.reused, generation.report.repaired))
+    assert answers[0] == answers[1]
+    assert answers[0][1] > 0

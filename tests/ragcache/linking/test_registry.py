@@ -15,7 +15,7 @@ from ragcache.linking.cacheblend import CacheBlend
 from ragcache.linking.cci import ContextImpact
 from ragcache.linking.query import Query
 from ragcache.linking.selection import tokens_of
-from ragcache.linking.spec import typed_settings
+from ragcache.linking.spec import linker_spec, typed_settings
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,25 @@ from ragcache.linking.spec import typed_settings
     ],
 )
 def test_a_spec_is_its_dataclass(spec: str, linker: Linker) -> None:
+    assert make_linker(spec) == linker
+
+
+@pytest.mark.parametrize("name", LINKERS)
+def test_what_describes_a_linker_makes_it(name: str) -> None:
+    assert linker_spec(make_linker(name)) == name
+    assert make_linker(linker_spec(make_linker(name))) == make_linker(name)
+
+
+@pytest.mark.parametrize(
+    ("linker", "spec"),
+    [
+        (ContextImpact(alpha=1e-05, ratio=0.5), "cci:alpha=1e-05,ratio=0.5"),
+        (Query(first=4, ratio=0.1), "query:first=4,ratio=0.1"),
+        (CacheBlend(full_layers=3), "cacheblend:full_layers=3"),
+    ],
+)
+def test_settings_of_its_own_are_written_down(linker: Linker, spec: str) -> None:
+    assert linker_spec(linker) == spec
     assert make_linker(spec) == linker
 
 

@@ -1,0 +1,67 @@
+"""A loader that does nothing in order, for what must not depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from random import Random
+from typing import Any
+
+from ragcache.loader.base import Block, Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader.sequential import bring
+from ragcache.store.base import KVStore
+
+
+class ScatteredLoader(Loader):
+    """Every piece in blocks of a layer and some tokens, of all pieces mixed."""
+
+    def __init__(self, seed: int = 0, tokens: int = 7):
+        self._random, self._tokens = Random(seed), tokens
+        self.closed = False
+
+    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+        ends = [bring(store, piece) for piece in pieces]
+        blocks = [(end, block) for end in ends for whole in end.blocks for block in self._cut(whole)]
+        self._random.shuffle(blocks)
+        left = {end.piece.index: sum(one is end for one, _ in blocks) for end in ends}
+        deliveries = [end for end in ends if not end.blocks]
+        for end, block in blocks:
+            left[end.piece.index] -= 1
+            last = left[end.piece.index] == 0
+            deliveries.append(Delivery(end.piece, (block,), end.loaded if last else None, end.variant))
+        return _Scattered(deliveries)
+
+    def _cut(self, block: Block) -> list[Block]:
+        layers, tokens = range(block.k.shape[0]), range(0, block.k.shape[2], self._tokens)
+        return [
+            Block(
+                block.start + first,
+                block.layer + layer,
+                block.k[layer : layer + 1, :, first : first + self._tokens],
+                block.v[layer : layer + 1, :, first : first + self._tokens],
+            )
+            for layer in layers
+            for first in tokens
+        ]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Scattered(Loading):
+    def __init__(self, deliveries: list[Delivery]):
+        self._left = deliveries
+
+    def take(self) -> Delivery | None:
+        return self._left.pop(0) if self._left else None
+
+    @property
+    def ended(self) -> bool:
+        return not self._left
+
+    @property
+    def awaited(self) -> Sequence[Future[Any]]:
+        return ()
+
+    def stop(self) -> None:
+        self._left.clear()
