@@ -32,7 +32,7 @@ from benchmarks.load import (
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row, render
 from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
-from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ConfigError
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment

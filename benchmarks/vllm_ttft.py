@@ -26,7 +26,7 @@ from benchmarks.timing import Case
 from benchmarks.ttft import COLUMNS, CONTEXT, EXACT, FLOOR, QUESTION, STOCK, TURN, TtftBenchOptions, measured_rows
 from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.asking import link_params
+from ragcache.engine.vllm.requests import link_params
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore

@@ -16,7 +16,7 @@ from typing import Any
 from app import RagPipeline, Settings
 from app.settings import load_settings
 from app.wording import Wording
-from ragcache.engine.vllm.asking import chat_params
+from ragcache.engine.vllm.requests import chat_params
 
 
 def main(url: str, model: str, question: str, settings: Settings) -> None:

@@ -26,10 +26,10 @@ import torch
 from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.asking import KEY, CaptureAsk, capture_params, link_params, read_ask
-from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.leaders import Leaders
 from ragcache.engine.vllm.pace import Pace
+from ragcache.engine.vllm.requests import KEY, CaptureRequest, capture_params, link_params, read_request
 from ragcache.engine.vllm.totals import LinkTotals
 from ragcache.errors import ConfigError, PromptError
 from ragcache.store import open_store
@@ -152,14 +152,14 @@ class Campaign:
 
     def _expected(self, ask: Ask) -> tuple[str, list[int] | None]:
         """What becomes of the ask, and its answer; None where nobody reads it."""
-        from ragcache.engine.vllm.job import NamedLinkage
+        from ragcache.engine.vllm.link_job import NamedLinkage
         from ragcache.engine.vllm.plans import plan_linkage
 
         name = self.engine.spec.fingerprint
         try:
-            asked = read_ask(ask.params, ask.ids, "auto", name)
-            if isinstance(asked, CaptureAsk):  # of desks there are none
-                return ("refused", self._plain_answer(ask.ids)) if asked.desk else ("captured", None)
+            asked = read_request(ask.params, ask.ids, "auto", name)
+            if isinstance(asked, CaptureRequest):  # of exchanges there are none
+                return ("refused", self._plain_answer(ask.ids)) if asked.exchange else ("captured", None)
             made = plan_linkage(asked, name, self.store, True, ALWAYS) if asked is not None else None
         except (PromptError, ConfigError):
             return "refused", self._plain_answer(ask.ids)

@@ -12,8 +12,8 @@ from ragcache.linking import LINKERS
 NUMBERS = ["0", "-1", "1", "0.5", "1e999", "-1e999", "nan", "inf", "1_0", "٣", "0x10", "2147483648", "1" + "0" * 150,
            "1" + "0" * 400, "1e300", "none", "true", "", " ", "\ud800"]  # fmt: skip
 SETTINGS = ["ratio", "depth", "half", "k", "alpha", "first", "seed", "full_layers", "name", "__class__", ""]
-KEYS = ["ragcache", "segments", "linker", "capture", "keys", "desk", "kind", "tokens", "sha256", "system", "context",
-        "chunk", "history", "do_remote_prefill", "do_remote_decode", "\ud800", "", "x" * 10_000]  # fmt: skip
+KEYS = ["ragcache", "segments", "linker", "capture", "keys", "exchange", "kind", "tokens", "sha256", "system",
+        "context", "chunk", "history", "do_remote_prefill", "do_remote_decode", "\ud800", "", "x" * 10_000]  # fmt: skip
 
 
 def odd_value(dice: random.Random) -> Any:

@@ -11,7 +11,7 @@ import torch
 from ragcache.engine.torch.attention import RowBlock, attend, read_attention, row_blocks
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Tap
-from ragcache.engine.torch.reading import QuestionSum, reduced
+from ragcache.engine.torch.question_sum import QuestionSum, reduced
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.rates import Work

@@ -24,11 +24,11 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from ragcache.engine.base import Engine, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
-from ragcache.engine.vllm.asking import capture_params, check_linker
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
 from ragcache.engine.vllm.generation import VllmGeneration
-from ragcache.engine.vllm.reading import Desk
+from ragcache.engine.vllm.placement import Exchange
+from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError, PromptError
 from ragcache.faults import FAULTS
@@ -109,18 +109,18 @@ class VllmEngine(Engine):
         segments = [*(_segment(variant, place) for place, variant in enumerate(before)), segment]
         keys = [*(variant.key for variant in before), key]
         ids = [token for one in segments for token in one.ids]
-        name, desk = uuid.uuid4().hex, Desk(before)
-        self._worker.desks[name] = desk
+        name, exchange = uuid.uuid4().hex, Exchange(before)
+        self._worker.exchanges[name] = exchange
         done: Future[Any] = Future()
         params = self.sampling(1, {"kv_transfer_params": capture_params(segments, keys, name, pause is not None)})
         try:
             self.submit(ids, params, lambda output: done.set_result(output) if not output or output.finished else None)
             told = getattr(done.result(), "kv_transfer_params", "the vLLM engine broke")
         finally:
-            del self._worker.desks[name]
-        if desk.captured is None:
+            del self._worker.exchanges[name]
+        if exchange.captured is None:
             raise ModelError(f"KV of {len(segment)} tokens was not captured: {told}")
-        return desk.captured
+        return exchange.captured
 
     def answer(
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
@@ -230,7 +230,7 @@ class VllmEngine(Engine):
         assert isinstance(connector, RagcacheConnector), connector
         assert isinstance(worker_side, RagcacheConnector), worker_side
         self._connector, self._worker = connector, worker_side.worker
-        connector.scheduler.desks = self._worker.desks
+        connector.scheduler.exchanges = self._worker.exchanges
         connector.scheduler.store = self._worker.store = store
 
     def _obey(self) -> bool:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ragcache.engine.base import LinkSource, PromptRequest, TokenStream
-from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking.spec import linker_spec
 from ragcache.report import ChunkReport, Report

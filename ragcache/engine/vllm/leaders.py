@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragcache.engine.vllm.hashing import LinkName, Names
+from ragcache.engine.vllm.block_names import LinkName, Names
 
 
 class Leaders:

@@ -32,7 +32,7 @@ class Load:
     blocks: tuple[int, ...]
     skip: int
     room: int  # positions to make room for
-    desk: str = ""  # where in this process the variants lie; "" is the store
+    exchange: str = ""  # where in this process the variants lie; "" is the store
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Capture:
     segment: Segment
     start: int  # the segment's first position
     key: VariantKey
-    desk: str = ""
+    exchange: str = ""
 
     @property
     def tokens(self) -> int:
@@ -113,7 +113,7 @@ class Probed:
 
 
 @dataclass(frozen=True)
-class Told:
+class Incident:
     """Something went wrong for a request and was worked around."""
 
     request: str
@@ -152,7 +152,7 @@ class Answers:
     loaded: list[Loaded] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
 
@@ -164,7 +164,7 @@ class Answers:
             self.loaded + other.loaded,
             self.probed + other.probed,
             self.timed + other.timed,
-            self.told + other.told,
+            self.incidents + other.incidents,
             self.failed + other.failed,
             self.measured + other.measured,
         )

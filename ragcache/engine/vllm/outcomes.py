@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY
+from ragcache.engine.vllm.requests import KEY
 from ragcache.engine.vllm.totals import LinkTotals, carried
 from ragcache.report import Report
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ragcache.benefit import Terms, worthwhile
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.job import NamedLinkage
+from ragcache.engine.vllm.link_job import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.linking.base import Linker
 from ragcache.linking.job import LinkJob

@@ -7,10 +7,10 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 
 from ragcache.address import system_address
-from ragcache.engine.vllm.asking import LinkAsk
-from ragcache.engine.vllm.hashing import Names, link_name
-from ragcache.engine.vllm.job import NamedLinkage
+from ragcache.engine.vllm.block_names import Names, link_name
+from ragcache.engine.vllm.link_job import NamedLinkage
 from ragcache.engine.vllm.pace import Pace
+from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
 from ragcache.linking.job import Linkage, LinkJob
 from ragcache.loader.threads import DiskThreads, Task
@@ -22,7 +22,7 @@ WAIT_S = 0.005  # how long a request waits at once for its plan, which takes les
 
 
 def plan_linkage(
-    asked: LinkAsk, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace
+    asked: LinkRequest, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace
 ) -> NamedLinkage | Report:
     """A report where nothing of the prompt is cached, or linking it would be no sooner. Raises PromptError for a prompt
     of another form.

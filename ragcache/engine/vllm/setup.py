@@ -12,7 +12,7 @@ from typing import Any
 from ragcache.engine.digests import Digests
 from ragcache.engine.fingerprint import INDEX, IRRELEVANT, folder_fingerprint, indexed, model_state, weight_files
 from ragcache.engine.vllm.checks import refuse
-from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore

@@ -19,9 +19,9 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
-from ragcache.engine.torch.reading import reduced
+from ragcache.engine.torch.question_sum import reduced
 from ragcache.engine.vllm.batch import Batch
-from ragcache.engine.vllm.joining import JoinedForward, JoinedRows, room_beside, takes_rows
+from ragcache.engine.vllm.joint_pass import JoinedForward, JoinedRows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError

@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from typing import Any
 
-from ragcache.engine.vllm.asking import KEY
+from ragcache.engine.vllm.requests import KEY
 from ragcache.faults import FAULTS, reason_of
 from ragcache.report import Report
 

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any
 
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.checks import WORKER
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment
 from tests.ports import held_port
 

@@ -17,7 +17,7 @@ from app.wording import Wording
 from examples import vllm_client
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.asking import KEY, capture_params, chat_params, link_params
+from ragcache.engine.vllm.requests import KEY, capture_params, chat_params, link_params
 from ragcache.store import open_store
 from ragcache.types import Segment, System, VariantKey
 from tests.app.library import fill
@@ -193,6 +193,6 @@ def test_clients_store_nothing_where_that_is_not_allowed(server: Server, cache: 
     key = VariantKey(cache.engine.spec.fingerprint, "", (), system.hash)
     _, told = server.answer([system], capture_params([system], [key]), 1)
     assert "captures are off" in told["incidents"][0]
-    _, told = server.answer([system], capture_params([system], [key], "a desk"), 1)
-    assert "desk that is not here" in told["incidents"][0]
+    _, told = server.answer([system], capture_params([system], [key], "an exchange"), 1)
+    assert "exchange that is not here" in told["incidents"][0]
     assert cache.store.variants(key.family) == []

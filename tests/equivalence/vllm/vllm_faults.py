@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ragcache.engine.vllm import joining
-from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.hashing import SaltedHasher
+from ragcache.engine.vllm import joint_pass
+from ragcache.engine.vllm.block_names import SaltedHasher
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking.auto import Auto
 from ragcache.report import Report
@@ -87,7 +87,7 @@ PLACES: dict[str, tuple[str, str, Exception]] = {
 
 
 def owner_of(pair: Pair, name: str) -> Any:
-    owners = {"variants": pair.vllm.store, "select": Auto, "_chained": SaltedHasher, "_behind": joining}
+    owners = {"variants": pair.vllm.store, "select": Auto, "_chained": SaltedHasher, "_behind": joint_pass}
     return owners.get(name, pair.engine.spans)
 
 

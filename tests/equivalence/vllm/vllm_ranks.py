@@ -10,7 +10,7 @@ import torch
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.asking import capture_params, link_params
+from ragcache.engine.vllm.requests import capture_params, link_params
 from ragcache.store import open_store
 from ragcache.types import Segment, Text, VariantKey
 from tests.equivalence.vllm.served import Server, check_alike, serving

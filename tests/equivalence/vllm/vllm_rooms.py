@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ragcache.engine.vllm.link_worker import LinkWorker
 from ragcache.engine.vllm.orders import Orders
-from ragcache.engine.vllm.working import LinkWorker
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system

@@ -20,12 +20,12 @@ from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
 from benchmarks.caches import prefill_prompt
-from ragcache.engine.vllm.asking import link_params
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.orders import PromptRows
+from ragcache.engine.vllm.requests import link_params
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
-from tests.ragcache.engine.vllm.conftest import Told
+from tests.ragcache.engine.vllm.conftest import NamesDouble
 from tests.tiny import assert_close, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -63,7 +63,7 @@ def make_step(runner: str, config: Any, forward: bool) -> Step:
 def park(pair: Pair, linker: str) -> Any:
     """As vLLM's scheduler does with a new request -> the request."""
     connector = pair.engine._connector
-    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), Told())
+    connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), NamesDouble())
     while connector.scheduler.matched("asked", 0) is None:
         connector.scheduler.step(Budget(0, False, 1))
     external = connector.scheduler.matched("asked", 0)

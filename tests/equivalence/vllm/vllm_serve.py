@@ -11,7 +11,7 @@ import torch
 from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.asking import KEY, capture_params, link_params
+from ragcache.engine.vllm.requests import KEY, capture_params, link_params
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Text, VariantKey
 from tests.equivalence.vllm.served import PATIENCE_S, Server, check_alike, serving

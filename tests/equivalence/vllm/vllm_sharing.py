@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.vllm_model import outputs
-from ragcache.engine.vllm.asking import KEY, link_params
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment, Text
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import draw, make_chunks, make_question, make_system

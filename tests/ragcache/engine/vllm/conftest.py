@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.asking import link_params
+from ragcache.engine.vllm.block_names import LinkName, SharedBlocks
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.hashing import LinkName, SharedBlocks
+from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Probed, PromptRows
-from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.requests import link_params
 from ragcache.loader.base import PieceLoaded, SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -97,7 +97,7 @@ def make_scheduler(tiny: Tiny, stored: KVStore) -> MakeScheduler:
     return make
 
 
-class Told:
+class NamesDouble:
     """Stands for the names of a request's blocks: remembers what they were told."""
 
     def __init__(self, block: int = 0):
@@ -127,7 +127,7 @@ def plan(
     scheduler: LinkScheduler, name: str, ids: Sequence[int], params: dict[str, Any], foreign: str | None = None
 ) -> int | None:
     """Up to which position its KV will be that of a plain prefill; None for an ordinary request."""
-    names = Told()
+    names = NamesDouble()
     scheduler.arrived(name, ids, params, names, foreign)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.hashing import LinkName
-from ragcache.engine.vllm.scheduling import LinkScheduler
+from ragcache.engine.vllm.block_names import LinkName
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.report import PREFIX
 from ragcache.types import Segment, Text
-from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, PROMPT, QUESTION, MakeScheduler, Told, Worker, run
+from tests.ragcache.engine.vllm.conftest import (
+    DOCUMENT,
+    FREE,
+    PROMPT,
+    QUESTION,
+    MakeScheduler,
+    NamesDouble,
+    Worker,
+    run,
+)
 from tests.tiny import draw
 
 ASKED_AT = sum(len(segment) for segment in PROMPT) - len(QUESTION)
@@ -17,9 +26,9 @@ BLOCK = 8
 SHARED = ASKED_AT // BLOCK * BLOCK  # what a prefix cache of full blocks holds of it
 
 
-def begin(scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, linker: str = "naive") -> Told:
+def begin(scheduler: LinkScheduler, name: str, segments: list[Segment] = PROMPT, linker: str = "naive") -> NamesDouble:
     ids = [token for segment in segments for token in segment.ids]
-    names = Told(BLOCK)
+    names = NamesDouble(BLOCK)
     scheduler.arrived(name, ids, link_params(segments, linker), names)
     scheduler._plans.wait(60)
     scheduler._adopt_plans()

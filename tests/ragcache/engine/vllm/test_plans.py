@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ragcache.engine.vllm.asking import KEY, link_params
-from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.block_names import LinkName
+from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
 from ragcache.engine.vllm.orders import Answers, Failed
-from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.store.base import Flaw, KVStore
 from ragcache.store.ram import RamTier
 from ragcache.types import VariantInfo
@@ -20,7 +20,7 @@ from tests.ragcache.engine.vllm.conftest import (
     SYSTEM,
     TOKEN_BYTES,
     MakeScheduler,
-    Told,
+    NamesDouble,
     Worker,
     arrive,
     run,
@@ -73,7 +73,7 @@ def scheduler(tiny: Tiny, folder: SlowFolder, clock: list[float]) -> Iterator[Li
 
 
 def asked(scheduler: LinkScheduler, name: str) -> list[LinkName]:
-    names = Told()
+    names = NamesDouble()
     scheduler.arrived(name, IDS, link_params(PROMPT, "naive"), names)
     return names.links
 
@@ -122,7 +122,7 @@ def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkSchedule
 
 
 def test_a_linker_that_computes_all_asks_no_disk(scheduler: LinkScheduler) -> None:
-    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), Told())
+    scheduler.arrived("a", IDS, link_params(PROMPT, "full"), NamesDouble())
     assert scheduler.matched("a", 0) == 0
     told = scheduler.gone("a")
     assert told is not None

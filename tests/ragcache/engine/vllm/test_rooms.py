@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders
-from ragcache.engine.vllm.scheduling import LinkScheduler
 from ragcache.loader.base import PieceLoaded
 from tests.ragcache.engine.vllm.conftest import FREE, PROMPT, TOKEN_BYTES, MakeScheduler, Worker, arrive, run
 

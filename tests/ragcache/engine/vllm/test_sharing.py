@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.budget import Budget
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Text, VariantKey
 from tests.ragcache.engine.vllm.conftest import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ragcache.engine.vllm.hashing import LinkName
+from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.orders import Compute, Load, Probe, Probed, PromptRows
 from ragcache.linking.base import Positions, Reduction, read_layers
 from ragcache.linking.job import Linkage, LinkJob, NeedsProbe, Phase, PlannedPrompt

@@ -16,7 +16,7 @@ from ragcache.types import Chunk, System, Variant, VariantKey
 
 
 @dataclass
-class Desk:
+class Exchange:
     """Where an engine in the same process hands variants over, so that a capture needs no store."""
 
     before: Sequence[Variant]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ragcache.engine.vllm.budget import Forward, StepWork
-from ragcache.engine.vllm.capturing import CaptureJob
-from ragcache.engine.vllm.job import RequestJob
+from ragcache.engine.vllm.capture_job import CaptureJob
+from ragcache.engine.vllm.link_job import RequestJob
 from ragcache.engine.vllm.orders import Compute
 from ragcache.linking.job import Phase
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from ragcache.engine.vllm.asking import KEY, link_params
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.job import LEAST_PROBE
+from ragcache.engine.vllm.link_job import LEAST_PROBE
 from ragcache.engine.vllm.orders import Answers, Loaded
+from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.loader.base import SYSTEM as SYSTEM_PIECE
 from ragcache.loader.base import PieceLoaded
 from ragcache.report import COMPUTED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragcache.engine.vllm.asking import CaptureAsk
 from ragcache.engine.vllm.orders import Capture, Load, PromptRows
+from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.linking.job import Phase
 from ragcache.loader.base import PieceLoaded, SegmentPiece
 from ragcache.report import Report
@@ -18,7 +18,7 @@ EACH = 64  # steps that others take part in, of which it takes one, so that it e
 class CaptureJob:
     """KVGen's step inside vLLM. The one token that vLLM generates after it is of no use to anybody."""
 
-    def __init__(self, request: str, asked: CaptureAsk, blocks: Sequence[int], skip: int):
+    def __init__(self, request: str, asked: CaptureRequest, blocks: Sequence[int], skip: int):
         """`skip`: so many positions are in vLLM's prefix cache."""
         self.request = request
         self.phase = Phase.NEW
@@ -37,7 +37,7 @@ class CaptureJob:
 
     def load(self) -> Load:
         self.phase = Phase.LOADING if self._waiting else Phase.COMPUTE
-        return Load(self.request, self._pieces, self._blocks, 0, self.room, self._asked.desk)
+        return Load(self.request, self._pieces, self._blocks, 0, self.room, self._asked.exchange)
 
     @property
     def room(self) -> int:
@@ -74,4 +74,4 @@ class CaptureJob:
             self.phase = Phase.DONE
         positions = tuple(range(self._start + begin, self._start + end))
         rows = PromptRows(segment.ids[begin:end], positions, self._blocks)
-        return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.desk)
+        return Capture(self.request, rows, segment, self._start, self._asked.keys[-1], self._asked.exchange)

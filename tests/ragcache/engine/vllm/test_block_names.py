@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ragcache.engine.vllm.hashing import LinkName, PromptNames, SaltedHasher, private_name
+from ragcache.engine.vllm.block_names import LinkName, PromptNames, SaltedHasher, private_name
 
 BLOCK = 4
 

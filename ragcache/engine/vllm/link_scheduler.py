@@ -12,20 +12,20 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.asking import CaptureAsk, read_ask
+from ragcache.engine.vllm.block_names import Names, private_name
 from ragcache.engine.vllm.budget import Budget, Forward, StepWork
-from ragcache.engine.vllm.capturing import CaptureJob
-from ragcache.engine.vllm.hashing import Names, private_name
-from ragcache.engine.vllm.job import NamedLinkage, RequestJob
+from ragcache.engine.vllm.capture_job import CaptureJob
 from ragcache.engine.vllm.leaders import Leaders
-from ragcache.engine.vllm.ordering import any_linked, order
+from ragcache.engine.vllm.link_job import NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import Outcomes
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
+from ragcache.engine.vllm.requests import CaptureRequest, read_request
 from ragcache.engine.vllm.rooms import Rooms
 from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
 from ragcache.engine.vllm.totals import FAILED, REFUSED
+from ragcache.engine.vllm.turns import any_linked, order
 from ragcache.errors import ConfigError, PromptError
 from ragcache.faults import FAULTS, reason_of
 from ragcache.linking.job import LinkJob, Phase
@@ -53,7 +53,7 @@ class LinkScheduler:
     ):
         """`token_bytes`: K and V of one token on one rank. `pass_tokens`: most that one forward takes."""
         self.store = store
-        self.desks: Container[str] = ()  # of an engine in this process: what it captures goes there
+        self.exchanges: Container[str] = ()  # of an engine in this process: what it captures goes there
         self.outcomes = Outcomes()
         self._fingerprint, self._settings = fingerprint, settings
         self._ranks, self._layers = ranks, layers
@@ -62,7 +62,7 @@ class LinkScheduler:
         self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always")
         self._leaders = Leaders()
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
-        self._wishes: dict[str, NamedLinkage | CaptureAsk] = {}  # of all requests that live
+        self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
         self._jobs: dict[str, RequestJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}
         self._finishing: set[str] = set()  # gone before their job was done
@@ -84,10 +84,10 @@ class LinkScheduler:
         nothing. `foreign`: what else than the ids its KV depends on.
         """
         with self._linking(request):
-            asked = read_ask(params, ids, self._settings.linker, self._fingerprint)
+            asked = read_request(params, ids, self._settings.linker, self._fingerprint)
             if asked is not None and foreign:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
-            if isinstance(asked, CaptureAsk):
+            if isinstance(asked, CaptureRequest):
                 self._allow(asked)
                 self._adopt(request, asked, names)
             elif asked is not None:
@@ -99,10 +99,10 @@ class LinkScheduler:
                     self._plans.begin(request, plan, names)
         self._adopt_plans()
 
-    def _allow(self, asked: CaptureAsk) -> None:
-        if asked.desk and asked.desk not in self.desks:
-            raise PromptError("it names a desk that is not here: leave it out, and what is captured is stored")
-        if not asked.desk and not self._settings.captures:
+    def _allow(self, asked: CaptureRequest) -> None:
+        if asked.exchange and asked.exchange not in self.exchanges:
+            raise PromptError("it names an exchange that is not here: leave it out, and what is captured is stored")
+        if not asked.exchange and not self._settings.captures:
             raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
         if self._ranks > 1:
             raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")
@@ -112,12 +112,12 @@ class LinkScheduler:
             with self._linking(request):
                 self._adopt(request, plan(), names)
 
-    def _adopt(self, request: str, wish: NamedLinkage | CaptureAsk | Report, names: Names) -> None:
-        if isinstance(wish, Report):
-            self.outcomes.reports[request] = wish
+    def _adopt(self, request: str, asked: NamedLinkage | CaptureRequest | Report, names: Names) -> None:
+        if isinstance(asked, Report):
+            self.outcomes.reports[request] = asked
             return
-        self._leaders.know(request, names, wish.name if isinstance(wish, NamedLinkage) else private_name())
-        self._wishes[request] = wish
+        self._leaders.know(request, names, asked.name if isinstance(asked, NamedLinkage) else private_name())
+        self._asked[request] = asked
 
     @contextmanager
     def _linking(self, request: str) -> Iterator[None]:
@@ -135,9 +135,9 @@ class LinkScheduler:
 
     def _unlink(self, request: str, kind: str, reason: str) -> None:
         self._leaders.gone(request)
-        wish = self._wishes.pop(request, None)
+        asked = self._asked.pop(request, None)
         told = report.incidents if (report := self._report_of(request)) is not None else []
-        done = "captured" if isinstance(wish, CaptureAsk) else "linked"
+        done = "captured" if isinstance(asked, CaptureRequest) else "linked"
         self.outcomes.refuse(request, kind, [*told, f"not {done}: {reason}"])
         self._tails.pop(request, None)
         self._positions.pop(request, None)
@@ -157,22 +157,22 @@ class LinkScheduler:
         return 0
 
     def _lacking(self, request: str, computed: int) -> int | None:
-        wish = self._wishes.get(request)
-        if isinstance(wish, NamedLinkage):
+        asked = self._asked.get(request)
+        if isinstance(asked, NamedLinkage):
             if not self._leaders.free(request, computed):
                 return None
-            wish = self._judged(request, wish, computed)
-        return 0 if wish is None else max(0, wish.tokens - computed)
+            asked = self._judged(request, asked, computed)
+        return 0 if asked is None else max(0, asked.tokens - computed)
 
-    def _judged(self, request: str, wish: NamedLinkage, computed: int) -> NamedLinkage | None:
+    def _judged(self, request: str, asked: NamedLinkage, computed: int) -> NamedLinkage | None:
         """What is worth linking where vLLM has so many positions already."""
-        judged = self._pace.judged(wish, computed) if computed < wish.plan.question else None
+        judged = self._pace.judged(asked, computed) if computed < asked.plan.question else None
         if judged is None:
-            del self._wishes[request]
+            del self._asked[request]
             self._leaders.give_up(request, computed)
-            self.outcomes.reports.setdefault(request, LinkJob(wish, skip=computed).unlinked())
+            self.outcomes.reports.setdefault(request, LinkJob(asked, skip=computed).unlinked())
         else:
-            self._wishes[request] = judged
+            self._asked[request] = judged
         return judged
 
     def has_tail(self, request: str) -> bool:
@@ -189,12 +189,12 @@ class LinkScheduler:
         """vLLM has parked the request; its blocks are ours to fill until we say that it is finished."""
         self._started[request] = self._clock()
         with self._linking(request):
-            skip = (wish := self._wishes[request]).tokens - external
-            if isinstance(wish, CaptureAsk):
-                self._jobs[request] = CaptureJob(request, wish, blocks, skip)
+            skip = (asked := self._asked[request]).tokens - external
+            if isinstance(asked, CaptureRequest):
+                self._jobs[request] = CaptureJob(request, asked, blocks, skip)
             else:
                 self._leaders.lead(request, skip)
-                self._jobs[request] = RequestJob(request, wish, blocks, skip, ranks=self._ranks, layers=self._layers)
+                self._jobs[request] = RequestJob(request, asked, blocks, skip, ranks=self._ranks, layers=self._layers)
 
     def gone(self, request: str) -> dict[str, Any] | None:
         """The request finished or was aborted -> what its response carries."""
@@ -204,7 +204,7 @@ class LinkScheduler:
         self._positions.pop(request, None)
         self._tails.pop(request, None)
         self._leaders.gone(request)
-        self._wishes.pop(request, None)
+        self._asked.pop(request, None)
         self._plans.drop(request)
         return self.outcomes.gone(request)
 
@@ -273,7 +273,7 @@ class LinkScheduler:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):
                     job.probed(probed)
-        for told in answers.told:
+        for told in answers.incidents:
             if (report := self._report_of(told.request)) is not None:
                 report.incidents.append(told.incident)
         for timed in answers.timed:
@@ -281,7 +281,7 @@ class LinkScheduler:
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
         self._pace.measured(answers.measured)
         for failed in answers.failed:
-            if failed.request in self._wishes:  # or it is gone, or another rank has said so
+            if failed.request in self._asked:  # or it is gone, or another rank has said so
                 self._unlink(failed.request, FAILED, failed.reason)
 
     def _report_of(self, request: str) -> Report | None:
@@ -290,10 +290,10 @@ class LinkScheduler:
 
     def check_integrity(self) -> None:
         """Assert that nothing outlives its request (for tests)."""
-        assert set(self._jobs) <= set(self._wishes), (self._jobs, self._wishes)
-        assert set(self._positions) <= set(self._wishes), (self._positions, self._wishes)
-        assert set(self._tails) <= set(self._wishes), (self._tails, self._wishes)
-        assert self._leaders.names <= set(self._wishes), (self._leaders.names, self._wishes)
+        assert set(self._jobs) <= set(self._asked), (self._jobs, self._asked)
+        assert set(self._positions) <= set(self._asked), (self._positions, self._asked)
+        assert set(self._tails) <= set(self._asked), (self._tails, self._asked)
+        assert self._leaders.names <= set(self._asked), (self._leaders.names, self._asked)
         assert set(self._started) == set(self._jobs), (self._started, self._jobs)
-        assert not (self._finishing | self._failing) & set(self._wishes)
-        assert not set(self.outcomes.refusals) & {*self._wishes, *self.outcomes.reports}
+        assert not (self._finishing | self._failing) & set(self._asked)
+        assert not set(self.outcomes.refusals) & {*self._asked, *self.outcomes.reports}

@@ -39,7 +39,7 @@ UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass:
 
 
 @dataclass(frozen=True)
-class LinkAsk:
+class LinkRequest:
     """A prompt to be linked."""
 
     segments: tuple[Segment, ...]
@@ -47,12 +47,12 @@ class LinkAsk:
 
 
 @dataclass(frozen=True)
-class CaptureAsk:
+class CaptureRequest:
     """A prompt whose last segment is to be captured behind the variants of those before it."""
 
     segments: tuple[Segment, ...]
     keys: tuple[VariantKey, ...]  # one per segment: what to place, and last, what it will be
-    desk: str  # where in this process the variants change hands; "" is the store
+    exchange: str  # where in this process the variants change hands; "" is the store
     patient: bool = False  # nobody waits for it: what comes meanwhile should not wait for a step of it
 
     @property
@@ -75,13 +75,13 @@ def chat_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
 
 
 def capture_params(
-    segments: Sequence[Segment], keys: Sequence[VariantKey], desk: str = "", patient: bool = False
+    segments: Sequence[Segment], keys: Sequence[VariantKey], exchange: str = "", patient: bool = False
 ) -> dict[str, Any]:
     named = [
         {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
     ]
     told = [_told(segment) for segment in segments]
-    return {KEY: {"capture": {"segments": told, "keys": named, "desk": desk, "patient": patient}}}
+    return {KEY: {"capture": {"segments": told, "keys": named, "exchange": exchange, "patient": patient}}}
 
 
 def foreign_input(request: Any) -> str | None:
@@ -102,9 +102,9 @@ def _told(segment: Segment) -> dict[str, Any]:
     return {"kind": kind, "tokens": len(segment), "sha256": segment.hash}
 
 
-def read_ask(
+def read_request(
     params: dict[str, Any] | None, ids: Sequence[int], default: str, fingerprint: str
-) -> LinkAsk | CaptureAsk | None:
+) -> LinkRequest | CaptureRequest | None:
     """None for a request that asks nothing of us. `default`: the linker of one that names none.
 
     Raises PromptError or ConfigError for one that is malformed, or that does not fit the prompt.
@@ -125,7 +125,7 @@ def read_ask(
     linker = asked.get("linker", default)
     if not isinstance(linker, str):
         raise PromptError(f"linker is {shown(linker)}: give name or name:key=value,key=value as a string")
-    return LinkAsk(_cut(asked["segments"], ids), check_linker(make_linker(linker)))
+    return LinkRequest(_cut(asked["segments"], ids), check_linker(make_linker(linker)))
 
 
 def shown(value: object) -> str:
@@ -153,18 +153,18 @@ def check_linker(linker: Linker) -> Linker:
     return linker
 
 
-def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
+def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureRequest:
     if not isinstance(asked, dict):
         raise PromptError(f"capture is {shown(asked)}: give an object with segments and keys")
-    _only(asked, "['capture']", "segments", "keys", "desk", "patient")
+    _only(asked, "['capture']", "segments", "keys", "exchange", "patient")
     told, keyed = asked.get("segments"), asked.get("keys")
-    desk, patient = asked.get("desk", ""), asked.get("patient", False)
+    exchange, patient = asked.get("exchange", ""), asked.get("patient", False)
     if not isinstance(told, list) or not isinstance(keyed, list) or not told:
         raise PromptError(f"kv_transfer_params[{KEY!r}] captures nothing: give segments, and a key for each")
     if len(keyed) != len(told):
         raise PromptError(f"{len(keyed):,} keys for the {len(told):,} segments of a capture: name one per segment")
-    if not isinstance(desk, str):
-        raise PromptError(f"desk is {shown(desk)}: leave it out")
+    if not isinstance(exchange, str):
+        raise PromptError(f"exchange is {shown(exchange)}: leave it out")
     if not isinstance(patient, bool):
         raise PromptError(f"patient is {shown(patient)}: choose true or false")
     named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
@@ -175,7 +175,9 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureAsk:
     address = address_of(fingerprint, before, segments[-1])
     if named[-1] != address:
         raise PromptError("a capture's last key does not name what stands before it: its entry would be wrong")
-    return CaptureAsk(segments, (*named[:-1], address), desk, patient and desk != "")  # others would hold their rooms
+    return CaptureRequest(
+        segments, (*named[:-1], address), exchange, patient and exchange != ""
+    )  # others would hold their rooms
 
 
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from ragcache.address import history_of
-from ragcache.engine.vllm import capturing
-from ragcache.engine.vllm.asking import KEY, capture_params
+from ragcache.engine.vllm import capture_job
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.orders import Answers, Failed, Loaded, Told
-from ragcache.engine.vllm.scheduling import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded
+from ragcache.engine.vllm.requests import KEY, capture_params
 from ragcache.errors import ConfigError
 from ragcache.loader.base import PieceLoaded
 from ragcache.types import Segment, VariantKey
@@ -27,8 +27,8 @@ def ask(scheduler: LinkScheduler, tiny: Tiny, segments: list[Segment], patient: 
         hashes = tuple(key.chunk for key in keys[1:])
         keys.append(VariantKey(keys[0].fingerprint, SYSTEM.hash, hashes, segment.hash, history_of(keys[1:])))
     ids = [token for segment in segments for token in segment.ids]
-    scheduler.desks = {"desk"} if patient else ()
-    params = capture_params(segments, keys, "desk" if patient else "", patient)
+    scheduler.exchanges = {"exchange"} if patient else ()
+    params = capture_params(segments, keys, "exchange" if patient else "", patient)
     assert plan(scheduler, "a", ids, params) == 0, "nobody shares its blocks"
     scheduler.allocated("a", range(9), scheduler.matched("a", 0))
     return keys[-1]
@@ -46,7 +46,7 @@ def test_what_stands_before_is_loaded_and_the_last_segment_computed(make_schedul
     assert capture.rows.positions == tuple(range(27, 58))
     assert capture.rows.ids == SEGMENTS[-1].ids
     assert orders.finish == ("a",)
-    scheduler.answered(Answers(told=[Told("a", "KV not stored: the disk is full")]))
+    scheduler.answered(Answers(incidents=[Incident("a", "KV not stored: the disk is full")]))
     told = scheduler.gone("a")
     assert told is not None
     assert told[KEY]["incidents"] == ["KV not stored: the disk is full"]
@@ -56,7 +56,7 @@ def test_a_capture_that_can_wait_takes_small_slices(
     make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a step that nobody shares too: who comes amid it waits for its end."""
-    monkeypatch.setattr(capturing, "PATIENT", 10)
+    monkeypatch.setattr(capture_job, "PATIENT", 10)
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
@@ -70,8 +70,8 @@ def test_a_capture_that_can_wait_takes_small_slices(
 def test_a_capture_that_can_wait_leaves_most_steps_to_others(
     make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capturing, "PATIENT", 20)
-    monkeypatch.setattr(capturing, "EACH", 4)
+    monkeypatch.setattr(capture_job, "PATIENT", 20)
+    monkeypatch.setattr(capture_job, "EACH", 4)
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
@@ -168,9 +168,9 @@ def test_the_totals_count_it_apart(make_scheduler: MakeScheduler, tiny: Tiny) ->
 # -- who may capture ------------------------------------------------------------------------------------------------
 
 
-def refused(scheduler: LinkScheduler, tiny: Tiny, desk: str = "", foreign: str | None = None) -> str:
+def refused(scheduler: LinkScheduler, tiny: Tiny, exchange: str = "", foreign: str | None = None) -> str:
     key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
-    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], desk), foreign) is None
+    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], exchange), foreign) is None
     assert scheduler.matched("a", 0) == 0
     told = scheduler.gone("a")
     assert told is not None
@@ -184,16 +184,16 @@ def test_clients_capture_only_where_that_is_allowed(make_scheduler: MakeSchedule
 
 def test_an_engine_of_this_process_captures_always(make_scheduler: MakeScheduler, tiny: Tiny) -> None:
     scheduler = make_scheduler()
-    scheduler.desks = {"its desk"}
+    scheduler.exchanges = {"its exchange"}
     key = VariantKey(tiny.engine.spec.fingerprint, "", (), SYSTEM.hash)
-    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], "its desk")) == 0
+    assert plan(scheduler, "a", SYSTEM.ids, capture_params([SYSTEM], [key], "its exchange")) == 0
 
 
 @pytest.mark.parametrize("captures", [False, True])
-def test_a_desk_that_nobody_has_is_refused(make_scheduler: MakeScheduler, tiny: Tiny, captures: bool) -> None:
+def test_an_exchange_that_nobody_has_is_refused(make_scheduler: MakeScheduler, tiny: Tiny, captures: bool) -> None:
     scheduler = make_scheduler(captures=captures)
-    scheduler.desks = {"its desk"}
-    assert "desk that is not here" in refused(scheduler, tiny, "another desk")
+    scheduler.exchanges = {"its exchange"}
+    assert "exchange that is not here" in refused(scheduler, tiny, "another exchange")
 
 
 def test_what_its_ids_do_not_tell_is_neither_captured_nor_linked(make_scheduler: MakeScheduler, tiny: Tiny) -> None:

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.address import history_of
-from ragcache.engine.vllm.asking import (
+from ragcache.engine.vllm.requests import (
     KEY,
     MOST_SEGMENTS,
-    CaptureAsk,
-    LinkAsk,
+    CaptureRequest,
+    LinkRequest,
     capture_params,
     chat_params,
     check_linker,
     foreign_input,
     link_params,
-    read_ask,
+    read_request,
 )
 from ragcache.errors import ConfigError, PromptError
 from ragcache.linking import make_linker
@@ -31,9 +31,9 @@ OTHER = ids_hash((99,))
 IDS = tuple(token for segment in SEGMENTS for token in segment.ids)
 
 
-def read(params: Any, ids: tuple[int, ...] = IDS) -> LinkAsk | CaptureAsk | None:
+def read(params: Any, ids: tuple[int, ...] = IDS) -> LinkRequest | CaptureRequest | None:
     """As it arrives: through JSON."""
-    return read_ask(json.loads(json.dumps(params)), ids, "auto", "engine")
+    return read_request(json.loads(json.dumps(params)), ids, "auto", "engine")
 
 
 def asked(**changes: Any) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def asked(**changes: Any) -> dict[str, Any]:
 
 def test_what_was_told_is_read() -> None:
     found = read(link_params(SEGMENTS, "boundary:k=4"))
-    assert isinstance(found, LinkAsk)
+    assert isinstance(found, LinkRequest)
     assert list(found.segments) == SEGMENTS
     assert (found.linker.name, getattr(found.linker, "k", None)) == ("boundary", 4)
 
 
 def test_other_requests_are_left_alone() -> None:
-    assert read_ask(None, IDS, "auto", "engine") is None
+    assert read_request(None, IDS, "auto", "engine") is None
     assert read({"do_remote_prefill": True}) is None
 
 
@@ -56,7 +56,7 @@ def test_the_default_linker_is_the_engine_s() -> None:
     told = asked()
     del told[KEY]["linker"]
     found = read(told)
-    assert isinstance(found, LinkAsk)
+    assert isinstance(found, LinkRequest)
     assert found.linker.name == "auto"
 
 
@@ -111,7 +111,7 @@ def test_a_message_shows_the_start_of_what_it_refuses() -> None:
     for value in (deep, "x" * 1_000_000, "\ud800" * 1_000_000, 10**10_000, {"x" * 1_000_000: 1}, float("nan")):
         for params in ({KEY: value}, asked(segments=[value]), asked(linker=value), {KEY: {"capture": value}}):
             with pytest.raises((PromptError, ConfigError)) as error:
-                read_ask(params, IDS, "auto", "engine")
+                read_request(params, IDS, "auto", "engine")
             assert len(str(error.value)) < 500
             str(error.value).encode()
 
@@ -148,11 +148,11 @@ CAPTURED_IDS = (1, 2, 3, 4, 5, 7, 8, 9)
 
 
 def test_a_capture_is_read() -> None:
-    found = read(capture_params(CAPTURED, keys(), "desk"), CAPTURED_IDS)
-    assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), "desk")
-    for desk in ("desk", ""):  # a client, who has none, holds no room for long
-        found = read(capture_params(CAPTURED, keys(), desk, patient=True), CAPTURED_IDS)
-        assert found == CaptureAsk(tuple(CAPTURED), tuple(keys()), desk, patient=bool(desk))
+    found = read(capture_params(CAPTURED, keys(), "exchange"), CAPTURED_IDS)
+    assert found == CaptureRequest(tuple(CAPTURED), tuple(keys()), "exchange")
+    for exchange in ("exchange", ""):  # a client, who has none, holds no room for long
+        found = read(capture_params(CAPTURED, keys(), exchange, patient=True), CAPTURED_IDS)
+        assert found == CaptureRequest(tuple(CAPTURED), tuple(keys()), exchange, patient=bool(exchange))
     with pytest.raises(PromptError, match="patient is 1: choose true or false"):
         read(capture_params(CAPTURED, keys(), patient=1), CAPTURED_IDS)  # type: ignore[arg-type]
 
@@ -250,7 +250,7 @@ def test_a_text_at_the_end_takes_what_is_left() -> None:
     told = link_params(SEGMENTS, "naive")
     del told[KEY]["segments"][-1]["tokens"]
     found = read(told)
-    assert isinstance(found, LinkAsk)
+    assert isinstance(found, LinkRequest)
     assert list(found.segments) == SEGMENTS
     told[KEY]["segments"].append({"kind": "text"})
     with pytest.raises(PromptError, match="segment 4"):
@@ -293,7 +293,7 @@ asks = st.fixed_dictionaries({"segments": lists_of_segments}, optional={"linker"
 def test_nothing_that_json_can_say_brings_an_engine_down(told: Any) -> None:
     """A wrong request is refused in these two kinds of errors, which the scheduler answers plainly."""
     try:
-        found = read_ask({KEY: told}, IDS, "auto", "engine")
+        found = read_request({KEY: told}, IDS, "auto", "engine")
     except (PromptError, ConfigError):
         return
     assert found is None or sum(map(len, found.segments)) == len(IDS)

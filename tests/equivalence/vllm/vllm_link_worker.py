@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
 from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows
-from ragcache.engine.vllm.working import LinkWorker, file_loader
 from ragcache.loader.base import SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import Fetched

@@ -18,6 +18,7 @@ from ragcache.engine.vllm.orders import (
     Capture,
     Compute,
     Failed,
+    Incident,
     Load,
     Loaded,
     Measured,
@@ -25,9 +26,8 @@ from ragcache.engine.vllm.orders import (
     Probe,
     Probed,
     Timed,
-    Told,
 )
-from ragcache.engine.vllm.reading import Desk, Linking, misnamed
+from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.faults import FAULTS, reason_of
@@ -56,7 +56,7 @@ class LinkWorker:
         """`store`: brings those K/V heads of the model that this rank holds."""
         self.store = store
         self.spans = spans
-        self.desks: dict[str, Desk] = {}
+        self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
         self._loader = loader or file_loader()
         self._answers = Answers()
@@ -137,17 +137,17 @@ class LinkWorker:
 
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
-        if not load.desk:
+        if not load.exchange:
             linking.loading = self._loader.begin(load.pieces, self.store)
             return
         for piece in load.pieces:
-            self._take_in(load.request, linking, self._handed(load.desk, piece))
+            self._take_in(load.request, linking, self._handed(load.exchange, piece))
         self._write(load.request, linking)
 
-    def _handed(self, desk: str, piece: SegmentPiece) -> Delivery:
-        if desk not in self.desks:  # whoever asked has left
+    def _handed(self, exchange: str, piece: SegmentPiece) -> Delivery:
+        if exchange not in self.exchanges:  # whoever asked has left
             return nothing(piece)
-        handed = self.desks[desk].before[piece.index]
+        handed = self.exchanges[exchange].before[piece.index]
         return whole(piece, Fetched(handed, "ram", handed.nbytes, 0.0))
 
     def _place(self, idle: bool) -> None:
@@ -266,7 +266,7 @@ class LinkWorker:
         started = perf_counter()
         linking = self._linkings[capture.request]
         if (reason := misnamed(capture, linking)) is not None:
-            self._answers.told.append(Told(capture.request, f"not captured: {reason}"))
+            self._answers.incidents.append(Incident(capture.request, f"not captured: {reason}"))
             return
         if linking.recorder is None:
             lengths = [span.stop - span.start for _, span in sorted(linking.placed.items())]
@@ -280,17 +280,17 @@ class LinkWorker:
         self._spent(capture.request, "capture", started)
 
     def _hand_over(self, capture: Capture, variant: Variant) -> None:
-        if not capture.desk:
+        if not capture.exchange:
             self._keep(capture.request, variant)
-        elif capture.desk in self.desks:
-            self.desks[capture.desk].captured = variant
+        elif capture.exchange in self.exchanges:
+            self.exchanges[capture.exchange].captured = variant
 
     def _keep(self, request: str, variant: Variant) -> None:
         try:
             self.store.put(variant)
         except StoreError as error:
             logger.warning("KV not stored: %s", error)
-            self._answers.told.append(Told(request, f"KV not stored: {error}"))
+            self._answers.incidents.append(Incident(request, f"KV not stored: {error}"))
 
     def _spent(self, request: str, stage: str, started: float) -> None:
         self._answers.timed.append(Timed(request, stage, perf_counter() - started))
