@@ -67,7 +67,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
     work, missing, load = question, 0.0, 0.0
     if linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks):
         work += (question + Work(passes=1)) * PROBE_DEPTH
-    covered = len(plan.system)  # the System segment's own KV is as good as there
+    covered = plan.head  # the System segment's own KV is as good as there
     for chunk in plan.chunks:
         start, end = max(chunk.span.start, known), max(chunk.span.end, known)
         rows = Work.of_rows(start, end)

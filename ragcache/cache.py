@@ -21,7 +21,7 @@ from ragcache.rates import Rates
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, Variant
+from ragcache.types import Chunk, Segment, System, Variant
 
 
 class ChunkCache(ChunkIngest):
@@ -108,8 +108,8 @@ class ChunkCache(ChunkIngest):
         if not leads and not needed:
             return
         with report.stage("keep"):
-            behind = self.system(plan.system, report.incidents).variant
-            if leads:
+            behind = self.system(plan.system, report.incidents).variant if plan.system else None
+            if leads and behind:
                 self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report.incidents)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
             for chunk in needed:
@@ -129,12 +129,15 @@ class ChunkCache(ChunkIngest):
             before = self.kvgen.context_chunks if lacks else before - 1
         return needed[::-1]
 
-    def _served(self, system: Variant, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
+    def _served(self, system: Variant | None, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
         """The variant that serves a chunk, or a new one, stored."""
         for candidate in chunk.candidates:
             if (found := self.fetched(candidate.info.key, report.incidents)) is not None:
                 return found.variant
-        variant = self._patient.capture(system, before, chunk.segment)
+        if system is None:  # such a prompt's chunks are captured as if each stood first
+            variant = self._patient.system(System(chunk.segment.ids))
+        else:
+            variant = self._patient.capture(system, before, chunk.segment)
         self._keep(variant, report.incidents)
         return variant
 
@@ -149,7 +152,7 @@ def _lacks_lead(plan: Plan) -> bool:
     if not plan.chunks:
         return False
     first = plan.chunks[0]
-    return first.span.start == len(plan.system) and bool(first.candidates) and not first.candidates[0].unchanged
+    return 0 < plan.head == first.span.start and bool(first.candidates) and not first.candidates[0].unchanged
 
 
 def _nobody_waits() -> Callable[[], None]:

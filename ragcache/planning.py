@@ -11,7 +11,7 @@ from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring.reuse import Prefix, Reuse, reuse_of
 from ragcache.store.base import Flaw, KVStore
-from ragcache.types import Chunk, Segment, Span, System, Text, VariantInfo, VariantKey
+from ragcache.types import Chunk, Segment, Span, System, VariantInfo, VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +76,11 @@ class PlannedChunk:
 @dataclass(frozen=True)
 class Plan:
     ids: tuple[int, ...]
-    system: System
+    system: System | None  # whose KV stands first, and that of the chunks was computed behind
     chunks: tuple[PlannedChunk, ...]
-    texts: tuple[Span, ...]  # between the chunks
+    texts: tuple[Span, ...]  # between the chunks, a System segment that does not stand first among them
     question: int  # first position after the last chunk
+    head: int = 0  # end of the System segment where it stands first, else 0
     incidents: tuple[str, ...] = ()  # what the store could not tell
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
     system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
@@ -89,7 +90,7 @@ class Plan:
         """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
         if not self.system_exact:
             return 0
-        end = len(self.system)
+        end = self.head
         for chunk in self.chunks:
             if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
                 break
@@ -98,23 +99,28 @@ class Plan:
 
 
 def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:
-    """Raises PromptError for a prompt that is not System, chunks and texts, question."""
+    """Segments may stand in any order. A chunk that ends a prompt is computed as its question is: the answer begins
+    there. Raises PromptError for a prompt without tokens, or with two System segments.
+    """
     system = check_segments(segments)
+    leads = segments[0] is system and len(segments) > 1  # alone, it is what the answer begins behind
+    behind = system.hash if system else ""
     chunks: list[PlannedChunk] = []
     texts: list[Span] = []
     prefix = Prefix()
     stored: dict[str, list[VariantInfo]] = {}  # of each chunk: one that comes again is looked up once
     incidents: list[str] = []
-    exact = not lookup or _lossless_system(store, system_address(fingerprint, system.hash), incidents)
-    start, question = len(system), len(system)
-    for segment in segments[1:]:
+    exact = not (lookup and leads) or _lossless_system(store, system_address(fingerprint, behind), incidents)
+    start = head = question = len(segments[0]) if leads else 0
+    for place, segment in enumerate(segments[leads:], int(leads) + 1):
         span = Span(start, start + len(segment))
         start = span.end
-        if isinstance(segment, Chunk):
+        if isinstance(segment, Chunk) and place < len(segments):
             if lookup and segment.hash not in stored:
-                key = VariantKey(fingerprint, system.hash, (), segment.hash)
+                key = VariantKey(fingerprint, behind, (), segment.hash)
                 stored[segment.hash] = stored_variants(store, key, incidents)
-            here = ChunkSurroundings(prefix, text_before=bool(texts), system_exact=exact)
+            elsewhere = bool(texts) or (system is not None and not leads)
+            here = ChunkSurroundings(prefix, text_before=elsewhere, system_exact=exact)
             found = candidates(stored.get(segment.hash, ()), here)
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
@@ -123,20 +129,25 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
             texts.append(span)
     ids = tuple(token for segment in segments for token in segment.ids)
     between = tuple(text for text in texts if text.end <= question)
-    return Plan(ids, system, tuple(chunks), between, question, tuple(incidents), system_exact=exact)
+    return Plan(ids, system, tuple(chunks), between, question, head, tuple(incidents), system_exact=exact)
 
 
-def check_segments(segments: Sequence[Segment]) -> System:
-    if not segments or not isinstance(segments[0], System):
-        raise PromptError("a prompt starts with a System segment: put the application's shared prefix first")
-    if not isinstance(segments[-1], Text):
-        raise PromptError("a prompt ends with a Text segment: put the question after the chunks")
+def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:
+    """Of the System segment, where it stands first."""
+    return system_address(fingerprint, plan.system.hash) if plan.system and plan.head else None
+
+
+def check_segments(segments: Sequence[Segment]) -> System | None:
+    """The System segment, if there is one. Raises PromptError."""
+    if not segments:
+        raise PromptError("the prompt has no segments: give at least one")
     for place, segment in enumerate(segments):
         if not len(segment):
             raise PromptError(f"segment {place} ({type(segment).__name__}) is empty: leave it out")
-        if place and isinstance(segment, System):
-            raise PromptError(f"segment {place} is a second System segment: a prompt has one, at its start")
-    return segments[0]
+    systems = [place for place, segment in enumerate(segments) if isinstance(segment, System)]
+    if len(systems) > 1:
+        raise PromptError(f"segment {systems[1]} is a second System segment: a prompt has at most one")
+    return next((segment for segment in segments if isinstance(segment, System)), None)
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,7 @@ class ChunkSurroundings:
     """What stands before a chunk in the prompt."""
 
     prefix: Prefix
-    text_before: bool = False  # somewhere among them
+    text_before: bool = False  # somewhere among them; or the System segment does not stand first
     system_exact: bool = True
 
 

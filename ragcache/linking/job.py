@@ -43,7 +43,7 @@ class Linkage:
 
     plan: Plan
     linker: Linker
-    system: VariantKey
+    system: VariantKey | None  # of the segment that stands first, where it is System
     exact: int = 0  # positions before this one hold the KV of a plain prefill: others may share it
 
     @property
@@ -55,7 +55,8 @@ class Linkage:
         if self.linker.recompute_all:
             return ()
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        return (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0), *chunks)
+        system = () if self.system is None else (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0),)
+        return (*system, *chunks)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
@@ -126,7 +127,7 @@ class LinkJob:
         """Positions before the question that nothing right or cached lies at."""
         plan = self.linkage.plan
         gone = np.zeros(plan.question, dtype=bool)
-        gone[: len(plan.system)] = self._agreed(SYSTEM) is None
+        gone[: plan.head] = self._agreed(SYSTEM) is None
         for text in plan.texts:
             gone[text.start : text.end] = True
         for chunk in plan.chunks:
@@ -145,7 +146,7 @@ class LinkJob:
         for chunk in self.linkage.plan.chunks:
             load = self._agreed(chunk.index)
             if load is not None and load.chosen is not None:
-                lossless = all(one.lossless for index in (SYSTEM, chunk.index) for one in self._loads[index])
+                lossless = all(one.lossless for index in (SYSTEM, chunk.index) for one in self._loads.get(index, ()))
                 chosen[chunk.index] = chunk.candidates[load.chosen].fetched(lossless)
         return chosen
 
@@ -154,7 +155,7 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        lengths = {SYSTEM: len(self.linkage.plan.system)}
+        lengths = {SYSTEM: self.linkage.plan.head}
         lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
         return sum(lengths[piece.index] for piece in self.pieces if self._agreed(piece.index) is not None)
 
@@ -180,12 +181,12 @@ class LinkJob:
 
     def _tell(self, chosen: dict[int, Candidate], selected: Positions) -> None:
         plan, report, system = self.linkage.plan, self.report, self._agreed(SYSTEM)
-        if self.skip >= len(plan.system):
+        if 0 < plan.head <= self.skip:
             report.system_tier = PREFIX
         elif system is not None:
             report.system_tier = system.tier
         if report.system_tier == COMPUTED:
-            report.other_computed += len(plan.system) - self.skip
+            report.other_computed += max(0, plan.head - self.skip)
         report.other_computed += sum(max(0, text.end - max(text.start, self.skip)) for text in plan.texts)
         report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
 

@@ -28,7 +28,7 @@ def prompt(*middle: Segment) -> list[Segment]:
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
-        ([DOCUMENT[0], QUESTION], "starts with a System"),
+        ([], "no segments"),
         ([SYSTEM, DOCUMENT[0], SYSTEM, QUESTION], "second System"),
         ([SYSTEM, Chunk(()), QUESTION], "is empty"),
         ([SYSTEM, Chunk((1,) * 600), QUESTION], r"need 613 tokens.* has 512"),

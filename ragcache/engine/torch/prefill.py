@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.address import system_address
 from ragcache.benefit import worthwhile
 from ragcache.engine.base import LinkSource, PromptRequest
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.linking.job import Linkage, LinkJob
 from ragcache.loader.base import SYSTEM, PieceLoaded
-from ragcache.planning import Plan, plan_prompt
+from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.rates import Rates, Work
 from ragcache.report import COMPUTED, Report
 
@@ -70,7 +69,7 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     engine.check_tokens(plan.ids)
     if source.rates is not None:
         plan = worthwhile(plan, linker, source.rates)
-    return Linkage(plan, linker, system_address(name, plan.system.hash))
+    return Linkage(plan, linker, first_address(plan, name))
 
 
 def _lacks_system(loaded: PieceLoaded) -> bool:
@@ -81,6 +80,7 @@ def _computed_system(
     engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
 ) -> PieceLoaded:
     """It is computed at once and stored, for all prompts to come."""
+    assert job.linkage.plan.system is not None
     incidents = list(loaded.incidents)
     found = source.system(job.linkage.plan.system, incidents)
     engine.place(buffer, found.variant, 0)

@@ -56,7 +56,8 @@ class LinkName:
 
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it."""
-    digest = _digest(repr(linker).encode(), plan.system.hash.encode())
+    system = plan.system.hash if plan.system else ""
+    digest = _digest(repr(linker).encode(), f"{system} {plan.head}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]
     for chunk in plan.chunks:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 
-from ragcache.address import system_address
 from ragcache.engine.vllm.block_names import Names, link_name
 from ragcache.engine.vllm.link_job import NamedLinkage
 from ragcache.engine.vllm.pace import Pace
@@ -14,7 +13,7 @@ from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
 from ragcache.linking.job import Linkage, LinkJob
 from ragcache.loader.threads import DiskThreads, Task
-from ragcache.planning import plan_prompt
+from ragcache.planning import first_address, plan_prompt
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -29,7 +28,7 @@ def plan_linkage(
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
     plan = pace.worthwhile(found, asked.linker)
-    system = system_address(fingerprint, plan.system.hash)
+    system = first_address(plan, fingerprint)
     if not any(chunk.candidates for chunk in plan.chunks):
         return LinkJob(Linkage(plan, asked.linker, system)).unlinked()
     exact = plan.exact_until if share_exact else 0

@@ -33,6 +33,15 @@ PROMPTS: dict[str, Sequence[Segment]] = {
 }
 
 
+ORDERS: dict[str, list[Segment]] = {
+    "text first": [Text(draw(6, 50)), SYSTEM, DOCUMENT[1], DOCUMENT[0], QUESTION],
+    "System between": [DOCUMENT[2], SYSTEM, DOCUMENT[0], Text(draw(6, 50)), DOCUMENT[1], QUESTION],
+    "no System": [DOCUMENT[1], Text(draw(6, 50)), DOCUMENT[2], QUESTION],
+    "a chunk last": [SYSTEM, QUESTION, DOCUMENT[2], STRANGER, DOCUMENT[0], DOCUMENT[3]],
+    "a chunk alone": [DOCUMENT[1]],
+}
+
+
 @pytest.fixture(scope="module", params=SETUPS)
 def pair(request: pytest.FixtureRequest, open_pair: OpenPair) -> Iterator[Pair]:
     family, options = SETUPS[request.param]
@@ -63,6 +72,14 @@ def told(report: Report) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("linker", LINKERS)
 def test_the_same_tokens_for_the_same_plan(pair: Pair, linker: str, name: str) -> None:
     ours, theirs = both(pair, prompt(name), linker)
+    assert told(ours) == told(theirs)
+    assert ours.incidents == theirs.incidents == []
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("linker", ["naive", "cci", "auto", "query", "full"])
+def test_segments_may_stand_in_any_order(pair: Pair, linker: str, order: str) -> None:
+    ours, theirs = both(pair, ORDERS[order], linker)
     assert told(ours) == told(theirs)
     assert ours.incidents == theirs.incidents == []
 
