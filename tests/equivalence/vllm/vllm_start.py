@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_a_start_warms_up(open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("name", "wrong", "reason"),
     [
-        ("place", lambda runner, k, v, start, room: PLACE(runner, k * 1.2, v, start, room), "follows a placed chunk"),
+        ("place", lambda runner, one, room: PLACE(runner, replace(one, k=one.k * 1.2), room), "follows a placed chunk"),
         ("write", lambda runner, room, *rest: WRITE(runner, room * 1.5, *rest), "follows a placed chunk"),
         ("question_attention", lambda runner, *rest: READ(runner, *rest) * 2, "a question reads is measured wrongly"),
         ("scale", 0.3, "layer 0 attends otherwise than by a scaled softmax"),
@@ -134,5 +135,5 @@ def test_the_engine_has_the_cores(open_pair: OpenPair, three_cores: int) -> None
         assert engine._ask(torch.get_num_threads) == three_cores
         assert torch.get_num_threads() == 1, "of the thread that opened it"
         assert later.submit(torch.get_num_threads).result() == 1
-        assert engine._worker._readers.submit(torch.get_num_threads).future.result() == 1
+        assert engine._worker._loader._threads.submit(torch.get_num_threads).future.result() == 1
     assert torch.get_num_threads() == three_cores
