@@ -9,13 +9,12 @@ from functools import partial
 
 from ragcache.engine.base import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import PromptError
-from ragcache.ingest import ChunkIngest
+from ragcache.ingest import ChunkIngest, fetched, keep
 from ragcache.keeping import Keeper
 from ragcache.kvgen import KVGen
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
-from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.rates import Rates
 from ragcache.report import COMPUTED, Report
@@ -49,7 +48,7 @@ class ChunkCache(ChunkIngest):
         self.linker = self.chosen(linker)
         self.keep_missed, self.keeper = keep_missed, keeper
         begin = keeper.begin_answering if keeper else _nobody_waits
-        self.source = LinkSource(store, loader or SequentialLoader(), self.system, begin, rates)
+        self.source = LinkSource(store, self.system.fetched, begin, loader, rates)
         self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
 
     def generate(
@@ -77,7 +76,7 @@ class ChunkCache(ChunkIngest):
 
     def chosen(self, linker: Linker | str | None) -> Linker:
         """The cache's own where none is given. Raises ConfigError for one that this engine cannot serve."""
-        if linker is None:
+        if linker is None or linker == "":
             return self.linker
         made = make_linker(linker) if isinstance(linker, str) else linker
         self.engine.check_linker(made)
@@ -108,9 +107,9 @@ class ChunkCache(ChunkIngest):
         if not leads and not needed:
             return
         with report.stage("keep"):
-            behind = self.system(plan.system, report.incidents).variant if plan.system else None
+            behind = self.system.fetched(plan.system, report.incidents).variant if plan.system else None
             if leads and behind:
-                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report.incidents)
+                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
             for chunk in needed:
                 context.append(self._served(behind, list(context), chunk, report))
@@ -132,14 +131,17 @@ class ChunkCache(ChunkIngest):
     def _served(self, system: Variant | None, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
         """The variant that serves a chunk, or a new one, stored."""
         for candidate in chunk.candidates:
-            if (found := self.fetched(candidate.info.key, report.incidents)) is not None:
+            if (found := fetched(self.store, candidate.info.key, report.incidents)) is not None:
                 return found.variant
         if system is None:  # such a prompt's chunks are captured as if each stood first
             variant = self._patient.system(System(chunk.segment.ids))
         else:
             variant = self._patient.capture(system, before, chunk.segment)
-        self._keep(variant, report.incidents)
+        self._keep(variant, report)
         return variant
+
+    def _keep(self, variant: Variant, report: Report) -> None:
+        keep(self.store, variant, self._refused, report.incidents)
 
 
 def _lacked_nothing(report: Report) -> bool:

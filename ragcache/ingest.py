@@ -6,10 +6,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import perf_counter
 
 from ragcache.engine.base import Engine
-from ragcache.errors import StoreError
+from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.kvgen import KVGen
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
@@ -47,6 +48,26 @@ class Refused:
             return left > 0
 
 
+class SystemKV:
+    """KV of System segments, from a store or computed and stored now. Threads may share it."""
+
+    def __init__(self, kvgen: KVGen, store: KVStore, refused: Refused):
+        self._kvgen, self._store, self._refused = kvgen, store, refused
+        self._lock = threading.Lock()
+
+    def fetched(self, system: System, incidents: list[str], is_told: bool = False) -> Fetched:
+        """What went wrong joins the incidents; if it `is_told` that the stored one cannot be read, that does not."""
+        key = self._kvgen.system_key(system)
+        with self._lock:  # several threads that start with a cold store compute it once
+            found = fetched(self._store, key, [] if is_told else incidents)
+            if found is None:
+                started = perf_counter()
+                variant = self._kvgen.system(system)
+                found = Fetched(variant, COMPUTED, 0, perf_counter() - started)
+                keep(self._store, variant, self._refused, incidents)
+            return found
+
+
 class ChunkIngest:
     """One engine and the store that its KV goes to. Threads may share it."""
 
@@ -56,7 +77,7 @@ class ChunkIngest:
         self.kvgen = KVGen(engine, context_chunks)
         store.expect(engine.spec.form, engine.spec.fingerprint)
         self._refused = Refused()
-        self._system_lock = threading.Lock()
+        self.system = SystemKV(self.kvgen, store, self._refused)
 
     def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
         """Capture a document's chunks in order and store each variant; yields what was stored, one at a time.
@@ -88,42 +109,33 @@ class ChunkIngest:
         if len(found) < VARIANTS or (not context and found[0].info.key.context):
             return None
         for candidate in found:
-            if (fetched := self.fetched(candidate.info.key, [])) is not None:
-                return fetched.variant
+            with suppress(CorruptEntry, ForeignEntry):  # out of the way by now
+                if (brought := self.store.get(candidate.info.key)) is not None:
+                    return brought.variant
         return None
 
     def system_variant(self, system: System) -> Variant:
         """The System segment's KV, from the store or computed (and stored) now."""
-        return self.system(system, []).variant
+        return self.system.fetched(system, []).variant
 
-    def system(self, system: System, incidents: list[str]) -> Fetched:
-        """The same, and where it was; what went wrong joins the incidents."""
-        key = self.kvgen.system_key(system)
-        with self._system_lock:  # several threads that start with a cold store compute it once
-            found = self.fetched(key, incidents)
-            if found is None:
-                started = perf_counter()
-                variant = self.kvgen.system(system)
-                found = Fetched(variant, COMPUTED, 0, perf_counter() - started)
-                self._keep(variant, incidents)
-            return found
 
-    def fetched(self, key: VariantKey, incidents: list[str]) -> Fetched | None:
-        """What the store has, if it is there and sound."""
-        try:
-            return self.store.get(key)
-        except StoreError as error:
-            told = f"cache entry not used: {error}"
-            logger.warning("%s", told)
-            if not any(key.digest in one for one in incidents):  # by whoever planned with it
-                incidents.append(told)
-            return None
+def fetched(store: KVStore, key: VariantKey, incidents: list[str]) -> Fetched | None:
+    """What the store has, if it is there and sound."""
+    try:
+        return store.get(key)
+    except StoreError as error:
+        told = f"cache entry not used: {error}"
+        logger.warning("%s", told)
+        if not any(key.digest in one for one in incidents):  # by whoever planned with it
+            incidents.append(told)
+        return None
 
-    def _keep(self, variant: Variant, incidents: list[str]) -> None:
-        """An answer does not fail because its KV cannot be kept."""
-        try:
-            self.store.put(variant)
-        except StoreError as error:
-            self._refused.add(variant.key.chunk)
-            logger.warning("KV not stored: %s", error)
-            incidents.append(f"KV not stored: {error}")
+
+def keep(store: KVStore, variant: Variant, refused: Refused, incidents: list[str]) -> None:
+    """An answer does not fail because its KV cannot be kept."""
+    try:
+        store.put(variant)
+    except StoreError as error:
+        refused.add(variant.key.chunk)
+        logger.warning("KV not stored: %s", error)
+        incidents.append(f"KV not stored: {error}")

@@ -83,9 +83,11 @@ class LinkSource:
     """Where cached KV comes from for a prompt, and who waits for its answer."""
 
     store: KVStore
-    loader: Loader
-    system: Callable[[System, list[str]], Fetched]  # computed and stored where there is none; says what went wrong
+    # Computed and stored where there is none. What went wrong joins the list, unless it is told by now that the stored
+    # one cannot be read. No method of the cache: whoever held the cache would hold itself.
+    system: Callable[[System, list[str], bool], Fetched]
     begin_answering: Callable[[], Callable[[], None]]  # somebody waits until what is returned is called
+    loader: Loader | None = None  # in place of the engine's own
     rates: Rates | None = None  # learn from every prompt what is sooner; without, whatever is cached is linked
 
     @contextmanager

@@ -12,12 +12,11 @@ from itertools import takewhile
 
 import numpy as np
 
-from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, Reduction
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
 from ragcache.loader.base import SYSTEM, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, PREFIX, ChunkReport, Report
-from ragcache.types import FloatArray, VariantKey
+from ragcache.types import VariantKey
 
 
 class Phase(Enum):
@@ -28,13 +27,6 @@ class Phase(Enum):
     PROBING = auto()
     COMPUTE = auto()
     DONE = auto()
-
-
-class NeedsProbe(Exception):
-    """A linker asked what the question reads."""
-
-    def __init__(self, reduction: Reduction, depth: float):
-        self.reduction, self.depth = reduction, depth
 
 
 @dataclass(frozen=True)
@@ -65,22 +57,6 @@ class Linkage:
         return SegmentPiece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
 
 
-class PlannedPrompt(LinkedPrompt):
-    """What a linker sees of a prompt whose KV lies elsewhere."""
-
-    def __init__(self, plan: Plan, chunks: list[PlacedChunk], attention: FloatArray | None):
-        self.ids, self.question, self.chunks = plan.ids, plan.question, chunks
-        self._attention = attention
-
-    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
-        if self._attention is None:
-            raise NeedsProbe(reduction, depth)
-        return self._attention
-
-    def deviation(self, layers: int) -> FloatArray:
-        raise ConfigError("KV deviation is not measured inside vLLM: use the torch engine for this linker")
-
-
 class LinkJob:
     """One prompt's, from the moment that there is room for its KV."""
 
@@ -96,6 +72,8 @@ class LinkJob:
         self.rows: Positions = np.empty(0, dtype=np.int64)  # before the question, to be computed
         self._ranks = ranks
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
+        self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
+        self.missing = self._lacking()  # positions before the question that nothing right or cached lies at, by then
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -106,13 +84,12 @@ class LinkJob:
         self._loads[answer.index].append(answer)
         self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
         if all(len(loads) >= self._ranks for loads in self._loads.values()):
-            self.phase = Phase.CHOOSE
+            self.phase, self._chosen, self.missing = Phase.CHOOSE, self._found(), self._lacking()
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
-        chosen = self._chosen()
-        selected = self.linkage.linker.select(prompt) if chosen else self.rows[:0]
-        self._tell(chosen, selected)
+        selected = self.linkage.linker.select(prompt) if self._chosen else self.rows[:0]
+        self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
         self.phase = Phase.COMPUTE if len(self.rows) else Phase.DONE
@@ -120,11 +97,9 @@ class LinkJob:
     @property
     def placed(self) -> list[PlacedChunk]:
         """As linkers see them."""
-        return [self.linkage.plan.chunks[index].placed(candidate) for index, candidate in self._chosen().items()]
+        return [self.linkage.plan.chunks[index].placed(candidate) for index, candidate in self._chosen.items()]
 
-    @property
-    def missing(self) -> Positions:
-        """Positions before the question that nothing right or cached lies at."""
+    def _lacking(self) -> Positions:
         plan = self.linkage.plan
         gone = np.zeros(plan.question, dtype=bool)
         gone[: plan.head] = self._agreed(SYSTEM) is None
@@ -141,7 +116,7 @@ class LinkJob:
         same = {load.chosen for load in loads}
         return loads[0] if len(loads) >= self._ranks and len(same) == 1 and None not in same else None
 
-    def _chosen(self) -> dict[int, Candidate]:
+    def _found(self) -> dict[int, Candidate]:
         chosen = {}
         for chunk in self.linkage.plan.chunks:
             load = self._agreed(chunk.index)
@@ -162,8 +137,8 @@ class LinkJob:
     @property
     def repairable(self) -> int:
         """Tokens of what was linked and has changed: a linker chooses among them."""
-        chosen, chunks = self._chosen(), self.linkage.plan.chunks
-        spans = [chunks[index].span for index, candidate in chosen.items() if not candidate.unchanged]
+        chunks = self.linkage.plan.chunks
+        spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
         return sum(max(0, span.end - max(span.start, self.skip)) for span in spans)
 
     def planned_tier(self, answer: PieceLoaded) -> str:

@@ -21,8 +21,9 @@ NUMBERS = {
 
 
 def linker_spec(linker: Linker) -> str:
-    """What describes it: `make_linker` of this is equal to it."""
-    assert is_dataclass(linker), linker
+    """What describes one of the registry: `make_linker` of this is equal to it."""
+    if not is_dataclass(linker):
+        raise ConfigError(f"linker {linker!r} is no dataclass: its fields are its settings")
     given = {field.name: getattr(linker, field.name) for field in fields(linker) if field.init}
     defaults = {field.name: field.default for field in fields(linker)}
     told = [f"{name}={_written(value)}" for name, value in given.items() if value != defaults[name]]

@@ -69,7 +69,7 @@ class Delivery:
     piece: SegmentPiece
     blocks: tuple[Block, ...] = ()
     loaded: PieceLoaded | None = None
-    variant: Variant | None = None  # that the blocks are of
+    variant: Variant | None = None  # that the blocks are of; told with `loaded` where one was chosen
 
 
 class Loading(ABC):

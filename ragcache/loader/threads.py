@@ -29,8 +29,8 @@ class Task(Generic[T]):
 
 
 class DiskThreads:
-    """Used by one thread. Python waits for the threads of its own pools when the program ends, which one at a disk that
-    does not answer would put off for ever.
+    """Threads may share it. Python waits for the threads of its own pools when the program ends, which one that is at a
+    disk that does not answer would put off for ever.
 
     A task's time counts from when a thread takes it up: that a step took long, or that there were many before it, is no
     sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was.
@@ -48,6 +48,7 @@ class DiskThreads:
         self._name, self._initializer = name, initializer or (lambda: None)
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self._lock = threading.Lock()
         weakref.finalize(self, self._errands.put, None)
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._moved = clock()
@@ -56,22 +57,27 @@ class DiskThreads:
     def submit(self, call: Callable[[], T]) -> Task[T]:
         """Where no thread will come to it, its future holds a StoreError at once."""
         task: Task[T] = Task(self._clock())
-        self._given_up = {one for one in self._given_up if not one.future.done()}
+        with self._lock:
+            self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
-        if sum(map(self.late, self._given_up)) >= self._count:
+        if sum(map(self.late, given_up)) >= self._count:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
             return task
         if self._closed:
             task.future.set_exception(StoreError("the engine ends"))
             return task
         self._errands.put((task.future, lambda: self._run(task, call)))
-        if len(self._threads) < self._count:
-            arguments = (self._errands, self._initializer)
-            thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
-            with suppress(RuntimeError):  # no thread is to be had now: the task waits for another, or is late
-                thread.start()
-                self._threads.append(thread)
+        with self._lock:
+            if len(self._threads) < self._count:
+                self._add_thread()
         return task
+
+    def _add_thread(self) -> None:
+        arguments = (self._errands, self._initializer)
+        thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
+        with suppress(RuntimeError):  # no thread is to be had now: the task waits for another, or is late
+            thread.start()
+            self._threads.append(thread)
 
     def _run(self, task: Task[T], call: Callable[[], T]) -> None:
         if not task.future.set_running_or_notify_cancel():
@@ -90,7 +96,8 @@ class DiskThreads:
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
         if not task.future.cancel():
-            self._given_up.add(task)
+            with self._lock:
+                self._given_up = {*self._given_up, task}
 
     def close(self) -> None:
         """What no thread has taken up is cancelled."""

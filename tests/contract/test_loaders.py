@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,16 @@ def test_the_answer_is_that_of_the_plain_one(tiny: Tiny, store: KVStore, loader:
     ]
     assert torch.equal(made[0].logits, made[1].logits)
     assert made[0].report.chunks == made[1].report.chunks
+
+
+def test_threads_may_share_it(tiny: Tiny, store: KVStore, loader: Loader) -> None:
+    pieces = pieces_of(ingested(tiny, store))
+
+    def load(turn: int) -> int:
+        loading = loader.begin(pieces, store)
+        if turn % 2:
+            loading.stop()
+        return sum(one.loaded is not None for one in loading.deliveries())
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(load, range(200))) == [0 if turn % 2 else len(pieces) for turn in range(200)]

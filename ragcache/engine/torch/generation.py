@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ragcache.engine.base import LinkSource, PromptRequest, TokenStream
+from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.prefill import Prefilled
 from ragcache.report import Report
 from ragcache.sampling import Sampler
@@ -34,7 +35,7 @@ class TorchGeneration(TokenStream):
         sampler = Sampler(prompt.sampling)
         first = sampler.choose(prefilled.logits)
         self.report.ttft_s = perf_counter() - started
-        self._stream = self._decode(prefilled, first, sampler)
+        self._stream = self._decode(prefilled.buffer, prefilled.length, first, sampler)
 
     def __iter__(self) -> Iterator[int]:
         return self._stream
@@ -45,8 +46,8 @@ class TorchGeneration(TokenStream):
     def close(self) -> None:
         self._stream.close()  # it holds the buffer
 
-    def _decode(self, prefilled: Prefilled, token: int, sampler: Sampler) -> Generator[int, None, None]:
-        started, last = perf_counter(), prefilled.length - 1
+    def _decode(self, buffer: KVBuffer, length: int, token: int, sampler: Sampler) -> Generator[int, None, None]:
+        started = perf_counter()
         stop = self._engine.spec.eos | self._prompt.stop
         while token not in stop:
             self.tokens.append(token)
@@ -54,7 +55,7 @@ class TorchGeneration(TokenStream):
             if len(self.tokens) == self._prompt.max_tokens:
                 break
             with self._source.answering():
-                hidden = self._engine.compute([token], [last + len(self.tokens)], prefilled.buffer)
+                hidden = self._engine.compute([token], [length + len(self.tokens) - 1], buffer)
                 token = sampler.choose(self._engine.logits(hidden)[0])
         self.report.answer_tokens = len(self.tokens)
         self.report.decode_s = perf_counter() - started

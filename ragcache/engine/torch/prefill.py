@@ -14,9 +14,10 @@ from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.linking.job import Linkage, LinkJob
 from ragcache.loader.base import SYSTEM, PieceLoaded
+from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.rates import Rates, Work
-from ragcache.report import COMPUTED, Report
+from ragcache.report import Report
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -40,18 +41,8 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
-    reading = 0.0
     with report.stage("load"):
-        for delivery in source.loader.begin(job.pieces, source.store).deliveries():
-            for block in delivery.blocks:
-                engine.place_block(buffer, block)
-            if (loaded := delivery.loaded) is not None:
-                reading += loaded.seconds
-                if source.rates is not None and (tier := job.planned_tier(loaded)):
-                    source.rates.observe_load(tier, loaded.nbytes, loaded.seconds)
-                if _lacks_system(loaded):
-                    loaded = _computed_system(engine, job, buffer, source, loaded)
-                job.loaded(loaded)
+        placing = _load(engine, job, buffer, source)
     with report.stage("link"):
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
         job.choose(linked)
@@ -59,7 +50,7 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
         report.charged = linked.charged
         engine.synchronize()
     if source.rates is not None:
-        _learn(source.rates, job, linked.work, reading)
+        _learn(source.rates, job, linked.work, placing)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
@@ -72,25 +63,42 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def _lacks_system(loaded: PieceLoaded) -> bool:
-    return loaded.index == SYSTEM and loaded.chosen is None
+def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
+    """Place what the loader brings -> the seconds of placing alone."""
+    placing, loading = 0.0, (source.loader or SequentialLoader()).begin(job.pieces, source.store)
+    try:
+        for delivery in loading.deliveries():
+            started, loaded = perf_counter(), delivery.loaded
+            for block in delivery.blocks:
+                engine.place_block(buffer, block)
+            placing += perf_counter() - started
+            if loaded is None:
+                continue
+            if source.rates is not None and (tier := job.planned_tier(loaded)):
+                source.rates.observe_load(tier, loaded.nbytes, loaded.seconds)
+            is_lacking = loaded.index == SYSTEM and loaded.chosen is None
+            job.loaded(_computed_system(engine, job, buffer, source, loaded) if is_lacking else loaded)
+    finally:
+        loading.stop()
+    return placing
 
 
 def _computed_system(
     engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
 ) -> PieceLoaded:
     """It is computed at once and stored, for all prompts to come."""
-    assert job.linkage.plan.system is not None
-    incidents = list(loaded.incidents)
-    found = source.system(job.linkage.plan.system, incidents)
+    system, key = job.linkage.plan.system, job.linkage.system
+    assert system is not None
+    assert key is not None
+    is_told = any(key.digest in told for told in job.report.incidents)  # by the plan
+    incidents = [] if is_told else list(loaded.incidents)
+    found = source.system(system, incidents, is_told or bool(incidents))
     engine.place(buffer, found.variant, 0)
     return PieceLoaded(SYSTEM, 0, found.tier, found.nbytes, found.variant.lossless, incidents=tuple(incidents))
 
 
-def _learn(rates: Rates, job: LinkJob, work: Work, reading: float) -> None:
+def _learn(rates: Rates, job: LinkJob, work: Work, placing: float) -> None:
     """What was measured, for the prompts to come."""
-    report = job.report
-    rates.observe(work, report.seconds["link"])
-    if report.system_tier != COMPUTED:
-        rates.observe(Work(placed=job.placed_tokens), report.seconds["load"] - reading)
-    rates.observe_link(repr(job.linkage.linker), job.repairable, report.repaired)
+    rates.observe(work, job.report.seconds["link"])
+    rates.observe(Work(placed=job.placed_tokens), placing)
+    rates.observe_link(repr(job.linkage.linker), job.repairable, job.report.repaired)

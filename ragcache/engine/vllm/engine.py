@@ -30,7 +30,7 @@ from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.faults import FAULTS
 from ragcache.handover import HandingOver
 from ragcache.keeping import Pause
@@ -126,11 +126,15 @@ class VllmEngine(Engine):
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
     ) -> VllmGeneration:
         """Returns at once: vLLM computes meanwhile. It links from one store at a time, that of `use_store`."""
+        if source.loader is not None or source.rates is not None:
+            raise ConfigError("vLLM's workers load and learn by themselves: give no loader and no rates")
         check_segments(prompt.segments)  # inside vLLM a malformed one could only be answered without its caches
         return VllmGeneration(self, prompt, source, finish)
 
     def check_linker(self, linker: Linker) -> None:
-        check_linker(make_linker(linker_spec(linker)))  # as its request will name it
+        named = make_linker(linker_spec(linker))  # as its request will name it
+        if check_linker(named) != linker:
+            raise ConfigError(f"linker {linker!r} is not the registry's {named.name!r}: vLLM knows those alone")
 
     def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> SamplingParams:
         return SamplingParams(

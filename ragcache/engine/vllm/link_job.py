@@ -9,9 +9,11 @@ import numpy as np
 
 from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.orders import Compute, Load, Probe, Probed, PromptRows
-from ragcache.linking.base import Positions, Reduction, read_layers
-from ragcache.linking.job import Linkage, LinkJob, NeedsProbe, Phase, PlannedPrompt
+from ragcache.errors import ConfigError
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
+from ragcache.linking.job import Linkage, LinkJob, Phase
 from ragcache.loader.base import PieceLoaded
+from ragcache.planning import Plan
 from ragcache.types import FloatArray
 
 LEAST_PROBE = 20  # tokens in whose time the weights of a probe's layers are read, on a CPU
@@ -23,6 +25,29 @@ class NamedLinkage(Linkage):
 
     name: LinkName  # of its KV, for all who ask for the same link
     known: int = 0  # positions that vLLM's prefix cache was taken to hold when it was judged
+
+
+class NeedsProbe(Exception):
+    """A linker asked what the question reads."""
+
+    def __init__(self, reduction: Reduction, depth: float):
+        self.reduction, self.depth = reduction, depth
+
+
+class PlannedPrompt(LinkedPrompt):
+    """What a linker sees of a prompt whose KV lies on the workers."""
+
+    def __init__(self, plan: Plan, chunks: list[PlacedChunk], attention: FloatArray | None):
+        self.ids, self.question, self.chunks = plan.ids, plan.question, chunks
+        self._attention = attention
+
+    def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
+        if self._attention is None:
+            raise NeedsProbe(reduction, depth)
+        return self._attention
+
+    def deviation(self, layers: int) -> FloatArray:
+        raise ConfigError("KV deviation is not measured inside vLLM: use the torch engine for this linker")
 
 
 class RequestJob(LinkJob):

@@ -186,8 +186,9 @@ class LinkWorker:
             loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
-            if loaded.chosen is not None and delivery.variant is not None:
-                linking.has(piece, delivery.variant)
+        if loaded is not None and loaded.chosen is not None:
+            assert delivery.variant is not None, "a loader tells what it brought"  # else the request is not linked
+            linking.has(piece, delivery.variant)
         if delivery.blocks:
             self._spent(request, "place", started)
 

@@ -21,6 +21,8 @@ from ragcache.store.base import KVStore
 from tests.tiny import Tiny, make_tiny
 
 TOKENS = 512
+# A machine that is busy with others may take its time; what is late is tested where something is.
+LINKING = {"link_when": "always", "load_timeout_s": 600.0}
 CONTEXT = 2  # chunks, so that a short document rolls
 
 
@@ -68,9 +70,7 @@ def open_pair(tmp_path_factory: pytest.TempPathFactory) -> OpenPair:
         plain = TorchEngine.from_folder(folder, torch.float32, torch.device("cpu"))
         shared = store or open_store(None, None, None, "raw")
         settings = {"max_model_len": TOKENS, "enforce_eager": True, "kv_cache_memory_bytes": 64_000_000, **options}
-        engine = VllmEngine(
-            folder, torch.float32, shared, linking={"link_when": "always", **(linking or {})}, **settings
-        )
+        engine = VllmEngine(folder, torch.float32, shared, linking={**LINKING, **(linking or {})}, **settings)
         cache = ChunkCache(plain, shared, "naive", context_chunks=CONTEXT, keep_missed=False)
         try:
             yield Pair(

@@ -18,7 +18,7 @@ from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment
 from tests.ports import held_port
 
-PATIENCE_S = 200.0
+PATIENCE_S = 600.0  # a server starts in half a minute, where nothing else runs
 
 
 class Server:
@@ -36,6 +36,7 @@ class Server:
                 "codec": "raw",
                 "captures": captures,
                 "link_when": "always",
+                "load_timeout_s": PATIENCE_S,
             },
         }
         named = {

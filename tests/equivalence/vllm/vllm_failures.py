@@ -62,7 +62,7 @@ def small(opened: Pair) -> Pair:
 def opened(open_pair: OpenPair, slow: SlowStore) -> Iterator[Pair]:
     """Room for three prompts of 11 blocks, but not for their answers too."""
     options = {"block_size": 32, "kv_cache_memory_bytes": 40 * 32 * 1536, "max_num_batched_tokens": 256}
-    with open_pair(store=slow, linking={"load_timeout_s": 0.3}, **options) as pair:
+    with open_pair(store=slow, **options) as pair:
         list(pair.torch.ingest(SYSTEM, DOCUMENT))
         yield pair
         slow.gate.set()  # or its reader would wait for ever
@@ -92,7 +92,10 @@ def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: p
     small.engine.check_integrity()
 
 
-def test_a_slow_entry_is_computed_and_delays_nobody(small: Pair, slow: SlowStore) -> None:
+def test_a_slow_entry_is_computed_and_delays_nobody(
+    small: Pair, slow: SlowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small.engine._worker._loader._threads, "_limit_s", 0.3)
     slow.slow = {DOCUMENT[0].hash}
     late = small.vllm.generate(PROMPT, max_tokens=12)
     others = [DOCUMENT[2], DOCUMENT[4]]
@@ -122,8 +125,11 @@ def test_a_folder_that_is_slow_to_search_delays_nobody_else(small: Pair, slow: S
     slow.searching = None
 
 
-def test_a_folder_that_cannot_be_searched_costs_the_link(small: Pair, slow: SlowStore) -> None:
+def test_a_folder_that_cannot_be_searched_costs_the_link(
+    small: Pair, slow: SlowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody else runs: the engine steps until the time is over."""
+    monkeypatch.setattr(small.engine._connector.scheduler._plans._threads, "_limit_s", 0.3)
     expected = list(small.torch.generate(PROMPT, max_tokens=12, linker="full"))
     slow.searching = threading.Event()
     generation = small.vllm.generate(PROMPT, max_tokens=12)

@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ragcache.cache import ChunkCache
+from ragcache.errors import ConfigError
+from ragcache.linking.auto import Auto
+from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.types import Segment, Text, VariantKey
@@ -82,6 +85,16 @@ def test_segments_may_stand_in_any_order(pair: Pair, linker: str, order: str) ->
     ours, theirs = both(pair, ORDERS[order], linker)
     assert told(ours) == told(theirs)
     assert ours.incidents == theirs.incidents == []
+
+
+def test_what_vllm_would_not_know_is_refused(pair: Pair) -> None:
+    class Mine(Auto):
+        """Its request would name the registry's."""
+
+    with pytest.raises(ConfigError, match="not the registry's 'auto'"):
+        pair.vllm.generate(prompt("new order"), max_tokens=1, linker=Mine())
+    with pytest.raises(ConfigError, match="give no loader and no rates"):
+        ChunkCache(pair.engine, pair.vllm.store, loader=SequentialLoader()).generate(prompt("new order"), max_tokens=1)
 
 
 def test_a_repair_goes_with_the_question(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
