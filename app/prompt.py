@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat_frame import Frame, read_frame
+from app.plain_tokenizer import Frame, frame_of
 from app.wording import Wording
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.tokens import SURROGATE, FastTokens
 
@@ -16,23 +15,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Turn = tuple[str, str]  # a question that was asked before, and its answer
-
-
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a local model folder; nothing is fetched. Raises ModelError."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
-    if not tokenizer.is_fast:
-        raise ModelError(
-            f"the tokenizer in {folder} cannot tell where each token stands, which splitting asks for: choose a model "
-            "that has a tokenizer.json"
-        )
-    return tokenizer
 
 
 def check_text(what: str, text: str) -> str:
@@ -55,7 +37,7 @@ class PromptTemplate:
         self._tokenizer = tokenizer
         self._wording = wording or Wording()
         self.tokens = FastTokens(tokenizer)  # for the splitters too, which count what is prompted
-        frame = read_frame(tokenizer)
+        frame = frame_of(tokenizer)
         # The control tokens are read here, once. Whether they are is a state of the tokenizer that threads share, and
         # afterwards it never changes again.
         self._tail = self._control(frame.after_user)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from app.prompt import PromptTemplate, load_tokenizer
+from app.chat_template import load_tokenizer
+from app.prompt import PromptTemplate
 from tests.app.library import fill
 from tests.tiny_folder import write_tiny_folder
 
