@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import nn
 
 from app.compose import load_embedder
 from app.settings import Settings
@@ -15,7 +16,6 @@ from retriever.types import Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from torch import nn
 
     from retriever.bert_folder import BertFolder
 
@@ -45,8 +45,6 @@ class RoughEmbedder(Embedder):
 
 def shorten(model: nn.Module) -> None:
     """Leave out all but a third of the outermost stack of layers; a model without one stays whole."""
-    from torch import nn
-
     for module in model.modules():
         for name, stack in module.named_children():
             if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:

@@ -10,6 +10,7 @@ import pytest
 from app.models import resolve_embedder
 from retriever import RetrieverError
 from retriever.embedder import Embedder
+from retriever.sentence_model import read_model
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_texts_come_back_in_their_order(embedder: Embedder) -> None:
 
 def test_it_equals_the_library(embedder: Embedder) -> None:
     texts = ["A sentence.", "Another one, which is longer than the first.", "日本語", "x" * 5000]
-    expected = embedder._read_by_library().encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    expected = read_model(embedder.folder).encode(texts, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
     np.testing.assert_allclose(embedder.embed_query(texts[0]), expected[0], atol=1e-5)
 
