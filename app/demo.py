@@ -7,12 +7,13 @@ from pathlib import Path
 from time import perf_counter
 
 import app.samples
-from app.compose import load_store
+from app.models import Models, resolve_embedder
 from app.pipeline import RagPipeline, told
 from app.pipeline.answering import Answering, AnswerRequest
 from app.settings import Settings
 from ragcache.report import COMPUTED
 from ragcache.store import KVStore
+from retriever.fingerprint import fingerprint
 
 CHUNKS = 5
 ANSWER_TOKENS = 64
@@ -33,7 +34,7 @@ def run(settings: Settings) -> None:
         request = found(pipeline)
         warm_up(pipeline, request)
         # A store that is opened anew has nothing in RAM, as after a restart.
-        cold = load_store(settings) if settings.disk_bytes else pipeline.workspace.store
+        cold = Models(settings).store if settings.disk_bytes else pipeline.models.store
         print(f"\nQuestion: {QUESTION}\nAnswer:   ", end="", flush=True)
         answering = over(pipeline, cold)
         with answering.start(request) as stream:
@@ -51,9 +52,6 @@ def own_settings(settings: Settings) -> Settings:
 
     On the torch engine: vLLM's prefix cache would answer the run that is meant to be without a cache.
     """
-    from app.models import resolve_embedder
-    from retriever.fingerprint import fingerprint
-
     name = f"demo-{fingerprint(resolve_embedder(settings.embedder))[:12]}"  # vectors of two embedders do not mix
     own = {"data_dir": settings.cache_dir / name, "database_url": None, "collection": "demo"}
     return settings.model_copy(update={**own, "engine": "torch"})
@@ -69,13 +67,13 @@ def found(pipeline: RagPipeline) -> AnswerRequest:
 
 def over(pipeline: RagPipeline, store: KVStore) -> Answering:
     """Answers from another store, in which they leave nothing."""
-    cache = pipeline.workspace.parts.cache(store, keep_missed=False)
+    cache = pipeline.models.language.cache(store, keep_missed=False)
     return replace(pipeline.answering, cache=cache)
 
 
 def warm_up(pipeline: RagPipeline, request: AnswerRequest) -> None:
     """What only a first call pays would blur the comparison, so both sides run once before it."""
-    answering, short = over(pipeline, pipeline.workspace.store), replace(request, max_tokens=2)
+    answering, short = over(pipeline, pipeline.models.store), replace(request, max_tokens=2)
     first = answering.start(short).answer.report
     if any(chunk.tier == COMPUTED for chunk in first.chunks):
         # Documents that were read with another model, or where there is no disk for KV, have none: an answer stores it.

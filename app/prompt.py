@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.plain_tokenizer import Frame, frame_of
+from app.models import resolve_model
+from app.plain_tokenizer import Frame, frame_of, open_tokenizer
+from app.settings import Settings
 from app.wording import Wording
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
@@ -105,3 +107,9 @@ class PromptTemplate:
     def _stop(self, frame: Frame) -> frozenset[int]:
         ends = {self._tokenizer.eos_token_id, *self._control(frame.after_answer)[:1]}
         return frozenset(token for token in ends if token in self._tokenizer.all_special_ids)
+
+
+def open_template(settings: Settings) -> PromptTemplate:
+    """Of the model of the settings, of which nothing but the tokenizer is read. Raises ModelError and PromptError."""
+    folder = resolve_model(settings.model, settings.cache_dir)
+    return PromptTemplate(open_tokenizer(settings, folder), settings.system_prompt)

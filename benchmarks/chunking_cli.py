@@ -24,8 +24,8 @@ def chunking(
     """How much of an answer is in the chunks that are retrieved for its question, by splitter."""
     settings = configure(model=model, device=device, cache_dir=cache_dir)
     from app.chat_template import load_tokenizer
-    from app.compose import load_embedder
     from app.ingestion.boundaries import boundary_embedder
+    from app.loading import load_embedder
     from app.models import resolve_model
     from benchmarks.chunking import ChunkingBenchOptions, Embeddings, run
     from splitter.base import ChunkLimits

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from app.chat_template import load_tokenizer
-from app.compose import VllmModel
+from app.loading import VllmModel
 from app.models import resolve_model
 from app.prompt import PromptTemplate
 from app.settings import Settings

@@ -24,7 +24,6 @@ from app.catalog.network import refuse_network
 from app.catalog.records import Collection
 from app.catalog.runs import IngestRuns
 from app.catalog.schema import upgrade
-from app.catalog.source import CatalogSource
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.errors import CatalogError
 from app.settings import Settings
@@ -51,6 +50,8 @@ class Catalog:
 
     def source(self, collection: Collection) -> Source:
         """The collection as the indexes of `retriever` follow it."""
+        from app.catalog.source import CatalogSource  # it imports numpy
+
         return CatalogSource(self.database, collection)
 
     @contextmanager

@@ -111,12 +111,11 @@ def _assigned(node: ast.Assign) -> dict[str, str | None]:
 
 
 def _run_scripts(folder: Path, connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
+    from alembic import command, config  # most commands find the schema as it should be
 
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
-    command.upgrade(config, "head")
+    chosen = config.Config(attributes={"connection": connection})
+    chosen.set_main_option("script_location", str(folder).replace("%", "%%"))
+    command.upgrade(chosen, "head")
 
 
 def _revision(connection: Connection, database: Database) -> str | None:

@@ -2,9 +2,9 @@
 
     from app.ingestion import Ingest, IngestOptions
 
-    with Workspace(settings) as workspace:
-        collection = workspace.collection_or_new("papers")
-        result = Ingest(workspace, collection, IngestOptions(prune=True)).run([Path("papers")])
+    with opened(settings) as (library, models):
+        collection = library.collection_or_new("papers")
+        result = Ingest(library, models, collection, IngestOptions(prune=True)).run([Path("papers")])
         print(result.added, result.failed)
 
 A document becomes visible as a whole, in one transaction; an ingest that is stopped at any point goes on where it was

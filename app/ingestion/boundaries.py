@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import nn
 
-from app.compose import load_embedder
+from app.loading import load_embedder
 from app.settings import Settings
 from retriever.batching import batches
 from retriever.embedder import Embedder

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from app.catalog import Collection, Document, StoredChunk
 from app.catalog.filters import LARGEST_ID
 from app.errors import NotFound
+from app.library import Library
 from app.loaders.base import Page
 from app.maintenance.kv import StoredVariant, variants_of
 from app.maintenance.selection import find_document
-from app.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,27 @@ class Shown:
         return self.kv.get(chunk.token_hash, [])
 
 
-def show_document(workspace: Workspace, named: str, collection_name: str | None = None) -> Shown:
-    catalog = workspace.catalog
+def show_document(library: Library, named: str, collection_name: str | None = None) -> Shown:
+    catalog = library.catalog
     chosen = None if collection_name is None else catalog.collections.get(collection_name)
     collection, document = find_document(catalog, named, chosen)
-    return _shown(workspace, collection, document, None)
+    return _shown(library, collection, document, None)
 
 
-def show_chunk(workspace: Workspace, chunk_id: int) -> Shown:
+def show_chunk(library: Library, chunk_id: int) -> Shown:
     """With its document. Raises NotFound when there is no such chunk."""
-    found = workspace.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
+    found = library.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
     if not found:
         raise NotFound(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
     document = found[0].document
-    collection = next(one for one in workspace.catalog.collections.all() if one.id == document.collection_id)
-    return _shown(workspace, collection, document, chunk_id)
+    collection = next(one for one in library.catalog.collections.all() if one.id == document.collection_id)
+    return _shown(library, collection, document, chunk_id)
 
 
-def _shown(workspace: Workspace, collection: Collection, document: Document, chunk_id: int | None) -> Shown:
-    layout = workspace.catalog.documents.layout(document.id)
-    chunks = workspace.catalog.chunks.of_document(document.id)
+def _shown(library: Library, collection: Collection, document: Document, chunk_id: int | None) -> Shown:
+    layout = library.catalog.documents.layout(document.id)
+    chunks = library.catalog.chunks.of_document(document.id)
     chosen = tuple(chunk for chunk in chunks if chunk_id in (None, chunk.id))
     ordinals = {chunk.token_hash: chunk.ordinal for chunk in reversed(chunks)}
-    kv = variants_of(workspace, collection, [chunk.token_hash for chunk in chosen])
+    kv = variants_of(library, collection, [chunk.token_hash for chunk in chosen])
     return Shown(collection, document, layout.pages, len(layout.text), chosen, ordinals, kv)
