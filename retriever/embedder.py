@@ -7,11 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retriever import RetrieverError
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.encoder import Encoder
-from retriever.fingerprint import fingerprint
 from retriever.shared_property import shared_property
 from retriever.types import Vectors as Vectors
 
@@ -56,11 +54,6 @@ class Embedder:
 
         return read_model(self.folder, self._device)
 
-    @shared_property
-    def fingerprint(self) -> str:
-        """Of the folder; the model is not loaded for it."""
-        return fingerprint(self.folder)
-
     @property
     def dimension(self) -> int:
         return self._encoder.dimension
@@ -87,11 +80,3 @@ class Embedder:
 
     def whole_query(self, text: str) -> bool:
         return self._encoder.whole([text], QUERY)[0]
-
-    def check(self, expected: str, remedy: str) -> None:
-        """Raises RetrieverError where vectors were made by another model; `remedy` is what the user should run."""
-        if self.fingerprint != expected:
-            raise RetrieverError(
-                f"the embeddings of this collection were made by another model ({expected}) than the one in "
-                f"{self.folder} ({self.fingerprint}), so they cannot be compared: {remedy}"
-            )

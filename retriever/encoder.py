@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from retriever.batching import batches
 from retriever.types import Vectors
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from retriever.bert_folder import BertFolder
 
+BATCH_TOKENS = 4096  # padding too: of a batch
 TOKENIZED_AT_ONCE = 2048  # texts; the ids of a large document need not all be in memory
 LONGEST = 1 << 16  # characters of a text; what stands behind them is not read
 SHORTEST = 16  # characters of a part: a prompt may leave no room for any
@@ -112,3 +112,16 @@ def _middle(text: str) -> int:
     half = len(text) // 2
     blank = next((place for place in range(half, len(text) - len(text) // 4) if text[place].isspace()), half)
     return max(1, blank)
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Places of texts of like length, each batch within the budget of tokens when padded to its longest.
+
+    The longest come first, so that a batch that does not fit the memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        size = max(1, budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size

@@ -83,15 +83,14 @@ def warm(
         collection=collection, engine=engine, model=model, device=device, dtype=dtype, data_dir=data_dir,
         cache_dir=cache_dir,
     )  # fmt: skip
-    from app.maintenance.warming import WarmingProgress  # it imports torch
-    from app.maintenance.warming import warm as warming
+    from app.maintenance import warming  # it imports torch
 
-    done = WarmingProgress()
+    done = warming.WarmingProgress()
     with opened(settings) as (library, models):
         chosen = library.catalog.collections.get(settings.collection)
         chunks = library.catalog.collections.totals(chosen).chunks
         with tqdm(total=chunks, unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
-            for done in warming(library, models, chosen):
+            for done in warming.warm(library, models, chosen):
                 bar.update(done.chunks - bar.n)
     _tell_warm(done, chosen.name, as_json)
     if done.failed:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from app.catalog.listings import Listed
+from app.catalog import Listed
 from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.printing import count, plain, print_json, size, table
 from app.compose import opened
-from app.maintenance.listing import Summary, listed, summaries
+from app.maintenance.listing import Summary, summaries
 
 
 def ls(
@@ -29,7 +29,8 @@ def ls(
             found = summaries(library, models)
             print_json({"collections": [_summary(one) for one in found]}) if as_json else _tell_collections(found)
             return
-        documents = listed(library.catalog, settings.collection, failed)
+        chosen = library.catalog.collections.get(settings.collection)
+        documents = library.catalog.documents.listed(chosen, "failed" if failed else None)
     if as_json:
         print_json({"collection": settings.collection, "documents": [_listed(one) for one in documents]})
     else:

@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from app.catalog import Catalog, Collection, Document
-from app.catalog.listings import list_documents
 from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.printing import count, plain, print_json
 from app.compose import opened
+from app.maintenance.inspection import find_document
 from app.maintenance.removal import remove_collection, remove_documents
-from app.maintenance.selection import find_document
 
 _SHOWN = 20  # documents that are named in the question
 
@@ -63,7 +62,7 @@ def rm(
 def _rehearse(catalog: Catalog, collection: Collection, named: Sequence[Document], as_json: bool) -> None:
     """Of a whole collection where no documents are named."""
     chosen = {document.id: document for document in named or catalog.documents.all(collection)}
-    chunks = sum(one.chunks for one in list_documents(catalog.database, collection) if one.document.id in chosen)
+    chunks = sum(one.chunks for one in catalog.documents.listed(collection) if one.document.id in chosen)
     if as_json:
         sources = [document.source for document in chosen.values()]
         told = {"collection": collection.name, "dry_run": True, "documents": len(chosen), "chunks": chunks}

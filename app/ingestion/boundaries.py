@@ -10,8 +10,8 @@ from torch import nn
 
 from app.loading import load_embedder
 from app.settings import Settings
-from retriever.batching import batches
 from retriever.embedder import Embedder
+from retriever.encoder import batches
 from retriever.types import Vectors
 
 if TYPE_CHECKING:

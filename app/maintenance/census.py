@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from app.catalog import Collection
-from app.catalog.listings import token_hashes
 from app.library import Library
 from app.maintenance.engines import Identity, current_identity
 from app.maintenance.kv import families_of, has_kv, kv_folder
@@ -116,7 +115,7 @@ def shares(library: Library, models: Models, census: Census) -> list[CollectionS
     identity = current_identity(models) if census.live else None
     found = []
     for collection in library.catalog.collections.all():
-        hashes = token_hashes(library.catalog.database, collection)
+        hashes = library.catalog.chunks.hashes(collection)
         families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
         kv = FileTally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
         found.append(CollectionShare(collection, len(hashes), len(families), kv))

@@ -1,4 +1,4 @@
-"""What there is: collections, and the documents of one."""
+"""The collections with their numbers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.catalog import Catalog, Collection, CollectionTotals
-from app.catalog.listings import Listed, list_documents, token_hashes
+from app.catalog import Collection, CollectionTotals
 from app.library import Library
 from app.maintenance.engines import Identity, recorded_identities, remembered_identity
 from app.maintenance.kv import families_of, has_kv, kv_folder
@@ -43,7 +42,7 @@ def _summary(
 ) -> Summary:
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
     own = Identity(fingerprint, system) if fingerprint is not None and system is not None else settled
-    hashes = token_hashes(library.catalog.database, collection) if shelf.entries else set()
+    hashes = library.catalog.chunks.hashes(collection) if shelf.entries else set()
     kv = shelf.of([own] if own else [], hashes)
     other = shelf.of(known - {own}, hashes)
     totals = library.catalog.collections.totals(collection)
@@ -64,9 +63,3 @@ class _Shelf:
         """Files and bytes."""
         families = [family for one in identities for family in families_of(one, hashes)]
         return sum(self.entries[one] for one in families), sum(self._nbytes[one] for one in families)
-
-
-def listed(catalog: Catalog, name: str, failed: bool = False) -> list[Listed]:
-    """The documents of a collection by source; of all of them or those that could not be read."""
-    collection = catalog.collections.get(name)
-    return list_documents(catalog.database, collection, "failed" if failed else None)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.catalog import Collection, Removed
-from app.catalog.locks import discard
 from app.errors import MaintenanceError
 from app.library import Library
 from app.maintenance import indexes
@@ -45,7 +44,7 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
         removed = library.catalog.collections.delete(collection)
         indexes.discard(library, collection)
         removal = _with_kv(models, removed, identities)
-    discard(library.catalog.database, collection.id)
+    library.catalog.discard_lock(collection)
     return removal
 
 

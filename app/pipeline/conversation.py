@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
-from app.pipeline.answer import Answer
 from app.pipeline.answering import STOPPED
-from app.pipeline.options import Asked, AskOptions
+from app.pipeline.records import Answer, Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 
 if TYPE_CHECKING:

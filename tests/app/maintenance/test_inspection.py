@@ -8,10 +8,9 @@ import pytest
 from app.catalog import CatalogError
 from app.errors import MaintenanceError, NotFound
 from app.library import Library
-from app.maintenance.inspection import show_chunk, show_document
+from app.maintenance.inspection import find_document, show_chunk, show_document
 from app.maintenance.kv import kv_folder
-from app.maintenance.listing import listed, summaries
-from app.maintenance.selection import find_document
+from app.maintenance.listing import summaries
 from app.models import Models
 from ragcache.store.folder import CacheFolder
 from tests.app.maintenance.shelves import BOOKS, fail, fill, put, reopened
@@ -25,7 +24,7 @@ def test_summaries_and_lists(library: Library, models: Models) -> None:
     another, default = summaries(library, models)
     assert (another.collection.name, another.totals.documents) == ("another", 0)
     assert (default.totals.documents, default.totals.failed, default.totals.chunks) == (3, 1, 5)
-    all_of_them = listed(library.catalog, "default")
+    all_of_them = library.catalog.documents.listed(library.catalog.collections.get("default"))
     assert [(one.document.source, one.chunks, one.pages) for one in all_of_them] == [
         ("/books/bad.pdf", 0, 0),
         ("/books/lamps.txt", 3, 1),
@@ -33,7 +32,7 @@ def test_summaries_and_lists(library: Library, models: Models) -> None:
     ]
     counted = sum(models.template.count(text) for text in BOOKS["/books/rye.txt"])
     assert (all_of_them[2].tokens, all_of_them[0].tokens) == (counted, 0)
-    (bad,) = listed(library.catalog, "default", failed=True)
+    (bad,) = library.catalog.documents.listed(library.catalog.collections.get("default"), "failed")
     assert bad.document.error == "it is encrypted"
 
 

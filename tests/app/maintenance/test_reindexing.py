@@ -12,8 +12,7 @@ from pydantic import SecretStr
 from app.catalog import CatalogError, open_catalog
 from app.errors import MaintenanceError
 from app.library import Library
-from app.maintenance.reindexing import LOG, reindex
-from app.maintenance.vector_log import VectorLog
+from app.maintenance.reindexing import LOG, VectorLog, reindex
 from app.models import Models, resolve_embedder
 from retriever.embedder import Embedder
 from tests.app.maintenance.shelves import DIMENSION, fill

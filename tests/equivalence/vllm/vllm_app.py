@@ -18,7 +18,7 @@ from app import RagPipeline, Settings
 from app.doctor import check_engine
 from app.loading import load_torch_model
 from app.maintenance.warming import warm
-from app.pipeline.answer import Answer
+from app.pipeline.records import Answer
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED
 from tests.app.library import fill
