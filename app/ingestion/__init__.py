@@ -1,6 +1,8 @@
 """From files to documents that can be asked about: read, cut, embedded, indexed, with their KV.
 
-    from app.ingestion import Ingest, IngestOptions
+    from app.compose import opened
+    from app.ingestion.ingest import Ingest
+    from app.ingestion.records import IngestOptions
 
     with opened(settings) as (library, models):
         collection = library.collection_or_new("papers")
@@ -18,26 +20,3 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | `writing`, `kv` | chunks to embeddings, KV and rows; and what goes with them |
 | `ingest` | all of it, under the collection's lock |
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from app.ingestion.ingest import Ingest
-    from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult
-
-_PLACES = {
-    "Failure": "records",
-    "Ingest": "ingest",
-    "IngestOptions": "records",
-    "IngestResult": "records",
-    "IngestProgress": "records",
-}
-__all__ = ["Failure", "Ingest", "IngestOptions", "IngestProgress", "IngestResult"]
-
-
-def __getattr__(name: str) -> object:
-    """Loaded on first use: a reading process imports this package too, and has no use for the catalog."""
-    if name not in _PLACES:
-        raise AttributeError(f"module 'app.ingestion' has no attribute {name!r}")
-    return getattr(import_module(f"app.ingestion.{_PLACES[name]}"), name)

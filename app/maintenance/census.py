@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from app.catalog import Collection
+from app.folders import kv_folder
 from app.library import Library
 from app.maintenance.engines import Identity, current_identity
-from app.maintenance.kv import families_of, has_kv, kv_folder
+from app.maintenance.kv import families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from app.catalog import Collection
-from app.folders import kv_folder as kv_folder
+from app.folders import kv_folder
 from app.library import Library
 from app.maintenance.engines import Identity, known_identities
 from app.models import Models

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.catalog import Collection, CollectionTotals
+from app.folders import kv_folder
 from app.library import Library
 from app.maintenance.engines import Identity, recorded_identities, remembered_identity
-from app.maintenance.kv import families_of, has_kv, kv_folder
+from app.maintenance.kv import families_of, has_kv
 from app.models import Models
 from ragcache.store.folder import CacheFolder, engine_name
 

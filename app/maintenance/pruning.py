@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from app.folders import kv_folder
 from app.library import Library
 from app.maintenance.census import FileTally, take_census
-from app.maintenance.kv import has_kv, kv_folder
+from app.maintenance.kv import has_kv
 from app.models import Models
 from ragcache.store.base import Flaw
 from ragcache.store.folder import CacheFolder, Item

@@ -72,7 +72,7 @@ class RagPipeline:
     ) -> IngestResult:
         """Read files and folders into a collection, which is made where there is none.
 
-        `options`: fields of app.ingestion.IngestOptions, such as glob and prune. Files that cannot be read are in the
+        `options`: fields of IngestOptions, such as glob and prune. Files that cannot be read are in the
         result; the others are in the collection.
         """
         chosen, library = IngestOptions(**options), self.library

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.catalog import open_catalog
-from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.loading import TorchModel, load_torch_model
 from app.models import Models, resolve_embedder

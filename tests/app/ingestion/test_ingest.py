@@ -10,7 +10,9 @@ import pytest
 
 from app.catalog import Document
 from app.errors import IngestError
-from app.ingestion import Ingest, IngestOptions, IngestProgress, writing
+from app.ingestion import writing
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestProgress
 from app.ingestion.writing import TOGETHER
 from app.library import Library
 from app.loaders.base import Parsed

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.loading import load_embedder
 from app.models import Models

@@ -11,8 +11,9 @@ import pytest
 
 from app.catalog import FileState
 from app.errors import IngestError
-from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.ingestion.ingest import Ingest
 from app.ingestion.lost import lost_documents
+from app.ingestion.records import IngestOptions, IngestResult
 from app.ingestion.survey import take_survey
 from app.library import Library
 from app.models import Models

@@ -13,7 +13,8 @@ from app.catalog import open_catalog
 from app.catalog.engine import Database, database_url
 from app.catalog.schema import _back_up
 from app.compose import opened
-from app.ingestion import Ingest, IngestOptions
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions
 from app.settings import Settings
 
 

@@ -12,7 +12,8 @@ import pytest
 import app.ingestion.writing as writing
 from app.catalog import CatalogError
 from app.errors import CollectionBusy
-from app.ingestion import Ingest, IngestOptions, IngestProgress
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestProgress
 from app.library import Library
 from app.models import Models
 from tests.app.catalog.test_failures import public_folder, without_rights

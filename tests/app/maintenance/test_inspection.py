@@ -7,9 +7,9 @@ import pytest
 
 from app.catalog import CatalogError
 from app.errors import MaintenanceError, NotFound
+from app.folders import kv_folder
 from app.library import Library
 from app.maintenance.inspection import find_document, show_chunk, show_document
-from app.maintenance.kv import kv_folder
 from app.maintenance.listing import summaries
 from app.models import Models
 from ragcache.store.folder import CacheFolder
