@@ -23,9 +23,9 @@ from time import perf_counter
 from tqdm import tqdm
 
 from app.compose import opened
-from app.ingestion.chunking import Draft, draft
+from app.ingestion.draft import Draft, draft
 from app.ingestion.ingest import Ingest
-from app.ingestion.reading import FileStamp
+from app.ingestion.outcome import FileStamp
 from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.loaders import load

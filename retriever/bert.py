@@ -1,8 +1,8 @@
 """The forward of BERT with nothing around it.
 
 A question is a dozen tokens, and half of its time in the library goes into Python: keyword arguments, masks, outputs
-by name. Here it is four products of matrices in a layer, with the weights packed as in retriever/packing.py, query, key
-and value as one, and GELU and the residual inside the products.
+by name. Here it is four products of matrices in a layer, with weights as retriever/packed_weights.py has them, query,
+key and value as one, and GELU and the residual inside the products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from retriever.bert_folder import FIRST, GELU, BertFolder
 from retriever.encoder import IDS, Encoder, Row
-from retriever.packing import packed
+from retriever.packed_weights import packed
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -18,7 +18,7 @@ from retriever import RetrieverError
 from retriever.bert import BertEncoder
 from retriever.bert_folder import FIRST, GELU, MEAN
 from retriever.encoder import IDS, Encoder, Row
-from retriever.packing import near, pack, packs
+from retriever.packed_weights import near, pack, packs
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]
 PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from app.cli.printing import FAILURES, exit_code, told
+from app.cli.output import FAILURES, exit_code, told
 from app.cli.table import CommandTable, Table
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from app.cli.answer_output import show_answer
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
-from app.cli.printing import print_json
-from app.cli.rendering import show_answer
+from app.cli.output import print_json
 from app.pipeline import RagPipeline
 
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]

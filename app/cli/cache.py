@@ -10,7 +10,7 @@ import typer
 from tqdm import tqdm
 
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
-from app.cli.printing import count, plain, print_json, size, table
+from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.maintenance.census import Census, CollectionShare, FileTally, shares, take_census, tiers
 from app.maintenance.pruning import Pruned

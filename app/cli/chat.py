@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
+from app.cli.answer_output import show_citations, show_pieces, show_report
 from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Model, Name, configure
-from app.cli.printing import FAILURES, count, plain, told
-from app.cli.rendering import show_citations, show_pieces, show_report
+from app.cli.output import FAILURES, count, plain, told
 from app.pipeline import Answer, AnswerStream, Conversation, RagPipeline
 
 HELP = """\

@@ -10,7 +10,7 @@ import app.samples
 from app.cli.flags import CacheDir, Device, Dtype, Model, configure
 from app.models import Models, resolve_embedder
 from app.pipeline import RagPipeline, told
-from app.pipeline.answering import Answering, AnswerRequest
+from app.pipeline.answerer import Answering, AnswerRequest
 from app.settings import Settings
 from ragcache.report import COMPUTED
 from ragcache.store import KVStore

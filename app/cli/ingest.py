@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
-from app.cli.printing import count, plain, print_json, size
+from app.cli.output import count, plain, print_json, size
 from app.compose import opened
 from app.errors import IngestError
 from app.ingestion.ingest import Ingest

@@ -8,7 +8,7 @@ import typer
 
 from app.catalog import Listed
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json, size, table
+from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.maintenance.listing import Summary, summaries
 

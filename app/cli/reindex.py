@@ -7,7 +7,7 @@ import sys
 from tqdm import tqdm
 
 from app.cli.flags import DataDir, Device, Json, Name, configure
-from app.cli.printing import count, plain, print_json
+from app.cli.output import count, plain, print_json
 from app.compose import opened
 from app.embedding import in_parts
 from app.maintenance.reindexing import reindex as reindexing

@@ -10,7 +10,7 @@ import typer
 
 from app.catalog import Catalog, Collection, Document
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json
+from app.cli.output import count, plain, print_json
 from app.compose import opened
 from app.maintenance.inspection import find_document
 from app.maintenance.removal import remove_collection, remove_documents

@@ -8,7 +8,7 @@ import typer
 
 from app.catalog import StoredChunk
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json, size, table
+from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.maintenance.inspection import Shown, show_chunk, show_document
 from app.maintenance.kv import StoredVariant

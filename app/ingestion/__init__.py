@@ -15,8 +15,8 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | module | does |
 |---|---|
 | `survey` | which files are new, changed, gone |
-| `readers`, `worker`, `reading` | files to texts, in processes of their own |
-| `chunking`, `boundaries` | texts to chunks |
-| `writing`, `kv` | chunks to embeddings, KV and rows; and what goes with them |
+| `readers`, `worker`, `outcome` | files to texts, in processes of their own |
+| `draft`, `boundaries` | texts to chunks |
+| `writer`, `kv` | chunks to embeddings, KV and rows; and what goes with them |
 | `ingest` | all of it, under the collection's lock |
 """

@@ -13,12 +13,12 @@ from app.catalog.records import RunState
 from app.errors import IngestError, printable
 from app.ingestion.kv import lacking
 from app.ingestion.lost import lost_documents
+from app.ingestion.outcome import Outcome, ReadFile, Same, Unread
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Outcome, ReadFile, Same, Unread
 from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.room import Room
 from app.ingestion.survey import FolderSurvey, Pending, take_survey
-from app.ingestion.writing import OF_A_TEXT, Writer, uncut
+from app.ingestion.writer import OF_A_TEXT, Writer, uncut
 from app.library import Library
 from app.models import Models
 

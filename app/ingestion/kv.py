@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 
 from app.catalog import Collection, KvRecord
-from app.ingestion.chunking import Draft
+from app.ingestion.draft import Draft
 from app.ingestion.records import IngestTally
 from app.library import Library
 from app.maintenance.engines import Identity, recorded_identities

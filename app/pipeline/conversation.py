@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
-from app.pipeline.answering import STOPPED
+from app.pipeline.answerer import STOPPED
 from app.pipeline.records import Answer, Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 

@@ -19,10 +19,10 @@ from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.models import Models
-from app.pipeline.answering import Answering, AnswerRequest
-from app.pipeline.condensing import condensed
+from app.pipeline.answerer import Answering, AnswerRequest
 from app.pipeline.conversation import Conversation
 from app.pipeline.records import Answer, Asked, AskOptions
+from app.pipeline.search_query import condensed
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 from app.prompt import Turn, check_text
 from app.settings import Settings, load_settings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.printing import LATER
+from app.cli.output import LATER
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run

@@ -22,7 +22,7 @@ import numpy as np
 from sqlalchemy import text as sql
 
 import app.cli
-import app.ingestion.chunking
+import app.ingestion.draft
 import app.ingestion.ingest
 import app.maintenance.pruning
 from app.catalog import open_catalog

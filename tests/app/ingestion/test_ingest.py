@@ -10,10 +10,10 @@ import pytest
 
 from app.catalog import Document
 from app.errors import IngestError
-from app.ingestion import writing
+from app.ingestion import writer
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestProgress
-from app.ingestion.writing import TOGETHER
+from app.ingestion.writer import TOGETHER
 from app.library import Library
 from app.loaders.base import Parsed
 from app.models import Models
@@ -277,8 +277,8 @@ def test_progress_reaches_the_end(library: Library, models: Models, docs: Path) 
 def test_a_long_document_tells_how_far_it_is(
     library: Library, models: Models, docs: Path, kv: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "TOGETHER", 4)
-    monkeypatch.setattr(writing, "STEP", 3)
+    monkeypatch.setattr(writer, "TOGETHER", 4)
+    monkeypatch.setattr(writer, "STEP", 3)
     long = " ".join(f"In year {year} the keeper of the light wrote a line." for year in range(200))
     write(docs, a="Short.", b=long, c="Last.")
     seen: list[IngestProgress] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import app.ingestion.writing as writing
+import app.ingestion.writer as writing
 from app.catalog import CatalogError
 from app.errors import CollectionBusy
 from app.ingestion.ingest import Ingest

@@ -14,7 +14,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.catalog import CatalogError
-from app.pipeline.answering import NOTHING_FOUND
+from app.pipeline.answerer import NOTHING_FOUND
 from ragcache.errors import ConfigError, PromptError
 from ragcache.sampling import Sampling
 from tests.app.library import FOLDER, put

@@ -13,7 +13,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.pipeline import Answer, AnswerStream
-from app.pipeline.answering import STOPPED, AnswerRequest
+from app.pipeline.answerer import STOPPED, AnswerRequest
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError

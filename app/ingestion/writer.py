@@ -17,10 +17,10 @@ import numpy as np
 from app.catalog import Collection, DocumentRecord, Removed
 from app.catalog.records import Vectors
 from app.embedding import embed_chunks, in_parts
-from app.ingestion.chunking import Draft
-from app.ingestion.chunking import draft as cut
+from app.ingestion.draft import Draft
+from app.ingestion.draft import draft as cut
 from app.ingestion.kv import KvCapture, KvRemoval
-from app.ingestion.reading import FileStamp, ReadFile
+from app.ingestion.outcome import FileStamp, ReadFile
 from app.ingestion.records import Failure, IngestTally
 from app.ingestion.survey import Pending
 from app.library import Library

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from app.citations import Citation
-from app.cli.printing import plain
+from app.cli.output import plain
 from app.pipeline import Answer, AnswerStream, told
 
 SHORT = 100  # characters of a quote

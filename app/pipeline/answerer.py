@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.catalog import Catalog, PageName
 from app.citations import Citation, Retrieved, locate
 from app.pipeline.pieces import Pieces
-from app.pipeline.quoting import quoted
+from app.pipeline.quotes import quoted
 from app.pipeline.records import Answer
 from app.pipeline.stream import AnswerStream
 from ragcache.errors import PromptError, RagcacheError
