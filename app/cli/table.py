@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 
 # By name: the module that has the command under this name, a function or a Typer, and a line of help.
@@ -29,7 +28,9 @@ class CommandTable(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem  # a private module: nothing else hangs on it
+
         names = [CompletionItem(name, help=told) for name, (_, told) in self.table.items()]
         options = super(TyperGroup, self).shell_complete(ctx, incomplete)
         return [one for one in names if one.value.startswith(incomplete)] + options
