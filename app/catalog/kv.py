@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
-from app.catalog.changes import batches
-from app.catalog.engine import Database
+from app.catalog.engine import Database, batches
 from app.catalog.records import Collection, KvRecord
 from app.catalog.tables import CHUNKS, KV_VARIANTS
 
