@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
 
-from app.compose import Parts
+from benchmarks.choices import CONTEXTS
+from benchmarks.output import Row
+from benchmarks.timing import timed
 from ragcache.cache import ChunkCache
-from ragcache.errors import ConfigError
 from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
 from ragcache.linking.full import Full
 from ragcache.store import open_store
 from ragcache.types import Chunk, System, Variant
 
-# How many chunks before it in its document each chunk is computed behind.
-CONTEXTS: Mapping[str, int] = {"alone": 0, "document": 3}
-
-
-def check_context(name: str) -> str:
-    if name not in CONTEXTS:
-        raise ConfigError(f"unknown context {name!r}: choose from {', '.join(CONTEXTS)}")
-    return name
+if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
+    from app.compose import Parts
 
 
 def memory_cache(parts: Parts, context: str) -> ChunkCache:
     """An empty cache in RAM. The linker is given with each prompt."""
     store = open_store(None, None, None, parts.settings.codec)
-    return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[check_context(context)], keep_missed=False)
+    return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[context], keep_missed=False)
 
 
 def capture(
@@ -56,3 +54,29 @@ def _as_far_as(document: Sequence[Chunk], wanted: set[str], context_chunks: int)
         return [chunk for chunk in document if chunk.hash in wanted]
     places = [place for place, chunk in enumerate(document) if chunk.hash in wanted]
     return document[: places[-1] + 1] if places else []
+
+
+def plain_prefill(cache: ChunkCache, system: Variant, chunks: Iterable[Chunk]) -> None:
+    """The chunks' tokens in one piece behind System, of which nothing is kept."""
+    ids = [token for chunk in chunks for token in chunk.ids]
+    buffer = cache.engine.buffer(len(system) + len(ids))
+    cache.engine.place(buffer, system, 0)
+    hidden = cache.engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
+    float(hidden.float().sum())  # on an accelerator: wait until it is done
+
+
+def measured_capture(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
+    """Capture and prefill in turns."""
+    captures, prefills = [], []
+    for turn in range(rounds + 1):
+        captured = timed(lambda: deque(cache.kvgen.ingest(system, chunks), maxlen=0))
+        prefilled = timed(lambda: plain_prefill(cache, system, chunks))
+        if turn:  # the first round does not count
+            captures.append(captured)
+            prefills.append(prefilled)
+    return {
+        "tokens": sum(len(chunk) for chunk in chunks),
+        "kvgen_s": median(captures),
+        "prefill_s": median(prefills),
+        "ratio": median(captures) / median(prefills),
+    }

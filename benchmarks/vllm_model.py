@@ -12,7 +12,7 @@ from app.models import resolve_model
 from app.prompt import PromptTemplate, load_tokenizer
 from app.settings import Settings
 from app.vllm import open_engine
-from benchmarks.caches import CONTEXTS, check_context
+from benchmarks.choices import CONTEXTS
 from ragcache.benefit import LinkWhen
 from ragcache.errors import ModelError
 from ragcache.keeping import Keeper
@@ -48,7 +48,7 @@ def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper 
     """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
     from ragcache.engine.vllm.cache import VllmCache
 
-    behind = CONTEXTS[check_context(context)]
+    behind = CONTEXTS[context]
     return VllmCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.settings import load_settings
-from benchmarks.start import StartBenchOptions, measure, parse_commands, run
+from benchmarks.start import StartBenchOptions
+from benchmarks.start.measurement import measure, run
 from ragcache.errors import ConfigError
 
 
@@ -23,9 +24,3 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     settings = load_settings(None, data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
     with pytest.raises(ConfigError, match="`ragcache show 1` failed: error: no document 1: "):
         measure(("show", "1"), settings)
-
-
-def test_commands_by_name() -> None:
-    assert parse_commands("ls, cache stats") == ("ls", "cache stats")
-    with pytest.raises(ConfigError, match="unknown command 'rm': choose from ls, show, cache stats, ask"):
-        parse_commands("ls,rm")
