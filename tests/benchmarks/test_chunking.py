@@ -39,6 +39,7 @@ def test_the_nearest_chunks_are_measured() -> None:
     assert (row["splitter"], row["chunks"]) == ("mine", 4)
 
 
+@pytest.mark.slow
 def test_the_command_compares_all_splitters(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for embedder in ("retriever.embedder.Embedder", "app.ingestion.boundaries.RoughEmbedder"):
         monkeypatch.setattr(f"{embedder}.embed", lambda self, texts: letters(texts))

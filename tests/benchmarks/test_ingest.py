@@ -17,6 +17,7 @@ from benchmarks.ingest.files import FORMATS, write_documents
 TEXTS = list(read_samples().values())
 
 
+@pytest.mark.slow
 def test_ingest(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "LONG", 2000)  # the small model's context is short
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32", device="cpu")

@@ -35,6 +35,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["given_file", "corpora_folder"])
 def test_rows(form: str, parts: Parts, out: Path, request: pytest.FixtureRequest) -> None:
     data = read_dataset(request.getfixturevalue(form))
@@ -76,6 +77,7 @@ def test_full_is_not_measured_by_a_short_cut(
     assert all(row["kl"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_continued(
     parts: Parts, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

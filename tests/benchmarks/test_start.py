@@ -11,6 +11,7 @@ from benchmarks.start.measurement import measure, run
 from ragcache.errors import ConfigError
 
 
+@pytest.mark.slow
 def test_every_command_has_a_row(tiny_folder: Path, tmp_path: Path) -> None:
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32")
     run(settings, tmp_path / "work", StartBenchOptions(("ls", "ask"), 1), tmp_path / "start.json")

@@ -86,6 +86,7 @@ def test_kvgen(parts: Parts, tmp_path: Path) -> None:
         assert row["ratio"] == pytest.approx(row["kvgen_s"] / row["prefill_s"])
 
 
+@pytest.mark.slow
 def test_memory(tiny_folder: Path, parts: Parts, tmp_path: Path) -> None:
     out = tmp_path / "memory.json"
     settings = parts.settings.model_copy(update={"linker": "query"})
