@@ -67,9 +67,14 @@ def plain_prefill(cache: ChunkCache, system: Variant, chunks: Iterable[Chunk]) -
 
 def measured_capture(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
     """Capture and prefill in turns."""
+
+    def capture_all() -> None:
+        deque(cache.kvgen.ingest(system, chunks), maxlen=0)
+        cache.engine.synchronize()
+
     captures, prefills = [], []
     for turn in range(rounds + 1):
-        captured = timed(lambda: deque(cache.kvgen.ingest(system, chunks), maxlen=0))
+        captured = timed(capture_all)
         prefilled = timed(lambda: plain_prefill(cache, system, chunks))
         if turn:  # the first round does not count
             captures.append(captured)
