@@ -24,6 +24,7 @@ def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
         yield opened
 
 
+@pytest.mark.slow
 def test_warm_then_stats_then_prune(run: Run, workspace: Workspace) -> None:
     collection = fill(workspace)
     cold = run("cache", "stats", "--json").json
@@ -77,6 +78,7 @@ def test_verify_fails_on_flaws(run: Run, workspace: Workspace, tmp_path: Path) -
     assert run("cache", "verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_chunk_that_cannot_be_computed_is_told(run: Run, workspace: Workspace) -> None:
     fill(workspace, books={"/huge.txt": [" ".join(f"word{number}" for number in range(1500))]})
     ran = run("cache", "warm")
@@ -86,6 +88,7 @@ def test_a_chunk_that_cannot_be_computed_is_told(run: Run, workspace: Workspace)
     assert (ran.code, ran.json["failed"][0]["source"]) == (1, "/huge.txt")
 
 
+@pytest.mark.slow
 def test_errors(run: Run, workspace: Workspace, tmp_path: Path) -> None:
     collection = fill(workspace, kv=True)
     assert run("cache", "warm", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"

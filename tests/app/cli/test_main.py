@@ -70,6 +70,7 @@ def test_help_does_not_wait_for_what_is_heavy() -> None:
     assert ragcache("doctor", "--help", before=loaded).stdout.endswith("\nset()\n")
 
 
+@pytest.mark.slow
 def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
     ran = ragcache("doctor", "--model", "/nowhere", "--cache-dir", str(tmp_path))
     assert ran.returncode == 1
@@ -79,6 +80,7 @@ def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
     assert any(line.startswith("✗ model: no model '/nowhere'") for line in lines)
 
 
+@pytest.mark.slow
 def test_doctor_as_json(tmp_path: Path) -> None:
     ran = ragcache("doctor", "--json", "--model", "/nowhere", "--cache-dir", str(tmp_path))
     assert ran.returncode == 1
@@ -86,6 +88,7 @@ def test_doctor_as_json(tmp_path: Path) -> None:
     assert {"name": "cache folder", "ok": True, "detail": f"{tmp_path} is writable"} in findings
 
 
+@pytest.mark.slow
 def test_doctor_is_content_with_this_installation(smollm2: Path) -> None:
     ran = ragcache("doctor", "--cache-dir", str(smollm2.parent.parent))
     assert ran.returncode == 0, ran.stdout + ran.stderr

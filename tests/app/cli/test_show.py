@@ -38,6 +38,7 @@ def test_a_document_with_its_chunks_and_kv(run: Run, workspace: Workspace) -> No
     assert "behind 2 chunks: #0, #1" in with_texts
 
 
+@pytest.mark.slow
 def test_as_json(run: Run, workspace: Workspace) -> None:
     fill(workspace, kv=True)
     shown = run("show", "/books/lamps.txt", "--json").json

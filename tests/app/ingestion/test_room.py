@@ -29,6 +29,7 @@ def test_it_is_told_before_kv_pushes_out_older_kv(workspace: Workspace, docs: Pa
     assert warnings(workspace, docs, kv=False) == []
 
 
+@pytest.mark.slow
 def test_it_is_told_before_the_disk_is_too_small(
     workspace: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

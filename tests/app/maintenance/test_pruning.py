@@ -47,6 +47,7 @@ def test_a_cache_that_is_not_there_is_not_made(workspace: Workspace) -> None:
     assert not workspace.settings.cache_dir.exists()
 
 
+@pytest.mark.slow
 def test_other_engines_and_systems_go_when_asked(workspace: Workspace, settings: Settings) -> None:
     fill(workspace, kv=True)
     kept = files(workspace)

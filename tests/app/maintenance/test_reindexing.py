@@ -73,6 +73,7 @@ def test_the_same_embedder_builds_the_indexes_anew(workspace: Workspace) -> None
     check(workspace)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", range(4))
 def test_a_run_that_was_stopped_goes_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
     old = fill(workspace, books=BOOKS)
@@ -91,6 +92,7 @@ def test_a_run_that_was_stopped_goes_on(workspace: Workspace, monkeypatch: pytes
     check(workspace)
 
 
+@pytest.mark.slow
 def test_one_stopped_behind_the_change_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fill(workspace, books=BOOKS)
     running = reindex(workspace, "default")
