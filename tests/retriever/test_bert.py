@@ -169,6 +169,7 @@ def test_other_models_are_left_to_the_library(change: Change) -> None:
     assert encoder is None
 
 
+@pytest.mark.slow
 def test_what_is_left_to_the_library_is_as_the_library_has_it() -> None:
     library, model = read(), read()
     greatest(library)
