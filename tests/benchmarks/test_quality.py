@@ -11,7 +11,8 @@ import pytest
 from app.loading import TorchModel
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
-from benchmarks.quality import Measurement, QualityBenchOptions, run
+from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality.measurement import Measurement, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
@@ -24,7 +25,7 @@ TIMES = {"ttft_s", "ttft_speedup"}
 def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any) -> QualityBenchOptions:
     chosen: dict[str, Any] = {
         "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "order": "best",
-        "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2,
+        "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2, "data": Path(),
     }  # fmt: skip
     return QualityBenchOptions(parse_linkers(linkers), **{**chosen, **changed})
 
@@ -34,6 +35,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["given_file", "corpora_folder"])
 def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRequest) -> None:
     data = read_dataset(request.getfixturevalue(form))
@@ -55,6 +57,7 @@ def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRe
     assert not out.with_name("out.json.partial.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_full_against_full_is_exactly_nothing(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options(), out)
     for row in rows[:2]:
@@ -65,6 +68,7 @@ def test_full_against_full_is_exactly_nothing(parts: TorchModel, given_file: Pat
         assert row["part"] < 0.7
 
 
+@pytest.mark.slow
 def test_full_is_not_measured_by_a_short_cut(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +79,7 @@ def test_full_is_not_measured_by_a_short_cut(
     assert all(row["kl"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_continued(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,22 +100,25 @@ def test_an_interrupted_run_is_continued(
         Measurement, "_measure",
         lambda self, prompt, *rest, **named: (measured.append(prompt.name), measure(self, prompt, *rest, **named))[1],
     )  # fmt: skip
-    rows = run(parts, letters, data, options(), out, resume=True)
+    rows = run(parts, letters, data, options(resume=True), out)
     assert measured == [question.name for question in data.questions], "none of them twice"
     for row, expected in zip(rows, at_once, strict=True):
         assert {key: row[key] for key in FIELDS - TIMES} == {key: expected[key] for key in FIELDS - TIMES}
 
 
+@pytest.mark.slow
 def test_a_limit_takes_so_many_questions(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", limit=2, contexts=("alone",)), out)
     assert [row["n"] for row in rows] == [2]
 
 
+@pytest.mark.slow
 def test_answers_of_one_token(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", max_tokens=1, contexts=("alone",)), out)
     assert rows[0]["kl"] == rows[0]["kl_first"]
 
 
+@pytest.mark.slow
 def test_an_answer_that_ends_at_once_is_compared_at_its_end(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

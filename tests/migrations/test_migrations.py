@@ -212,6 +212,7 @@ def test_a_database_of_a_newer_version_is_refused(database: Database, newer: Pat
     assert not on_sqlite(database) or backups(database) == []
 
 
+@pytest.mark.slow
 def test_many_processes_open_a_new_catalog_at_once(database: Database) -> None:
     url = database.url.render_as_string(hide_password=False)
     command_line = [sys.executable, "-W", "error", "-c", OPENER, url]

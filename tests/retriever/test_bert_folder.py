@@ -40,6 +40,7 @@ class RoughByLibrary(RoughEmbedder):
         return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize(("kind", "reference"), [(Embedder, ByLibrary), (RoughEmbedder, RoughByLibrary)])
 def test_vectors_are_those_of_the_model_that_the_library_reads(
@@ -66,6 +67,7 @@ def changed(path: Path, change: Callable[[Any], object]) -> None:
     path.write_text(json.dumps(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "values"),
     [

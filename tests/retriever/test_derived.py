@@ -131,6 +131,7 @@ def test_a_torn_file_is_made_again(make: Make, tmp_path: Path, cut: int, caplog:
     assert opened(make, tmp_path, source).save() is False
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_seen(make: Make, tmp_path: Path) -> None:
     source = source_of(40)
     opened(make, tmp_path, source).save()

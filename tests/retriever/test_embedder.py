@@ -66,6 +66,7 @@ def test_the_library_is_imported_at_first_use() -> None:
     assert "sentence_transformers" not in ran.stdout
 
 
+@pytest.mark.slow
 def test_texts_come_back_in_their_order(embedder: Embedder) -> None:
     texts = ["word " * length for length in (300, 1, 40, 7, 1000, 2)]
     alone = np.concatenate([embedder.embed([text]) for text in texts])
@@ -83,6 +84,7 @@ def test_half_of_a_surrogate_pair_can_be_embedded(embedder: Embedder) -> None:
     np.testing.assert_array_equal(embedder.embed(["a \ud800 b"]), embedder.embed(["a ? b"]))
 
 
+@pytest.mark.slow
 def test_words_that_a_model_wants_in_front(embedder: Embedder) -> None:
     prompted = Embedder(embedder.folder)
     prompted._encoder.prompts = {"query": "question: ", "document": ""}

@@ -33,6 +33,7 @@ def alone(encoder: Encoder, text: str) -> Vectors:
     return vector
 
 
+@pytest.mark.slow
 def test_the_end_of_a_long_text_counts(encoder: Encoder) -> None:
     cut = np.empty((1, encoder.dimension), dtype=np.float32)
     encoder._encode([LONG], cut)
@@ -40,6 +41,7 @@ def test_the_end_of_a_long_text_counts(encoder: Encoder) -> None:
     assert (alone(encoder, LONG) != alone(encoder, LONG + SHORT)).any()
 
 
+@pytest.mark.slow
 def test_it_is_the_mean_of_its_parts_which_miss_nothing(encoder: Encoder) -> None:
     parts = encoder._pieces(LONG, "")
     assert "".join(parts) == LONG
@@ -49,6 +51,7 @@ def test_it_is_the_mean_of_its_parts_which_miss_nothing(encoder: Encoder) -> Non
     np.testing.assert_allclose(alone(encoder, LONG), mean / np.linalg.norm(mean), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_text_that_fits_has_the_very_vector_that_it_had(encoder: Encoder) -> None:
     texts = [SHORT, LONG, FIRST * 20, ""]
     at_once = np.empty((len(texts), encoder.dimension), dtype=np.float32)

@@ -30,6 +30,7 @@ def index_of(texts: list[str]) -> tuple[KeywordIndex, MemorySource]:
     return index, source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", HOSTILE, ids=range(len(HOSTILE)))
 def test_any_question_is_only_words(question: str) -> None:
     texts = ["an ant", "日本語", "drop table chunks", *HOSTILE]

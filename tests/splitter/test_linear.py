@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from splitter import make_splitter
 from splitter.base import KINDS, ChunkLimits
 from tests.splitter.words import Words
@@ -60,6 +62,7 @@ def split_all() -> None:
                 make_splitter("structure", Words(), None, ChunkLimits()).split(text, kind)
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_split_in_linear_time() -> None:
     """What it printed last is what takes for ever."""
     subprocess.run([sys.executable, "-c", SPLIT], check=True, timeout=LIMIT)

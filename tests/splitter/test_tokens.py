@@ -53,6 +53,7 @@ def bpe_with_a_blank_in_front(smollm2: Path) -> PreTrainedTokenizerBase:
 TEXTS = ["a<think>", "<think>", " the <end> a", "<think><think> the", "a <thi", "", "the\n<end>\n", "<end><think>a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_added_tokens_are_the_ids_of_their_characters(smollm2: Path, text: str) -> None:
     for make in (load_tokenizer, bpe_with_a_blank_in_front):

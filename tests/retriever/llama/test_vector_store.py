@@ -237,6 +237,7 @@ def embedding() -> LocalEmbedding:
     return LocalEmbedding(Embedder(resolve_embedder("bundled:minilm")))
 
 
+@pytest.mark.slow
 def test_a_plain_llama_index_program(embedding: LocalEmbedding) -> None:
     documents = [Document(text=text, id_=name, metadata={"file": name}) for name, text in DOCUMENTS.items()]
     store = FaissBm25VectorStore(384)

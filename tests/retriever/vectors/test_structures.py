@@ -47,6 +47,7 @@ def test_scores_are_cosines_and_the_best_comes_first(name: str) -> None:
     np.testing.assert_allclose(scores[0], vectors[np.searchsorted(ids, found_ids[0])] @ vectors[7], atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURES)
 @pytest.mark.parametrize("part", [2, 5, 100, 2000])
 def test_a_filter_gives_the_best_of_the_allowed(name: str, part: int) -> None:
@@ -107,6 +108,7 @@ def test_more_than_there_are_is_marked(name: str) -> None:
     assert (result[:, 3:] == MISSING).all() and np.isneginf(scores[:, 3:]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_it_is_the_same_from_its_file(name: str, tmp_path: Path) -> None:
     structure, ids, vectors = built(name)
@@ -122,6 +124,7 @@ def test_it_is_the_same_from_its_file(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.ids, np.concatenate([ids[:100], ids[200:]]))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_flat_equals_numpy(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 40))
