@@ -72,6 +72,12 @@ def _parameters(name: str, kind: type[BenchOptions]) -> Iterator[Parameter]:
         yield Parameter(setting, Parameter.KEYWORD_ONLY, default=None, annotation=SHARED[setting])
 
 
-app = typer.Typer(rich_markup_mode=None, help="Run a benchmark.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run a benchmark; each writes its figures as JSON.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 for name, kind in BENCHMARKS.items():
     app.command(name)(command(name, kind))

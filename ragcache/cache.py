@@ -121,11 +121,12 @@ class ChunkCache(ChunkIngest):
         wanted = {chunk for chunk in lacking if not self._refused.skips(chunk)}
         needed: list[PlannedChunk] = []
         before = 0  # chunks that the one behind still wants
+        context = self.kvgen.context_chunks if plan.system else 0  # without a System segment each is captured alone
         for chunk in reversed(plan.chunks):
             lacks = not chunk.candidates and (before > 0 or chunk.segment.hash in wanted)
             if lacks or before > 0:
                 needed.append(chunk)
-            before = self.kvgen.context_chunks if lacks else before - 1
+            before = context if lacks else before - 1
         return needed[::-1]
 
     def _served(self, system: Variant | None, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:

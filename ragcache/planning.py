@@ -99,8 +99,10 @@ class Plan:
 
 
 def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:
-    """Segments may stand in any order. A chunk that ends a prompt is computed as its question is: the answer begins
-    there. Raises PromptError for a prompt without tokens, or with two System segments.
+    """Segments may stand in any order. A chunk that ends a prompt is computed as its question is, since the answer
+    begins there, and one that opens a prompt with a System segment further on as a text.
+
+    Raises PromptError for a prompt without tokens, or with two System segments.
     """
     system = check_segments(segments)
     leads = segments[0] is system and len(segments) > 1  # alone, it is what the answer begins behind
@@ -115,7 +117,9 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
     for place, segment in enumerate(segments[leads:], int(leads) + 1):
         span = Span(start, start + len(segment))
         start = span.end
-        if isinstance(segment, Chunk) and place < len(segments):
+        # A chunk that opens a prompt has KV from amid one, and no token would be left that others rest their eyes on.
+        is_opening = not span.start and system is not None
+        if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
             if lookup and segment.hash not in stored:
                 key = VariantKey(fingerprint, behind, (), segment.hash)
                 stored[segment.hash] = stored_variants(store, key, incidents)

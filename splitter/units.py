@@ -157,7 +157,10 @@ def _joined(text: str, marked: Iterable[Marked]) -> Iterator[Marked]:
 def _is_opening(text: str, held: Marked, after: Border) -> bool:
     """Too little to say anything, with something behind it: a bullet, a number, an opening bracket."""
     start, end, _ = held
-    return after < Border.SECTION and end - start < 12 and OPENING.fullmatch(text, start, end) is not None
+    if after >= Border.SECTION or end - start > 64:
+        return False
+    said = " ".join(text[start:end].split())  # whatever ends its lines
+    return len(said) < 12 and OPENING.fullmatch(said) is not None
 
 
 def _is_closing(text: str, start: int, end: int, before: Border) -> bool:

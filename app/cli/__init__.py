@@ -1,4 +1,4 @@
-"""The command line. One file per command, which is imported when it is called, so help comes at once."""
+"""The command line. One file per command, which is imported when it is called: to list them takes none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Commands(CommandTable):
         "ask": ("app.cli.ask", "Answer a question from the documents of a collection."),
         "chat": ("app.cli.chat", "Ask several questions after each other."),
         "ls": ("app.cli.ls", "List the collections, or the documents of one."),
-        "show": ("app.cli.show", "Show a document with its chunks, and which of them have KV."),
+        "show": ("app.cli.show", "Show a document: what it is, its chunks, and which have KV."),
         "rm": ("app.cli.rm", "Delete documents, or a whole collection."),
         "reindex": ("app.cli.reindex", "Build the indexes of a collection anew."),
         "bench": ("app.cli.bench", "Run a benchmark; each writes its figures as JSON."),

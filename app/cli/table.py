@@ -14,7 +14,7 @@ Table = Mapping[str, tuple[str, str]]
 
 
 class CommandTable(TyperGroup):
-    """Typer's own groups import all of their commands to list them, and to complete their names."""
+    """Typer's own groups import all of their commands to list them."""
 
     table: ClassVar[Table]
 
@@ -27,13 +27,6 @@ class CommandTable(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        from typer._click.shell_completion import CompletionItem  # a private module: nothing else hangs on it
-
-        names = [CompletionItem(name, help=told) for name, (_, told) in self.table.items()]
-        options = super(TyperGroup, self).shell_complete(ctx, incomplete)
-        return [one for one in names if one.value.startswith(incomplete)] + options
 
 
 class _Imported(Mapping[str, Any]):
@@ -50,6 +43,13 @@ class _Imported(Mapping[str, Any]):
             alone.command()(found)
             found = alone
         return typer.main.get_command(found)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Errors while a command is imported are no sign that there is none."""
+        return self[name] if name in self._table else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, make_splitter
@@ -44,6 +44,7 @@ LINES = st.lists(
 ).map("\n".join)
 
 
+@example(text="---\n== C ==\nDr. Who came. He left.\nQ: x\n# A\nQ: x", kind="chat", end="\r\n")
 @given(text=LINES, kind=st.sampled_from(sorted(DOCUMENTS)), end=st.sampled_from(ENDS))
 def test_ends_of_lines_change_no_piece_of_broken_documents(text: str, kind: str, end: str) -> None:
     assert cut("structure", text, kind, end) == cut("structure", text, kind, "\n")

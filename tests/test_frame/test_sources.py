@@ -39,7 +39,7 @@ MAY_IMPORT = {
 LAZY = {("app/cli/bench.py", "benchmarks")}
 # What functions of these packages import: it takes long, and most commands or answers have no use for it.
 AT_THE_TOP = ("app/", "retriever/", "splitter/")
-SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "typer._click.shell_completion", "vllm.platforms"}
+SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
 SLOW |= {"app.loading", "app.chat_template", "app.gguf", "app.engine_check", "app.prompt", "app.vllm"}
 SLOW |= {"app.catalog.source", "app.ingestion.boundaries", "app.ingestion.estimate", "app.maintenance"}
 SLOW |= {"app.maintenance.indexes", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
