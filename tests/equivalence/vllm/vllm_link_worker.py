@@ -146,7 +146,7 @@ def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size
     answers = worker.take_answers()
     worker.close()
     assert answers is not None
-    assert answers.failed == answers.told == []
+    assert answers.failed == answers.incidents == []
     found = store.get(variants[-1].key)
     assert found is not None
     assert_close(found.variant.k, variants[-1].k)
@@ -197,8 +197,8 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
         answers = worker.take_answers()
         worker.close()
     assert answers is not None
-    assert len(answers.told) == (told is not None)
-    assert all(str(told) in one.incident for one in answers.told)
+    assert len(answers.incidents) == (told is not None)
+    assert all(str(told) in one.incident for one in answers.incidents)
     assert bool(store.variants(key.family)) is (told is None)
 
 
