@@ -10,8 +10,9 @@ import torch
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
+from ragcache.loader.base import Loading, SegmentPiece
+from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
-from ragcache.report import Report
 from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store
 from ragcache.types import Segment, Variant
 from tests.tiny import Tiny, make_chunks, make_question, make_system
@@ -79,14 +80,19 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
     ram = RamTier(None)
     cache = cache_over(tiny, TieredStore(ram, DiskTier(tmp_path, None, "int8")))
     variants = list(cache.ingest(SYSTEM, DOCUMENT))
-    plan = plan_prompt([SYSTEM, *DOCUMENT, QUESTION], tiny.engine.spec.fingerprint, cache.store)
-    assert [chunk.candidates[0].exact for chunk in plan.chunks] == [True] * 3
-    assert plan.exact_until == plan.question
-    ram.delete(cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key)
-    buffer = tiny.engine.buffer(len(plan.ids))
-    loaded = cache._load(plan, cache.linker, buffer, Report("naive", len(plan.ids), 0, 0))
+    leaving = cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key
+
+    class LateLoader(SequentialLoader):
+        def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+            assert ram.delete(leaving)
+            return super().begin(pieces, store)
+
+    late = ChunkCache(tiny.engine, cache.store, "naive", keep_missed=False, loader=LateLoader())
+    made = prefill_prompt(late, [SYSTEM, *DOCUMENT, QUESTION])
+    assert [chunk.candidates[0].exact for chunk in made.plan.chunks] == [True] * 3
+    assert made.plan.exact_until == made.plan.question
     expected = [False] * 3 if lost == "system" else [False, True, True]
-    assert [entry.report.exact for entry in loaded] == expected
+    assert [chunk.exact for chunk in made.report.chunks] == expected
 
 
 def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:
