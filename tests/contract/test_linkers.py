@@ -1,9 +1,7 @@
-"""What every linker of the registry promises. A new one needs a row in BUDGETS."""
+"""What every linker of the registry promises. A new one needs a row in tests/linkers.py."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 
 import numpy as np
@@ -15,6 +13,7 @@ from ragcache.linking import LINKERS, make_linker
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
 from ragcache.scoring.reuse import ABSENT, Prefix, reuse_of
 from ragcache.types import FloatArray, Profile
+from tests.linkers import LINKER_ROWS
 
 
 @dataclass(frozen=True)
@@ -64,28 +63,6 @@ class RandomPrompt(LinkedPrompt):
         return self._deviation
 
 
-Budget = Callable[[list[PlacedChunk]], int]
-
-
-def tokens(chunks: list[PlacedChunk]) -> int:
-    return sum(chunk.length for chunk in chunks)
-
-
-# At most so many tokens with the default settings, of the chunks that are cached and not exact.
-BUDGETS: dict[str, Budget] = {
-    "auto": lambda chunks: math.ceil(0.07 * tokens(chunks)),
-    "fast": lambda chunks: math.ceil(0.025 * tokens(chunks)),
-    "full": tokens,
-    "naive": lambda chunks: 0,
-    "first_tokens": lambda chunks: 16 * len(chunks),
-    "boundary": lambda chunks: 16 * len(chunks),
-    "cci": lambda chunks: sum(math.ceil(chunk.reuse.cfo() * chunk.length) for chunk in chunks),
-    "cacheblend": lambda chunks: math.ceil(0.15 * tokens(chunks)),
-    "query": lambda chunks: 8 * len(chunks) + math.ceil(0.08 * tokens(chunks)),
-    "random": lambda chunks: sum(math.ceil(0.15 * chunk.length) for chunk in chunks),
-    "h2o": lambda chunks: sum(math.ceil(0.15 * chunk.length) for chunk in chunks),
-}
-
 SHAPES = st.lists(st.builds(Shape, st.integers(1, 60), st.integers(0, 3), st.booleans(), st.booleans()), max_size=5)
 
 
@@ -109,7 +86,7 @@ def test_a_selection_keeps_the_contract(name: str, shapes: list[Shape], seed: in
     assert np.all(np.diff(selected) > 0), "ascending, each once"
     open_to_repair = [chunk for chunk in prompt.chunks if not chunk.unchanged]
     assert set(selected.tolist()) <= {p for chunk in open_to_repair for p in range(chunk.start, chunk.end)}
-    assert len(selected) <= BUDGETS[name](open_to_repair)
+    assert len(selected) <= LINKER_ROWS[name].budget(open_to_repair)
     assert prompt.asked <= (1 if open_to_repair else 0), "compute is asked for once, and not without a choice to make"
     again = make_linker(name).select(RandomPrompt(shapes, seed))
     np.testing.assert_array_equal(selected, again)

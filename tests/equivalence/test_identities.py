@@ -14,25 +14,12 @@ from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Text
+from tests.linkers import LINKER_ROWS, WITHOUT_LIMIT
 from tests.tiny import Tiny, assert_close, draw, make_chunks, make_question, make_system, stock
 
 CONTEXT = 2  # chunks, so that a short document rolls
 SYSTEM, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(20, 31, 18, 25, 22, 14)
-# Every linker that has a budget, with all of it.
-WITHOUT_LIMIT = {
-    "full": "full",
-    "auto": "auto:ratio=1",
-    "fast": "fast:ratio=1",
-    "first_tokens": "first_tokens:k=10000",
-    "boundary": "boundary:k=10000",
-    "cci": "cci:ratio=1",
-    "cacheblend": "cacheblend:ratio=1",
-    "query": "query:ratio=1",
-    "query, by its heads": "query:first=10000,ratio=0",
-    "random": "random:ratio=1",
-    "h2o": "h2o:ratio=1",
-}
 # `first_tokens` alone takes the first chunk of a prompt as it is, so that one has to stand there rightly.
 ORDERS = {"its own first": [0, 4, 3, 1], "new order": [3, 0, 5, 1], "twice the same": [2, 5, 2]}
 
@@ -71,18 +58,18 @@ def is_stock(prefilled: Prefilled, tiny: Tiny) -> bool:
 # -- 1: everything repaired ---------------------------------------------------------------------------------------
 
 
-def test_every_linker_with_a_budget_has_a_row() -> None:
-    assert {spec.partition(":")[0] for spec in WITHOUT_LIMIT.values()} == set(LINKERS) - {"naive"}
+def test_every_linker_has_a_row() -> None:
+    assert set(LINKER_ROWS) == set(LINKERS)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("linker", WITHOUT_LIMIT)
 def test_a_linker_without_limit_equals_stock(tiny: Tiny, linker: str, order: str) -> None:
-    if linker == "first_tokens":
+    if linker.startswith("first_tokens"):
         order = "its own first"
     cache, segments = ingested(tiny), prompt(*(DOCUMENT[place] for place in ORDERS[order]))
     assert not is_stock(prefill_prompt(cache, segments), tiny), "without repair it differs, or this shows nothing"
-    assert_equals_stock(prefill_prompt(cache, segments, linker=WITHOUT_LIMIT[linker]), tiny)
+    assert_equals_stock(prefill_prompt(cache, segments, linker=linker), tiny)
 
 
 @pytest.mark.parametrize("linker", ["full", "cci:ratio=1", "query:ratio=1", "cacheblend:ratio=1"])
