@@ -16,11 +16,12 @@ from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, m
 from sqlalchemy.exc import ArgumentError
 
 from app.catalog.failures import told
-from app.catalog.forks import carry_over
 from app.catalog.migrating import kept_rows
-from app.catalog.network import MOUNTS, refuse_network
+from app.catalog.network import refuse_network
 from app.errors import CatalogError
 from app.settings import Settings, expanded
+from ragcache.forks import carry_over
+from ragcache.mounts import MOUNTS
 
 FILE = "catalog.sqlite"
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
