@@ -85,7 +85,7 @@ def test_a_cache_that_fails_is_told_with_what_is_done_already(workspace: Workspa
     collection = fill(workspace)
     workspace.settings.cache_dir.mkdir()
     (workspace.settings.cache_dir / "kv" / "engine").mkdir(parents=True)
-    (workspace.settings.cache_dir / "kv" / "usage").mkdir()  # where a file should be
+    (workspace.settings.cache_dir / "kv" / "index.mark").mkdir()  # where a file should be
     document = put(workspace, collection, "/new.txt", ["New."])
     with pytest.raises(MaintenanceError, match=r"the documents are deleted, but not all of their KV: cannot open"):
         remove_documents(workspace, collection, [document])
