@@ -1,158 +1,36 @@
-"""The composition root: from settings to the parts that work together. Nothing else builds them."""
+"""The composition root: the parts of the settings, put together. Nothing else builds them, and none is loaded yet."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import torch
-
-from app.cores import release_helpers
-from app.devices import resolve_device, resolve_dtype
-from app.folders import digests_file, records_of
-from app.folders import kv_folder as kv_folder
-from app.models import resolve_embedder, resolve_model
-from app.plain_tokenizer import open_tokenizer
-from app.prompt import PromptTemplate
-from app.settings import Settings, variable
-from ragcache.base import PromptCache
-from ragcache.cache import ChunkCache
-from ragcache.engine.base import Engine
-from ragcache.engine.cores import FreeCores
-from ragcache.engine.digests import Digests
-from ragcache.engine.torch.engine import TorchEngine
-from ragcache.errors import ConfigError
-from ragcache.keeping import Keeper
-from ragcache.linking.base import Linker
-from ragcache.rates import Rates
-from ragcache.store import KVStore, open_store
-from retriever.embedder import Embedder
-
-if TYPE_CHECKING:  # vLLM is not everywhere
-    from ragcache.engine.vllm.cache import VllmCache
-    from ragcache.engine.vllm.engine import VllmEngine
+from app.catalog import open_catalog
+from app.catalog.catalog import catalog_to_look_at
+from app.library import Library
+from app.models import Models
+from app.settings import Settings
 
 
-@dataclass(frozen=True)
-class LoadedModel(ABC):
-    """A model with its tokenizer, ready to be given a store. Close it."""
-
-    settings: Settings
-    engine: Engine
-    template: PromptTemplate
-    # Of the engine too: a capture of one cache waits for the answers of all.
-    keeper: Keeper = field(default_factory=lambda: Keeper(release_helpers), kw_only=True)
-
-    @abstractmethod
-    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> PromptCache:
-        """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
-
-    def close(self) -> None:
-        """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
-        to call twice.
-        """
-        self.keeper.close()
+def open_library(settings: Settings) -> tuple[Library, Models]:
+    """To be closed by `close`."""
+    models = Models(settings)
+    return Library(settings, open_catalog(settings), models), models
 
 
-@dataclass(frozen=True)
-class Parts(LoadedModel):
-    """On the torch engine. Any number of caches may work over it."""
-
-    engine: TorchEngine
-    rates: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
-
-    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
-        return ChunkCache(
-            self.engine,
-            store,
-            linker or self.settings.linker,
-            context_chunks=self.settings.context_chunks,
-            keep_missed=keep_missed,
-            keeper=self.keeper,
-            rates=self.rates if self.settings.link_when == "sooner" else None,
-        )
+def close(library: Library, models: Models) -> None:
+    """What is asked of them afterwards fails."""
+    try:
+        models.close()
+    finally:
+        library.catalog.close()
 
 
-@dataclass(frozen=True)
-class VllmModel(LoadedModel):
-    """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
-
-    engine: VllmEngine
-
-    def cache(self, store: KVStore, linker: str | None = None, *, keep_missed: bool = True) -> VllmCache:
-        from ragcache.engine.vllm.cache import VllmCache
-
-        cache = VllmCache(
-            self.engine,
-            store,
-            linker or self.settings.linker,
-            context_chunks=self.settings.context_chunks,
-            keep_missed=keep_missed,
-            keeper=self.keeper,
-        )
-        self.engine.use_store(store)
-        return cache
-
-    def close(self) -> None:
-        try:
-            super().close()
-        finally:
-            self.engine.close()
-
-
-def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> Parts:
-    device = resolve_device(settings)
-    digests, records = Digests(digests_file(settings)), records_of(settings)
-    engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
-    return Parts(settings, engine, template)
-
-
-def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
-    from app.vllm import open_engine
-
-    return VllmModel(settings, open_engine(settings, folder), template)
-
-
-ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {
-    "torch": _torch_model,
-    "vllm": _vllm_model,
-}
-
-
-def load_model(settings: Settings) -> LoadedModel:
-    """The model of the settings on their engine, converted first where that is needed. Raises ConfigError and
-    ModelError.
+@contextmanager
+def opened(settings: Settings, *, looking: bool = False) -> Iterator[tuple[Library, Models]]:
+    """Until the end of the block. `looking`: for what changes nothing; where there is no catalog it sees an empty one,
+    and none is made.
     """
-    folder, template = _prepare(settings)
-    return ENGINES[settings.engine](settings, folder, template)
-
-
-def load_parts(settings: Settings) -> Parts:
-    """The same for what needs the torch engine's insides. Raises ConfigError for another one."""
-    folder, template = _prepare(settings)
-    if settings.engine != "torch":
-        raise ConfigError(f"{variable('engine')}={settings.engine!r} does not run this: choose torch")
-    return _torch_model(settings, folder, template)
-
-
-def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
-    if settings.engine not in ENGINES:
-        raise ConfigError(f"{variable('engine')}={settings.engine!r}: choose from {', '.join(ENGINES)}")
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    folder = resolve_model(settings.model, settings.cache_dir)
-    return folder, PromptTemplate(open_tokenizer(settings, folder), settings.system_prompt)
-
-
-def load_store(settings: Settings) -> KVStore:
-    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    return open_store(kv_folder(settings), settings.ram_bytes, settings.disk_bytes, settings.codec)
-
-
-def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
-    device = resolve_device(settings)
-    narrow = resolve_dtype(settings, device) is torch.bfloat16
-    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow, around=FreeCores().lent)
+    catalogs = catalog_to_look_at(settings) if looking else open_catalog(settings)
+    with catalogs as catalog, Models(settings) as models:
+        yield Library(settings, catalog, models), models

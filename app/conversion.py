@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
 import shutil
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
-from ragcache.errors import ModelError, StoreError
+from ragcache.errors import StoreError
 from ragcache.private import private_folder
 from ragcache.records import FOLDER, Records
 
@@ -96,11 +92,13 @@ def _announce(gguf: Path, folder: Path, flaw: str) -> None:
 
 
 def _convert_into(gguf: Path, folder: Path) -> None:
+    from app.gguf import convert
+
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that died; the lock is ours
     partial.mkdir()
     try:
-        _convert(gguf, partial)
+        convert(gguf, partial)
         _seal(gguf, partial)
         _replace(folder, partial)
     finally:
@@ -115,30 +113,6 @@ def _seal(gguf: Path, partial: Path) -> None:
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     for path in [*files, partial / MANIFEST, partial]:
         _sync(path)
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    with _quiet():
-        try:
-            # Unless told to dequantise, transformers keeps the blocks packed and then cannot save the model.
-            model = AutoModelForCausalLM.from_pretrained(
-                gguf.parent,
-                gguf_file=gguf.name,
-                dtype=torch.bfloat16,
-                quantization_config=GgufConfig(dequantize=True),
-                local_files_only=True,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
-        except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise ModelError(f"cannot read {gguf}: {reason}; install its package again") from error
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config  # the weights are plain now
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
 
 
 def _replace(folder: Path, partial: Path) -> None:
@@ -163,20 +137,3 @@ def _sync(path: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warnings and progress bars of transformers inside; they are as they were afterwards."""
-    from transformers.utils import logging as talk
-
-    verbosity, bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
-    talk.set_verbosity_error()
-    talk.disable_progress_bar()
-    try:
-        with redirect_stderr(io.StringIO()):  # the GGUF reader draws a bar of its own that no switch turns off
-            yield
-    finally:
-        talk.set_verbosity(verbosity)
-        if bars:
-            talk.enable_progress_bar()

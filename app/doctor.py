@@ -21,7 +21,6 @@ from ragcache.private import private_folder
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
 GIB = 1024**3
-PASSAGE, ASKED = "The lighthouse of Port Ferris was designed by Ada Brandt.", "Who designed the lighthouse?"
 
 
 @dataclass(frozen=True)
@@ -106,45 +105,9 @@ def check_embedder(settings: Settings) -> list[Finding]:
 
 def check_engine(settings: Settings) -> list[Finding]:
     """The engine of the settings on their model, device and number format."""
-    return _check_vllm(settings) if settings.engine == "vllm" else _check_torch(settings)
+    from app.engine_check import check_torch, check_vllm_engine  # it imports torch
 
-
-def _check_vllm(settings: Settings) -> list[Finding]:
-    """Whether it starts, captures, and answers from what it captured as it answers without."""
-    from app.compose import load_model
-    from app.vllm import check_vllm
-    from ragcache.store import open_store
-
-    found = [Finding("vllm", True, check_vllm(settings))]
-    model = load_model(settings.model_copy(update={"link_when": "always"}))  # whether it is sooner is not the question
-    try:
-        cache = model.cache(open_store(None, None, None, "raw"), "naive", keep_missed=False)
-        system, chunk, question = model.template.system(), model.template.chunk(PASSAGE), model.template.question(ASKED)
-        list(cache.ingest(system, [chunk]))
-        segments = (system, chunk, question)
-        without, linked = (cache.generate(segments, max_tokens=1, linker=linker) for linker in ("full", "naive"))
-        same = list(without) == list(linked) and linked.report.reused == len(chunk)
-        spec = model.engine.spec
-        where = f"{spec.dtype} on {spec.device}, context of {spec.max_tokens:,} tokens".removeprefix("torch.")
-        return [*found, Finding("engine: linked as computed", same, where)]
-    finally:
-        model.close()
-
-
-def _check_torch(settings: Settings) -> list[Finding]:
-    """Against stock transformers."""
-    from app.devices import resolve_device, resolve_dtype
-    from ragcache.engine.selfcheck import self_check
-    from ragcache.engine.torch.engine import TorchEngine
-
-    device = resolve_device(settings)
-    dtype = resolve_dtype(settings, device)
-    engine = TorchEngine.from_folder(resolve_model(settings.model, settings.cache_dir), dtype, device)
-    where = f"{dtype} on {device}".removeprefix("torch.")
-    return [
-        Finding(f"engine: {check.name}", check.ok, f"error {check.error:.2g} (at most {check.tolerance:.2g}), {where}")
-        for check in self_check(engine)
-    ]
+    return check_vllm_engine(settings) if settings.engine == "vllm" else check_torch(settings)
 
 
 CHECKS: tuple[Check, ...] = (

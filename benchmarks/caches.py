@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from app.compose import Parts
+from app.loading import TorchModel
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError
 from ragcache.ingest import ChunkIngest
@@ -23,7 +23,7 @@ def check_context(name: str) -> str:
     return name
 
 
-def memory_cache(parts: Parts, context: str) -> ChunkCache:
+def memory_cache(parts: TorchModel, context: str) -> ChunkCache:
     """An empty cache in RAM. The linker is given with each prompt."""
     store = open_store(None, None, None, parts.settings.codec)
     return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[check_context(context)], keep_missed=False)

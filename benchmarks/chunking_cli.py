@@ -23,10 +23,10 @@ def chunking(
 ) -> None:
     """How much of an answer is in the chunks that are retrieved for its question, by splitter."""
     settings = configure(model=model, device=device, cache_dir=cache_dir)
-    from app.compose import load_embedder
+    from app.chat_template import load_tokenizer
     from app.ingestion.boundaries import boundary_embedder
+    from app.loading import load_embedder
     from app.models import resolve_model
-    from app.prompt import load_tokenizer
     from benchmarks.chunking import ChunkingBenchOptions, Embeddings, run
     from splitter.base import ChunkLimits
     from splitter.tokens import FastTokens

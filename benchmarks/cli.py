@@ -16,7 +16,7 @@ from benchmarks.retrieval_cli import retrieval
 from benchmarks.search_cli import search
 from benchmarks.start_cli import start
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 app.command()(chunking)
 app.command()(ingest)
 app.command()(load)
@@ -33,7 +33,7 @@ Rounds = Annotated[int, typer.Option(min=1, help="Rounds, each with every case o
 
 @app.callback()
 def bench() -> None:
-    """Run a benchmark."""
+    """Run a benchmark; each writes its figures as JSON."""
 
 
 @app.command()
@@ -64,7 +64,7 @@ def quality(
 ) -> None:
     """What linking costs in answers, and what it saves until the first token."""
     settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
-    from app.compose import load_embedder
+    from app.loading import load_embedder
     from benchmarks.answering import open_parts
     from benchmarks.choices import parse_contexts, parse_linkers
     from benchmarks.data import read_dataset
@@ -111,7 +111,7 @@ def ttft(
 ) -> None:
     """Time to the first token: recomputed, placed only, and linked from RAM and from disk."""
     settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
-    from app.compose import load_parts
+    from app.loading import load_torch_model
     from benchmarks import vllm_ttft
     from benchmarks.choices import parse_linkers, parse_numbers
     from benchmarks.corpus import read_texts
@@ -124,7 +124,7 @@ def ttft(
     if settings.engine == "vllm":
         vllm_ttft.run(settings, texts, options, json)
     else:
-        run(load_parts(settings), texts, options, json)
+        run(load_torch_model(settings), texts, options, json)
 
 
 @app.command()
@@ -142,14 +142,14 @@ def kvgen(
 ) -> None:
     """Capturing a document's KV against a plain prefill of it."""
     settings = configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir)
-    from app.compose import load_parts
+    from app.loading import load_torch_model
     from benchmarks.choices import parse_numbers
     from benchmarks.corpus import read_texts
     from benchmarks.kvgen import KvgenBenchOptions, run
 
     options = KvgenBenchOptions(parse_numbers(tokens, "tokens"), chunk_tokens, rounds)
     texts = read_texts(data)
-    run(load_parts(settings), texts, options, json)
+    run(load_torch_model(settings), texts, options, json)
 
 
 @app.command()

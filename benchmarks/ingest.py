@@ -22,12 +22,15 @@ from time import perf_counter
 
 from tqdm import tqdm
 
-from app.ingestion import Ingest, IngestOptions, IngestResult
-from app.ingestion.chunking import Draft, draft
-from app.ingestion.reading import FileStamp
+from app.compose import opened
+from app.ingestion.draft import Draft, draft
+from app.ingestion.ingest import Ingest
+from app.ingestion.outcome import FileStamp
+from app.ingestion.records import IngestOptions, IngestResult
+from app.library import Library
 from app.loaders import load
+from app.models import Models
 from app.settings import Settings
-from app.workspace import Workspace
 from benchmarks.ingest_files import write_documents
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row
@@ -64,8 +67,8 @@ def run(settings: Settings, texts: Sequence[str], options: IngestBenchOptions, o
         bench = Bench(settings.model_copy(update={"data_dir": Path(folder, "data")}), texts, options, Path(folder))
         measure = {"unchanged": bench.unchanged, "embed": bench.embed, "kv": bench.kv}
         rows = [measure[case]() for case in tqdm(options.cases, desc="ingest", unit="case")]
-        with Workspace(bench.settings) as workspace:
-            publish(common_settings(workspace.parts) | vars(options), rows, COLUMNS, out)
+        with Models(bench.settings) as models:
+            publish(common_settings(models.language) | vars(options), rows, COLUMNS, out)
     return rows
 
 
@@ -79,8 +82,8 @@ class Bench:
 
     def unchanged(self) -> Row:
         docs = self._documents("unchanged", self.options.unchanged_documents, SHORT)
-        with Workspace(self.settings) as workspace:
-            first = self._ingest(workspace, docs, kv=False, collection="unchanged")
+        with opened(self.settings) as (library, models):
+            first = self._ingest(library, models, docs, kv=False, collection="unchanged")
         flags = ["--no-kv", "--data-dir", str(self.settings.data_dir), "--cache-dir", str(self.settings.cache_dir)]
         command = [sys.executable, "-c", "from app.cli import main; main()", "ingest", str(docs), "-c", "unchanged"]
         seconds = [_timed(lambda: subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL))
@@ -89,29 +92,29 @@ class Bench:
 
     def embed(self) -> Row:
         docs = self._documents("embed", self.options.embed_documents, MIDDLE)
-        with Workspace(self.settings) as workspace:
-            texts = [below_headings(*one) for draft in _drafts(workspace, docs) for one in draft.headed()]
-            workspace.embedder.embed(texts[:8])
+        with opened(self.settings) as (library, models):
+            texts = [below_headings(*one) for draft in _drafts(library, models, docs) for one in draft.headed()]
+            models.embedder.embed(texts[:8])
             return self._compare(
                 "embed",
-                lambda: _timed(lambda: workspace.embedder.embed(texts)),
-                lambda: self._ingest(workspace, docs, kv=False),
+                lambda: _timed(lambda: models.embedder.embed(texts)),
+                lambda: self._ingest(library, models, docs, kv=False),
             )
 
     def kv(self) -> Row:
         docs = self._documents("kv", self.options.kv_documents, LONG)
-        with Workspace(self.settings) as workspace:
-            cache, system = workspace.cache, workspace.template.system()
+        with opened(self.settings) as (library, models):
+            cache, system = models.cache, models.template.system()
             if not isinstance(cache, ChunkCache):
                 raise ConfigError("case kv compares with a plain prefill by the torch engine: choose that one")
-            documents = [list(one.segments(workspace.template)) for one in _drafts(workspace, docs)]
+            documents = [list(one.segments(models.template)) for one in _drafts(library, models, docs)]
             behind = cache.kvgen.system(system)
 
             def ingest() -> IngestResult:
                 fresh = open_store(self._place("kv"), 0, None, self.settings.codec)
-                workspace.store = fresh
-                workspace.cache = workspace.parts.cache(fresh)
-                return self._ingest(workspace, docs, kv=True)
+                models.store = fresh
+                models.cache = models.language.cache(fresh)
+                return self._ingest(library, models, docs, kv=True)
 
             return self._compare("kv", lambda: _timed(lambda: _prefill_all(cache, behind, documents)), ingest)
 
@@ -125,10 +128,12 @@ class Bench:
                 ingests.append(result)
         return self._row(case, ingests[0], median(result.seconds for result in ingests), median(alone))
 
-    def _ingest(self, workspace: Workspace, docs: Path, *, kv: bool, collection: str | None = None) -> IngestResult:
+    def _ingest(
+        self, library: Library, models: Models, docs: Path, *, kv: bool, collection: str | None = None
+    ) -> IngestResult:
         self._count += 1
-        made = workspace.collection_or_new(collection or f"round {self._count}")
-        result = Ingest(workspace, made, IngestOptions(kv=kv)).run([docs])
+        made = library.collection_or_new(collection or f"round {self._count}")
+        result = Ingest(library, models, made, IngestOptions(kv=kv)).run([docs])
         assert not result.failed, result.failed
         return result
 
@@ -150,9 +155,9 @@ class Bench:
         }
 
 
-def _drafts(workspace: Workspace, docs: Path) -> list[Draft]:
+def _drafts(library: Library, models: Models, docs: Path) -> list[Draft]:
     """As an ingest cuts them."""
-    splitter = workspace.splitter(workspace.collection_or_new("drafts"))
+    splitter = library.splitter(library.collection_or_new("drafts"))
     return [draft(str(path), FileStamp("", 0, 0), load(path), splitter) for path in sorted(docs.iterdir())]
 
 

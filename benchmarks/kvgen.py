@@ -11,7 +11,7 @@ from time import perf_counter
 
 from tqdm import tqdm
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.caches import CONTEXTS, memory_cache
 from benchmarks.corpus import fill, split_documents
 from benchmarks.output import common_settings, publish
@@ -31,7 +31,7 @@ class KvgenBenchOptions:
     rounds: int
 
 
-def run(parts: Parts, texts: Sequence[str], options: KvgenBenchOptions, out: Path | None) -> list[Row]:
+def run(parts: TorchModel, texts: Sequence[str], options: KvgenBenchOptions, out: Path | None) -> list[Row]:
     room = parts.engine.spec.max_tokens - len(parts.template.system())
     if max(options.tokens) > room:
         raise ConfigError(f"--tokens {max(options.tokens)}: behind the System segment the model's context has {room}")

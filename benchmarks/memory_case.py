@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.compose import Parts, load_parts
+from app.loading import TorchModel, load_torch_model
 from app.samples import read_samples
 from app.settings import load_settings
 from ragcache.store import open_store
@@ -25,7 +25,7 @@ MB = 1e6
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-    parts = load_parts(load_settings(None, **task["settings"]))
+    parts = load_torch_model(load_settings(None, **task["settings"]))
     started = perf_counter()
     tokens, chunks = _run(task, parts)
     seconds = perf_counter() - started
@@ -34,7 +34,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run(task: dict[str, Any], parts: Parts) -> tuple[int, int]:
+def _run(task: dict[str, Any], parts: TorchModel) -> tuple[int, int]:
     """-> tokens and chunks that went through it."""
     if task["case"] == "load":
         return 0, 0
@@ -52,7 +52,7 @@ def _run(task: dict[str, Any], parts: Parts) -> tuple[int, int]:
     return generation.report.prompt_tokens, len(last)
 
 
-def _document(parts: Parts, megabytes: float) -> list[Chunk]:
+def _document(parts: TorchModel, megabytes: float) -> list[Chunk]:
     """The samples over and over; a number in front of each paragraph keeps the chunks apart."""
     size = int(megabytes * MB)
     paragraphs = chain.from_iterable(text.split("\n\n") for text in cycle(read_samples().values()))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from app.compose import LoadedModel
+from app.loading import LoadedModel
 from benchmarks.table import Row, render
 from ragcache.errors import ConfigError
 

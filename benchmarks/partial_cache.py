@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from app.compose import LoadedModel
+from app.loading import LoadedModel
 from benchmarks.corpus import prompt_chunks, split_documents
 from benchmarks.output import common_settings, publish
 from benchmarks.table import Row

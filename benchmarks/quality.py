@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.compose import LoadedModel
+from app.loading import LoadedModel
 from benchmarks.answering import AnsweringEngine, FullAnswer, Linked, open_answering
 from benchmarks.caches import capture
 from benchmarks.choices import known_settings

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from app.catalog import Collection
-from app.compose import Parts, load_parts
+from app.catalog import Catalog, Collection, open_catalog
+from app.library import Library
+from app.loading import TorchModel, load_torch_model
+from app.models import Models
 from app.pipeline import RagPipeline
 from app.settings import Settings
-from app.workspace import Workspace
 from benchmarks.caches import capture, memory_cache
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import common_settings, publish
@@ -92,9 +93,9 @@ class TimedSearcher(Searcher):
         return hits
 
 
-class TimedWorkspace(Workspace):
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+class TimedLibrary(Library):
+    def __init__(self, settings: Settings, catalog: Catalog, models: Models) -> None:
+        super().__init__(settings, catalog, models)
         self.watch = Watch()
 
     def searcher(self, collection: Collection) -> Searcher:
@@ -107,29 +108,31 @@ class TimedWorkspace(Workspace):
 
     def _embed(self, question: str) -> Vectors:
         started = perf_counter()
-        vector = self.embedder.embed_query(question)
+        vector = self._models.embedder.embed_query(question)
         self.watch.embed += perf_counter() - started
         return vector
 
 
 def run(settings: Settings, texts: Sequence[str], options: SearchBenchOptions, out: Path | None) -> list[Row]:
-    parts = load_parts(settings)
+    parts = load_torch_model(settings)
     first = linked(parts, texts, options)
     settings.cache_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
         alone = {"data_dir": Path(folder), "database_url": None, "reranker": None, "collection": NAME}
-        with TimedWorkspace(settings.model_copy(update=alone)) as workspace:
-            topics = Topics.of(texts, workspace.embedder, options.seed)
-            ingest(workspace, topics, options.chunks)
+        own = settings.model_copy(update=alone)
+        with open_catalog(own) as catalog, Models(own) as models:
+            library = TimedLibrary(own, catalog, models)
+            topics = Topics.of(texts, models.embedder, options.seed)
+            ingest(library, topics, options.chunks)
             asked = topics.questions(options.questions)
-            seconds, reports = measure(workspace, asked, first, options.rounds)
+            seconds, reports = measure(library, models, asked, first, options.rounds)
     check_tiers(LINKER, "ram", reports)
     rows = [_row(options.chunks, settings.retrieval, seconds, median_ttft(reports))]
     publish(common_settings(parts) | vars(options) | {"linker": LINKER, "context": CONTEXT}, rows, COLUMNS, out)
     return rows
 
 
-def linked(parts: Parts, texts: Sequence[str], options: SearchBenchOptions) -> Case:
+def linked(parts: TorchModel, texts: Sequence[str], options: SearchBenchOptions) -> Case:
     """A first token of a prompt whose chunks are in RAM, as `ragcache bench ttft` has it."""
     check_room(parts, options.tokens)
     system, question = parts.template.system(), parts.template.question(QUESTION)
@@ -141,27 +144,27 @@ def linked(parts: Parts, texts: Sequence[str], options: SearchBenchOptions) -> C
     return lambda: first_token(cache, (system, *chunks, question), LINKER)
 
 
-def ingest(workspace: Workspace, topics: Topics, chunks: int) -> None:
+def ingest(library: Library, topics: Topics, chunks: int) -> None:
     """The chunks in SQL, and the indexes behind them."""
-    collection = workspace.collection_or_new()
+    collection = library.collection_or_new()
     with tqdm(total=chunks, desc="chunks", unit="chunk") as bar:
-        for done in fill(workspace, collection, topics, chunks):
+        for done in fill(library, collection, topics, chunks):
             bar.update(done - bar.n)
-    searcher = workspace.searcher(collection)
+    searcher = library.searcher(collection)
     searcher.catch_up()
     searcher.save()
 
 
 def measure(
-    workspace: TimedWorkspace, questions: Sequence[str], first: Case, rounds: int
+    library: TimedLibrary, models: Models, questions: Sequence[str], first: Case, rounds: int
 ) -> tuple[list[Seconds], list[Report]]:
-    pipeline = RagPipeline(workspace=workspace)
+    pipeline = RagPipeline(over=(library, models))
     for question in questions[:WARM_UP]:
-        _ask(pipeline, workspace.watch, question)
+        _ask(pipeline, library.watch, question)
         first()
     seconds, reports = [], []
     for question in tqdm([*questions] * rounds, desc="search", unit="question"):
-        seconds.append(_ask(pipeline, workspace.watch, question))
+        seconds.append(_ask(pipeline, library.watch, question))
         reports.append(first())
     return seconds, reports
 

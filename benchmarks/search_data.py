@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from app.catalog import ChunkRecord, Collection, DocumentRecord
-from app.workspace import Workspace
+from app.library import Library
 from retriever.embedder import Embedder
 from retriever.keywords.words import STOP_WORDS
 from retriever.types import Vectors
@@ -85,7 +85,7 @@ def vocabulary(texts: Sequence[str], count: int) -> list[str]:
     return list(known)[:count]
 
 
-def fill(workspace: Workspace, collection: Collection, topics: Topics, chunks: int) -> Iterator[int]:
+def fill(library: Library, collection: Collection, topics: Topics, chunks: int) -> Iterator[int]:
     """Documents with so many chunks together; yields how many are in. Their ids of tokens are made up."""
     for start in range(0, chunks, TOGETHER):
         made = list(topics.chunks(start, min(TOGETHER, chunks - start)))
@@ -95,7 +95,7 @@ def fill(workspace: Workspace, collection: Collection, topics: Topics, chunks: i
             at += len(text) + 1
         text = " ".join(text for text, _ in made)
         record = DocumentRecord(f"synthetic/{start}.txt", f"{start:064x}", len(text), 0, "text", f"{start}", text)
-        workspace.catalog.documents.replace(collection, record, records)
+        library.catalog.documents.replace(collection, record, records)
         yield start + len(made)
 
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.caches import memory_cache
 from benchmarks.metrics import divergence
@@ -20,7 +20,7 @@ from ragcache.types import Segment
 
 
 class TorchAnswering(AnsweringEngine):
-    def __init__(self, parts: Parts, context: str, max_tokens: int):
+    def __init__(self, parts: TorchModel, context: str, max_tokens: int):
         self.cache: ChunkCache = memory_cache(parts, context)
         self._template, self._max_tokens = parts.template, max_tokens
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from app.compose import Parts, load_parts
+from app.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import CONTEXTS, capture, memory_cache
 from benchmarks.corpus import with_cut
@@ -19,7 +19,7 @@ from ragcache.types import Chunk
 
 
 def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
-    parts = load_parts(settings)
+    parts = load_torch_model(settings)
     check_room(parts, max(options.tokens))
     return measure(TorchPrompts(parts), texts, options, out)
 
@@ -27,8 +27,8 @@ def run(settings: Settings, texts: Sequence[str], options: PartialBenchOptions, 
 class TorchPrompts(Prompts):
     name: ClassVar[str] = "torch"
 
-    def __init__(self, parts: Parts):
-        self.parts: Parts = parts
+    def __init__(self, parts: TorchModel):
+        self.parts: TorchModel = parts
 
     def captured(self, documents: Sequence[Sequence[Chunk]], needed: Sequence[Chunk]) -> KVStore:
         cache = memory_cache(self.parts, CONTEXT)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.caches import CONTEXTS, capture, memory_cache
 from benchmarks.choices import known_settings
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
@@ -52,7 +52,7 @@ class TtftBenchOptions:
         return vars(self) | {"linkers": known_settings(self.linkers)}
 
 
-def run(parts: Parts, texts: Sequence[str], options: TtftBenchOptions, out: Path | None) -> list[Row]:
+def run(parts: TorchModel, texts: Sequence[str], options: TtftBenchOptions, out: Path | None) -> list[Row]:
     check_room(parts, max(options.tokens))
     documents = split_documents(parts.template, texts, options.chunk_tokens)
     prompts = [prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed) for tokens in options.tokens]
@@ -67,13 +67,13 @@ def run(parts: Parts, texts: Sequence[str], options: TtftBenchOptions, out: Path
     return rows
 
 
-def check_room(parts: Parts, tokens: int) -> None:
+def check_room(parts: TorchModel, tokens: int) -> None:
     if tokens >= parts.engine.spec.max_tokens:
         raise ConfigError(f"--tokens {tokens}: the model's context has {parts.engine.spec.max_tokens}")
 
 
 def _caches(
-    parts: Parts, documents: list[list[Chunk]], prompts: Sequence[Sequence[Chunk]], folder: Path
+    parts: TorchModel, documents: list[list[Chunk]], prompts: Sequence[Sequence[Chunk]], folder: Path
 ) -> tuple[ChunkCache, ChunkCache]:
     """The same KV in RAM alone and on disk alone."""
     needed = {chunk.hash: chunk for chunks in prompts for chunk in chunks}

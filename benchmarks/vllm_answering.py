@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from app.compose import LoadedModel, VllmModel
+from app.loading import LoadedModel, VllmModel
 from benchmarks.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.forcing import forced
 from benchmarks.metrics import divergence

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from app.compose import VllmModel
+from app.chat_template import load_tokenizer
+from app.loading import VllmModel
 from app.models import resolve_model
-from app.prompt import PromptTemplate, load_tokenizer
+from app.prompt import PromptTemplate
 from app.settings import Settings
 from app.vllm import open_engine
 from benchmarks.caches import CONTEXTS, check_context

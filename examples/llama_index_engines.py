@@ -22,7 +22,7 @@ from splitter.nodes import AutoNodeParser
 
 def main(settings: Settings) -> None:
     with RagPipeline(settings) as pipeline:
-        template, embedder = pipeline.answering.template, pipeline.workspace.embedder
+        template, embedder = pipeline.answering.template, pipeline.models.embedder
         documents = [
             Document(text=text, doc_id=name, metadata={"file_name": name, "kind": "markdown"})
             for name, text in read_samples().items()

@@ -22,7 +22,7 @@ from ragcache.engine.vllm.asking import chat_params
 def main(url: str, model: str, question: str, settings: Settings) -> None:
     with RagPipeline(settings) as pipeline:
         found = pipeline.retrieve(question)
-        template = pipeline.workspace.template  # only a tokenizer: no model is loaded here
+        template = pipeline.models.template  # only a tokenizer: no model is loaded here
     segments = [template.system(), *(template.chunk(one.text) for one in found), template.question(question)]
     asked = {
         "model": model,

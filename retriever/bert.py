@@ -1,8 +1,8 @@
 """The forward of BERT with nothing around it.
 
 A question is a dozen tokens, and half of its time in the library goes into Python: keyword arguments, masks, outputs
-by name. Here it is four products of matrices in a layer, with the weights packed as in retriever/packing.py, query, key
-and value as one, and GELU and the residual inside the products.
+by name. Here it is four products of matrices in a layer, with weights as retriever/packed_weights.py has them, query,
+key and value as one, and GELU and the residual inside the products.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from retriever.bert_folder import FIRST, GELU, MEAN, BertFolder
-from retriever.encoder import IDS, SENTENCE, Encoder, Row
-from retriever.packing import near, packed, packs
+from retriever.bert_folder import FIRST, GELU, BertFolder
+from retriever.encoder import IDS, Encoder, Row
+from retriever.packed_weights import packed
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
 
 
 @dataclass(frozen=True)
@@ -99,17 +97,6 @@ class EncoderLayer:
 class BertEncoder(Encoder):
     """BERT with absolute positions, whose mean or first vector is the text's, on a CPU."""
 
-    @classmethod
-    def of(cls, model: SentenceTransformer) -> Self | None:
-        """None for another model, or one whose vectors come out otherwise than the library's."""
-        if not _fits(model):
-            return None
-        expected = _by_library(model)
-        encoder = cls(model)
-        with torch.inference_mode():
-            ours = encoder.forward(encoder.tokenized(PROBES))
-        return encoder if near(ours.to(expected.dtype), expected) else None
-
     def __init__(self, model: SentenceTransformer | BertFolder) -> None:
         super().__init__(model)
         bert: Any = model[0].model
@@ -155,50 +142,3 @@ class BertEncoder(Encoder):
         if real is None:
             return rows.mean(1, dtype=torch.float32)
         return (rows * real[..., None]).sum(1, dtype=torch.float32) / real.sum(1, keepdim=True)
-
-
-def _fits(model: SentenceTransformer) -> bool:
-    from sentence_transformers.base.modules import Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-    from transformers import BertModel
-
-    parts: list[Any] = list(model)
-    if [type(part) for part in parts] not in ([Transformer, Pooling], [Transformer, Pooling, Normalize]):
-        return False
-    bert, pooling = parts[0].model, parts[1]
-    return (
-        type(bert) is BertModel
-        and _is_plain(bert)
-        and pooling.pooling_mode in (MEAN, FIRST)
-        and (pooling.include_prompt or not any(model.prompts.values()))
-        and _cuts_plainly(model, bert.config.max_position_embeddings)
-    )
-
-
-def _is_plain(bert: Any) -> bool:
-    config = bert.config
-    return (
-        not config.is_decoder
-        and config.hidden_act in GELU
-        and getattr(config, "position_embedding_type", "absolute") == "absolute"
-        and packs(bert.encoder)
-    )
-
-
-def _cuts_plainly(model: SentenceTransformer, most: int) -> bool:
-    tokenizer: Any = model.tokenizer
-    sides = (tokenizer.padding_side, tokenizer.truncation_side) if tokenizer.is_fast else None
-    return sides == ("right", "right") and model.max_seq_length is not None and model.max_seq_length <= most
-
-
-def _by_library(model: SentenceTransformer) -> torch.Tensor:
-    """Without the length of 1 that a last part may give them. [texts, dimension]"""
-    length = model.max_seq_length
-    found: dict[str, Any] = dict(
-        model.tokenizer(PROBES, truncation=True, max_length=length, padding=True, return_tensors="pt")
-    )
-    with torch.inference_mode():
-        for part in list(model)[:2]:
-            found = part(found)
-    vectors: torch.Tensor = found[SENTENCE]
-    return vectors

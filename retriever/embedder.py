@@ -7,16 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retriever import RetrieverError
-from retriever.fingerprint import fingerprint
+from retriever.bert import BertEncoder
+from retriever.bert_folder import BertFolder, read_bert
+from retriever.encoder import Encoder
 from retriever.shared_property import shared_property
 from retriever.types import Vectors as Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-    from retriever.bert_folder import BertFolder
-    from retriever.encoder import Encoder
 
 DOCUMENT, QUERY = "document", "query"  # names that models give to what they want in front of a text
 
@@ -40,35 +38,21 @@ class Embedder:
 
     @shared_property
     def _encoder(self) -> Encoder:
-        from retriever.encoder import make_encoder
-
         model = self._read_model()
-        return make_encoder(model.bfloat16() if self._narrow else model)
+        model = model.bfloat16() if self._narrow else model
+        if isinstance(model, BertFolder):
+            return BertEncoder(model)
+        from retriever.sentence_model import make_encoder
+
+        return make_encoder(model)
 
     def _read_model(self) -> SentenceTransformer | BertFolder:
-        from retriever.bert_folder import read_bert
+        found = read_bert(self.folder) if self._device == "cpu" else None
+        if found is not None:
+            return found
+        from retriever.sentence_model import read_model
 
-        return (read_bert(self.folder) if self._device == "cpu" else None) or self._read_by_library()
-
-    def _read_by_library(self) -> SentenceTransformer:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging as talk
-
-        bars = talk.is_progress_bar_enabled()
-        talk.disable_progress_bar()
-        try:
-            return SentenceTransformer(str(self.folder), device=self._device, local_files_only=True).eval()
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise RetrieverError(f"cannot load the embedding model in {self.folder}: {reason}") from error
-        finally:
-            if bars:
-                talk.enable_progress_bar()
-
-    @shared_property
-    def fingerprint(self) -> str:
-        """Of the folder; the model is not loaded for it."""
-        return fingerprint(self.folder)
+        return read_model(self.folder, self._device)
 
     @property
     def dimension(self) -> int:
@@ -96,11 +80,3 @@ class Embedder:
 
     def whole_query(self, text: str) -> bool:
         return self._encoder.whole([text], QUERY)[0]
-
-    def check(self, expected: str, remedy: str) -> None:
-        """Raises RetrieverError where vectors were made by another model; `remedy` is what the user should run."""
-        if self.fingerprint != expected:
-            raise RetrieverError(
-                f"the embeddings of this collection were made by another model ({expected}) than the one in "
-                f"{self.folder} ({self.fingerprint}), so they cannot be compared: {remedy}"
-            )

@@ -1,17 +1,17 @@
-"""Texts to tokens to vectors: the library's own way, which every model can go; retriever/bert.py has a quicker one."""
+"""Texts to tokens to vectors: what all ways have in common. retriever/sentence_model.py has the library's
+own, which every model can go, and retriever/bert.py a quicker one.
+"""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from retriever.batching import batches
-from retriever.packing import pack
 from retriever.types import Vectors
 
 if TYPE_CHECKING:
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
     from retriever.bert_folder import BertFolder
 
+BATCH_TOKENS = 4096  # padding too: of a batch
 TOKENIZED_AT_ONCE = 2048  # texts; the ids of a large document need not all be in memory
-PROBE = ["What does the harbour master of the old town write down every evening?"]
 LONGEST = 1 << 16  # characters of a text; what stands behind them is not read
 SHORTEST = 16  # characters of a part: a prompt may leave no room for any
 TINY = 1e-12
-SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
 IDS = "input_ids"
 Row = Mapping[str, list[int]]  # of a text, what the model reads; IDS are among it
 
@@ -103,43 +102,6 @@ class Encoder(ABC):
         """Vectors of any length, [rows, dimension]. Called in inference mode."""
 
 
-class LibraryEncoder(Encoder):
-    """As sentence-transformers does it, with its weights packed where that can be."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__(model)
-        self._model = model
-        pack(model, lambda: self.forward(self.tokenized(PROBE)))
-
-    def tokenized(self, texts: list[str]) -> list[Row]:
-        found = self._model.tokenizer(texts, truncation=True, max_length=self._model.max_seq_length, padding=False)
-        return [{name: rows[place] for name, rows in found.items()} for place in range(len(texts))]
-
-    def length(self, text: str) -> int:
-        # With the settings of `tokenized`: a tokenizer of the fast kind keeps them, and threads share it.
-        found = self._model.tokenizer(
-            [text], truncation=True, max_length=self._model.max_seq_length, return_overflowing_tokens=True
-        )
-        more: list[int] = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
-        rows: list[list[int]] = found[IDS]
-        return sum(map(len, rows)) + max(0, *more)
-
-    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
-        padded = self._model.tokenizer.pad(list(rows), return_tensors="pt").to(self._model.device)
-        vectors: torch.Tensor = self._model(dict(padded))[SENTENCE]
-        return vectors
-
-
-def make_encoder(model: SentenceTransformer | BertFolder) -> Encoder:
-    """The quickest that gives the vectors that the library gives. The model belongs to the encoder from now on."""
-    from retriever.bert import BertEncoder
-    from retriever.bert_folder import BertFolder
-
-    if isinstance(model, BertFolder):
-        return BertEncoder(model)
-    return BertEncoder.of(model) or LibraryEncoder(model)
-
-
 def _valid(text: str) -> str:
     """Half of a surrogate pair cannot be written as UTF-8, which the tokenizers want."""
     return text[:LONGEST].encode("utf-8", "replace").decode("utf-8")
@@ -150,3 +112,16 @@ def _middle(text: str) -> int:
     half = len(text) // 2
     blank = next((place for place in range(half, len(text) - len(text) // 4) if text[place].isspace()), half)
     return max(1, blank)
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Places of texts of like length, each batch within the budget of tokens when padded to its longest.
+
+    The longest come first, so that a batch that does not fit the memory fails at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        size = max(1, budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size

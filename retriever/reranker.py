@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from sentence_transformers import CrossEncoder
 
 from retriever import RetrieverError
+from retriever.sentence_model import loading
 from retriever.shared_property import shared_property
 from retriever.types import FloatArray
-
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
 
 
 class Reranker:
@@ -26,19 +24,8 @@ class Reranker:
 
     @shared_property
     def _model(self) -> CrossEncoder:
-        from sentence_transformers import CrossEncoder
-        from transformers.utils import logging as talk
-
-        bars = talk.is_progress_bar_enabled()
-        talk.disable_progress_bar()
-        try:
+        with loading("reranking", self.folder):
             model = CrossEncoder(str(self.folder), device=self._device, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise RetrieverError(f"cannot load the reranking model in {self.folder}: {reason}") from error
-        finally:
-            if bars:
-                talk.enable_progress_bar()
         if model.num_labels != 1:
             raise RetrieverError(
                 f"the model in {self.folder} gives {model.num_labels} labels; a reranker gives one number"

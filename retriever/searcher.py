@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 
 from retriever import RetrieverError
-from retriever.fusion import diversify, fuse
 from retriever.keyword_index import KeywordIndex
 from retriever.source import Source, Where
 from retriever.types import FloatArray, Hit, IntArray, Vectors
@@ -20,6 +19,7 @@ from retriever.vectors.base import MISSING
 VECTOR, KEYWORD, HYBRID, RERANKER = "vector", "keyword", "hybrid", "reranker"
 _ROUNDS = 3
 MODES = (VECTOR, KEYWORD, HYBRID)
+RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
 
 
 class Scorer(Protocol):
@@ -172,3 +172,36 @@ def _ids(hits: Sequence[Hit]) -> IntArray:
 def _scored(hit: Hit, score: float, name: str) -> Hit:
     scores: Mapping[str, float] = {**hit.scores, name: score}
     return Hit(hit.id, score, scores)
+
+
+def fuse(rankings: Sequence[Sequence[int]], weights: Sequence[float] | None = None) -> dict[int, float]:
+    """Reciprocal rank fusion: a chunk scores 1 / (60 + rank) in each ranking that has it. Best first, then by id."""
+    totals: dict[int, float] = {}
+    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
+        for rank, chunk in enumerate(ranking, start=1):
+            totals[chunk] = totals.get(chunk, 0.0) + weight / (RANK_OFFSET + rank)
+    return best_first(totals)
+
+
+def best_first(scores: Mapping[int, float]) -> dict[int, float]:
+    return dict(sorted(scores.items(), key=lambda one: (-one[1], one[0])))
+
+
+def diversify(relevance: Sequence[float], vectors: Vectors, k: int, share: float) -> IntArray:
+    """Maximal marginal relevance: places of the k chosen, in the order of choice.
+
+    Each is the one with the most of share · relevance − (1 − share) · likeness to the closest of those chosen before.
+    A share of 1 keeps the order of relevance.
+    """
+    left = np.asarray(relevance, dtype=np.float64)
+    closest = np.full(len(left), -np.inf)
+    chosen: list[int] = []
+    free = np.ones(len(left), dtype=bool)
+    while len(chosen) < min(k, len(left)):
+        likeness = np.where(np.isfinite(closest), closest, 0.0)
+        gain = np.where(free, share * left - (1 - share) * likeness, -np.inf)
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        free[best] = False
+        closest = np.maximum(closest, (vectors @ vectors[best]).astype(np.float64))
+    return np.array(chosen, dtype=np.int64)

@@ -55,7 +55,7 @@ class shared_property(Generic[T]):
         vars(instance).pop(self._name, None)
 
     def peek(self, instance: object) -> T | None:
-        """What was made already, as in `Workspace.parts.peek(workspace)`: this neither makes it nor waits."""
+        """What was made already, as in `Models.language.peek(models)`: this neither makes it nor waits."""
         values = self._cell(instance).values
         return values[0] if values else None
 

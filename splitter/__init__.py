@@ -41,10 +41,13 @@ SPLITTERS: Mapping[str, Factory] = {
 }
 
 
-def make_splitter(name: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | None = None) -> Splitter:
+def make_splitter(
+    name: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | Mapping[str, int] | None = None
+) -> Splitter:
     """Raises SplitterError for a name that is not in SPLITTERS, and for `semantic` without an embedding."""
     if name not in SPLITTERS:
         raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
     from splitter.base import ChunkLimits
 
-    return SPLITTERS[name](tokens, embed, limits or ChunkLimits())
+    chosen = limits if isinstance(limits, ChunkLimits) else ChunkLimits(**limits or {})
+    return SPLITTERS[name](tokens, embed, chosen)

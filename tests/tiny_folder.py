@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from app.prompt import load_tokenizer
+from app.chat_template import load_tokenizer
 
 
 def write_tiny_folder(folder: Path, tokenizer_from: Path, **changes: int) -> Path:

@@ -8,8 +8,8 @@
 | part | methods |
 |---|---|
 | `collections` | `create`, `get`, `find`, `all`, `rename`, `delete`, `totals`, `check_embedder`, `reembed`, `set_…` |
-| `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `layout` |
-| `chunks` | `found` (by ids, with documents), `of_document`, `previous` |
+| `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
+| `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
 | `kv` | `record`, `forget`, `all`, `live_hashes` |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
@@ -41,6 +41,7 @@ from app.catalog.records import (
     Found,
     IngestRun,
     KvRecord,
+    Listed,
     Message,
     NewMessage,
     PageName,
@@ -66,6 +67,7 @@ __all__ = [
     "Found",
     "IngestRun",
     "KvRecord",
+    "Listed",
     "Message",
     "NewMessage",
     "PageName",

@@ -19,12 +19,11 @@ from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
 from app.catalog.failures import told
 from app.catalog.kv import KvVariants
-from app.catalog.locks import Waiting, held
+from app.catalog.locks import Waiting, discard, held
 from app.catalog.network import refuse_network
 from app.catalog.records import Collection
 from app.catalog.runs import IngestRuns
 from app.catalog.schema import upgrade
-from app.catalog.source import CatalogSource
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.errors import CatalogError
 from app.settings import Settings
@@ -49,8 +48,15 @@ class Catalog:
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)
 
+    @property
+    def where(self) -> str:
+        """The database in words, without user, password and options."""
+        return self.database.where
+
     def source(self, collection: Collection) -> Source:
         """The collection as the indexes of `retriever` follow it."""
+        from app.catalog.source import CatalogSource  # it imports numpy
+
         return CatalogSource(self.database, collection)
 
     @contextmanager
@@ -73,6 +79,10 @@ class Catalog:
                 if found.id == wanted.id:
                     yield found
                     return
+
+    def discard_lock(self, collection: Collection) -> None:
+        """Of a collection that is gone, behind its `alone`. Whoever waits for it finds out then."""
+        discard(self.database, collection.id)
 
     def _holder(self, collection: Collection) -> str:
         """An ingest writes down its process. Others that work on a collection do not."""

@@ -132,6 +132,4 @@ def drop_kv(connection: Connection, collection_id: int, hashes: Iterable[str]) -
 
 
 def pack(vector: Vectors) -> bytes:
-    import numpy as np
-
-    return np.asarray(vector, dtype="<f4").tobytes()
+    return vector.astype("<f4", copy=False).tobytes()

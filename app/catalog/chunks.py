@@ -61,6 +61,12 @@ class Chunks:
             lock(connection, collection)
             connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)
 
+    def hashes(self, collection: Collection) -> set[str]:
+        """Token hashes of all chunks of a collection."""
+        query = select(CHUNKS.c.token_hash).where(CHUNKS.c.collection_id == collection.id)
+        with self._database.reading() as connection:
+            return set(connection.scalars(query))
+
     def of_document(self, document_id: int) -> list[StoredChunk]:
         """In their order."""
         query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)
@@ -84,15 +90,6 @@ class Chunks:
             for (page, x0, y0, x1, y1), (start, end) in zip(chunk.boxes, of_boxes, strict=True)
         )
         return chunk, DocumentLayout(chunk.text, tuple(pages), tuple(lines))
-
-    def previous(self, chunk: StoredChunk, count: int) -> list[StoredChunk]:
-        """Up to `count` chunks before it in its document, in their order."""
-        query = select(*_CHUNK).where(
-            CHUNKS.c.document_id == chunk.document_id,
-            CHUNKS.c.ordinal.between(chunk.ordinal - count, chunk.ordinal - 1),
-        )
-        with self._database.reading() as connection:
-            return [_chunk(row) for row in connection.execute(query.order_by(CHUNKS.c.ordinal))]
 
 
 def _chunk(row: Sequence[Any]) -> StoredChunk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, insert, select, update
+from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
 
 from app.catalog.changes import add, drop_kv, lock, remove_documents, retire, source_key
 from app.catalog.columns import now
@@ -19,11 +19,12 @@ from app.catalog.records import (
     DocumentRecord,
     FileState,
     KvRecord,
+    Listed,
     Removed,
     Replaced,
     State,
 )
-from app.catalog.tables import DOCUMENTS
+from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.errors import NotFound
 from app.loaders.base import Line, Page
 
@@ -95,11 +96,23 @@ class Documents:
 
     def all(self, collection: Collection, state: State | None = None) -> list[Document]:
         """All, by source."""
-        query = select(*_COLUMNS).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
-        if state is not None:
-            query = query.where(DOCUMENTS.c.state == state)
         with self._database.reading() as connection:
-            return [Document(**row._mapping) for row in connection.execute(query)]
+            return [Document(**row._mapping) for row in connection.execute(_all(collection, state))]
+
+    def listed(self, collection: Collection, state: State | None = None) -> list[Listed]:
+        """The same with their numbers, for people to look at. The texts are not read."""
+        counts = (
+            select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens))
+            .where(CHUNKS.c.collection_id == collection.id)
+            .group_by(CHUNKS.c.document_id)
+        )
+        query = _all(collection, state, DOCUMENTS.c.pages)
+        with self._database.reading() as connection:
+            sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
+            return [
+                Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
+                for *values, pages in connection.execute(query)
+            ]
 
     def get(self, document_id: int) -> Document:
         with self._database.reading() as connection:
@@ -129,6 +142,11 @@ class Documents:
             tuple(Page(*page) for page in pages),
             tuple(Line(start, end, page, (x0, y0, x1, y1)) for start, end, page, (x0, y0, x1, y1) in lines),
         )
+
+
+def _all(collection: Collection, state: State | None, *more: Column[Any]) -> Select[*tuple[Any, ...]]:
+    query = select(*_COLUMNS, *more).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
+    return query if state is None else query.where(DOCUMENTS.c.state == state)
 
 
 def _id_of(connection: Connection, collection_id: int, source: str) -> int | None:

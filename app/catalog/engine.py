@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, m
 from sqlalchemy.exc import ArgumentError
 
 from app.catalog.failures import told
-from app.catalog.migrating import kept_rows
+from app.catalog.kept_rows import kept_rows
 from app.catalog.network import refuse_network
 from app.errors import CatalogError
 from app.settings import Settings, expanded

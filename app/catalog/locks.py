@@ -25,6 +25,8 @@ from app.errors import CatalogError, CollectionBusy
 from ragcache.private import FILE, private_folder
 
 LOCKS = "locks"
+# Seconds to wait for another process that copies and upgrades a large database.
+PATIENCE = 600.0
 OTHERS = 256  # files that a process has open beside locks
 Waiting = Callable[[str], None]  # told whom a lock is waited for
 Holder = Callable[[Collection], str]
@@ -54,6 +56,23 @@ def held(
     """
     wanted = sorted(collections, key=lambda one: one.id)  # so that two never wait for each other
     with _files(database, wanted, waiting, holder) if database.path else _rows(database, wanted, waiting):
+        yield
+
+
+@contextmanager
+def schema_alone(database: Database) -> Iterator[None]:
+    """No other process of this machine changes the schema of an SQLite file; PostgreSQL has a lock for that."""
+    if database.path is None:
+        yield
+        return
+    lock = database.path.parent / LOCKS / f"{database.path.name}.lock"
+    with told(database.where, OSError):
+        private_folder(lock.parent)
+        try:
+            held = FileLock(lock, mode=FILE).acquire(timeout=PATIENCE)
+        except Timeout:
+            raise CatalogError(f"another process is upgrading {database.where}: try again when it is done") from None
+    with held:
         yield
 
 

@@ -115,6 +115,16 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """A document, with how much it is."""
+
+    document: Document
+    chunks: int
+    tokens: int
+    pages: int  # 0 where the format has none
+
+
+@dataclass(frozen=True)
 class DocumentLayout:
     """The text of a document and where it stands, as its loader told."""
 

@@ -5,26 +5,22 @@ from __future__ import annotations
 import ast
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from sqlalchemy import Connection, inspect, text
 
 from app.catalog.copies import BACKUPS, UPGRADED, beside, drop_backups, give_to_owner, new_backup, put, write_copy
 from app.catalog.engine import Database
 from app.catalog.failures import told
-from app.catalog.locks import LOCKS
+from app.catalog.locks import schema_alone
 from app.errors import CatalogError
-from ragcache.private import FILE, private_file, private_folder
+from ragcache.private import private_file
 
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[2] / "migrations"
 VERSION_TABLE = "ragcache_schema"
-# How long to wait for another process that copies and upgrades a large database.
-PATIENCE = 600.0
 # Alembic keeps the migration at hand in its modules, so of the threads of a process one at a time can have it.
 _ALEMBIC = threading.Lock()
 _ADVISORY = 0x52414743  # "RAGC": the lock of PostgreSQL under which the schema changes
@@ -67,7 +63,7 @@ def upgrade(database: Database, backups: int, folder: Path = SCRIPTS) -> Path | 
 
     Any number of processes may call this at once: one works, the others wait and find it done.
     """
-    with alone(database):
+    with schema_alone(database):
         if database.path is not None:
             _write_ahead(database)
         schema = inspect_schema(database, folder)
@@ -111,12 +107,11 @@ def _assigned(node: ast.Assign) -> dict[str, str | None]:
 
 
 def _run_scripts(folder: Path, connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
+    from alembic import command, config  # most commands find the schema as it should be
 
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
-    command.upgrade(config, "head")
+    chosen = config.Config(attributes={"connection": connection})
+    chosen.set_main_option("script_location", str(folder).replace("%", "%%"))
+    command.upgrade(chosen, "head")
 
 
 def _revision(connection: Connection, database: Database) -> str | None:
@@ -137,23 +132,6 @@ def _refuse_other_encodings(connection: Connection, database: Database) -> None:
             f"the database {database.where} has the encoding {encoding}, which cannot hold every text: make one with "
             "`createdb --encoding=UTF8 --template=template0 NAME` and name it in RAGCACHE_DATABASE_URL"
         )
-
-
-@contextmanager
-def alone(database: Database) -> Iterator[None]:
-    """No other process of this machine changes an SQLite file; PostgreSQL has its own lock."""
-    if database.path is None:
-        yield
-        return
-    lock = database.path.parent / LOCKS / f"{database.path.name}.lock"
-    with told(database.where, OSError):
-        private_folder(lock.parent)
-        try:
-            held = FileLock(lock, mode=FILE).acquire(timeout=PATIENCE)
-        except Timeout:
-            raise CatalogError(f"another process is upgrading {database.where}: try again when it is done") from None
-    with held:
-        yield
 
 
 def _write_ahead(database: Database) -> None:

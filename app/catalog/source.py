@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from sqlalchemy import bindparam, select
 
 from app.catalog.engine import Database
@@ -45,8 +46,6 @@ class CatalogSource(Source):
             .order_by(CHUNKS.c.id)
             .limit(batch)
         )
-        import numpy as np
-
         with self._database.reading() as connection:
             while rows := connection.execute(query.where(CHUNKS.c.id > after)).all():
                 vectors = np.frombuffer(b"".join(row.embedding for row in rows), dtype="<f4")
@@ -69,8 +68,6 @@ class CatalogSource(Source):
 
     def live_ids(self, where: Where) -> IntArray:
         query = select(CHUNKS.c.id).where(CHUNKS.c.collection_id == self._collection.id).order_by(CHUNKS.c.id)
-        import numpy as np
-
         with self._database.reading() as connection:
             if where:
                 chosen = condition(connection, self._collection, where)

@@ -1,43 +1,44 @@
-"""The command line. One file per command; what is heavy is imported inside the commands, so help comes at once."""
+"""The command line. One file per command, which is imported when it is called, so help comes at once."""
 
 from __future__ import annotations
 
 import gc
 import sys
+from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from app.cli.ask import ask
-from app.cli.bench import bench
-from app.cli.cache import cache
-from app.cli.chat import chat
-from app.cli.db import db
-from app.cli.demo import demo
-from app.cli.doctor import doctor
-from app.cli.ingest import IngestCommand, ingest
-from app.cli.ls import ls
-from app.cli.printing import FAILURES, exit_code, told
-from app.cli.reindex import reindex
-from app.cli.rm import rm
-from app.cli.show import show
+from app.cli.output import FAILURES, exit_code, told
+from app.cli.table import CommandTable, Table
+
+
+class Commands(CommandTable):
+    table: ClassVar[Table] = {
+        "doctor": ("app.cli.doctor", "Check that this installation can work."),
+        "demo": ("app.cli.demo", "Ingest a small corpus, ask questions, and show what reuse saves."),
+        "ingest": ("app.cli.ingest", "Read files into a collection; unchanged ones are skipped."),
+        "ask": ("app.cli.ask", "Answer a question from the documents of a collection."),
+        "chat": ("app.cli.chat", "Ask several questions after each other."),
+        "ls": ("app.cli.ls", "List the collections, or the documents of one."),
+        "show": ("app.cli.show", "Show a document with its chunks, and which of them have KV."),
+        "rm": ("app.cli.rm", "Delete documents, or a whole collection."),
+        "reindex": ("app.cli.reindex", "Build the indexes of a collection anew."),
+        "bench": ("app.cli.bench", "Run a benchmark; each writes its figures as JSON."),
+        "cache": ("app.cli.cache", "See, check, fill and clear the KV cache."),
+        "db": ("app.cli.db", "Copy and restore the catalog; see and upgrade its schema."),
+    }
+
 
 cli = typer.Typer(
-    name="ragcache", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    name="ragcache",
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-cli.command()(doctor)
-cli.command()(demo)
-cli.command(cls=IngestCommand)(ingest)
-cli.command()(ask)
-cli.command()(chat)
-cli.command()(ls)
-cli.command()(show)
-cli.command()(rm)
-cli.command()(reindex)
-cli.add_typer(bench, name="bench")
-cli.add_typer(cache, name="cache")
-cli.add_typer(db, name="db")
 
 
 # Objects that are made before Python looks for rings among them: at its own 700 it looks through the modules that a
@@ -62,8 +63,6 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
         print(f"ragcache {version('ragcache-kv')}")
         raise typer.Exit
 

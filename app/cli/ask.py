@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from app.cli.answer_output import show_answer
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
+from app.cli.output import print_json
+from app.pipeline import RagPipeline
 
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
@@ -38,9 +41,6 @@ def ask(
         collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
         engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
     )  # fmt: skip
-    from app.cli.printing import print_json
-    from app.cli.rendering import show_answer
-    from app.pipeline import RagPipeline
 
     with RagPipeline(settings) as pipeline, pipeline.stream(question) as stream:
         if as_json:

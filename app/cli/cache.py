@@ -7,17 +7,21 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from tqdm import tqdm
 
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
-from app.cli.printing import count, plain, print_json, size, table
+from app.cli.output import count, plain, print_json, size, table
+from app.compose import opened
+from app.maintenance.census import Census, CollectionShare, FileTally, shares, take_census, tiers
+from app.maintenance.pruning import Pruned
+from app.maintenance.pruning import prune as pruning
+from app.maintenance.pruning import verify as check
+from ragcache.store.base import TierStats
 
 if TYPE_CHECKING:
-    from app.maintenance.census import Census, CollectionShare, FileTally
-    from app.maintenance.pruning import Pruned
     from app.maintenance.warming import WarmingProgress
-    from ragcache.store.base import TierStats
 
-cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+cache = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 
 @cache.callback()
@@ -35,12 +39,10 @@ def stats(
 ) -> None:
     """Tell what is cached, for whom, and what for nobody."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.census import shares, take_census, tiers
-    from app.workspace import workspace_to_look_at
 
-    with workspace_to_look_at(settings) as workspace:
-        census = take_census(workspace)
-        of_collections, of_tiers = shares(workspace, census), tiers(settings, census)
+    with opened(settings, looking=True) as (library, models):
+        census = take_census(library, models)
+        of_collections, of_tiers = shares(library, models, census), tiers(settings, census)
     if as_json:
         print_json(_stats_as_json(census, of_collections, of_tiers))
     else:
@@ -51,11 +53,9 @@ def stats(
 def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir = None) -> None:
     """Read every byte and put aside what is bad; exit code 1 when something is."""
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.pruning import verify as check
-    from app.workspace import workspace_to_look_at
 
-    with workspace_to_look_at(settings) as workspace:
-        found = check(workspace)
+    with opened(settings, looking=True) as (library, models):
+        found = check(library, models)
     if as_json:
         told = {"entries": found.entries, "bytes": found.nbytes, "flaws": [vars(flaw) for flaw in found.flaws]}
         print_json(told)
@@ -83,18 +83,14 @@ def warm(
         collection=collection, engine=engine, model=model, device=device, dtype=dtype, data_dir=data_dir,
         cache_dir=cache_dir,
     )  # fmt: skip
-    from tqdm import tqdm
+    from app.maintenance import warming  # it imports torch
 
-    from app.maintenance.warming import WarmingProgress
-    from app.maintenance.warming import warm as warming
-    from app.workspace import Workspace
-
-    done = WarmingProgress()
-    with Workspace(settings) as workspace:
-        chosen = workspace.catalog.collections.get(settings.collection)
-        chunks = workspace.catalog.collections.totals(chosen).chunks
+    done = warming.WarmingProgress()
+    with opened(settings) as (library, models):
+        chosen = library.catalog.collections.get(settings.collection)
+        chunks = library.catalog.collections.totals(chosen).chunks
         with tqdm(total=chunks, unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar:
-            for done in warming(workspace, chosen):
+            for done in warming.warm(library, models, chosen):
                 bar.update(done.chunks - bar.n)
     _tell_warm(done, chosen.name, as_json)
     if done.failed:
@@ -116,12 +112,10 @@ def prune(
 ) -> None:
     """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
     settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.pruning import prune as pruning
-    from app.workspace import workspace_for
 
     age = timedelta(days=quarantine_days)
-    with workspace_for(settings, dry=dry_run) as workspace:
-        pruned = pruning(workspace, others=all_engines, dry=dry_run, quarantine_age=age)
+    with opened(settings, looking=dry_run) as (library, models):
+        pruned = pruning(library, models, others=all_engines, dry=dry_run, quarantine_age=age)
     _tell_prune(pruned, as_json)
 
 
@@ -139,8 +133,6 @@ def _stats_as_json(census: Census, of_collections: list[CollectionShare], tiers:
 
 
 def _kinds(census: Census) -> dict[str, FileTally]:
-    from app.maintenance.census import FileTally
-
     groups = {
         "referenced": census.live,
         "unreferenced": census.dead,

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.cli.answer_output import show_citations, show_pieces, show_report
 from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Model, Name, configure
-from app.cli.printing import FAILURES, count, plain, told
-
-if TYPE_CHECKING:
-    from app.pipeline import Answer, AnswerStream, Conversation, RagPipeline
+from app.cli.output import FAILURES, count, plain, told
+from app.pipeline import Answer, AnswerStream, Conversation, RagPipeline
 
 HELP = """\
 /new      start a new conversation
@@ -45,8 +44,6 @@ def chat(
         collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
         engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
     )  # fmt: skip
-    from app.pipeline import RagPipeline
-
     with RagPipeline(settings) as pipeline:
         stored = Chat(pipeline, pipeline.conversation(continued), show_report).run()
     if not stored:
@@ -110,8 +107,6 @@ class Chat:
                 print("note: the last answer is not stored yet: the next question tries again", file=sys.stderr)
 
     def _command(self, line: str) -> None:
-        from app.cli.rendering import show_citations
-
         if line == "/new":
             new = self._pipeline.conversation(collection=self._conversation.collection)
             self._before += [self._conversation] if self._conversation.unsaved else []
@@ -122,8 +117,6 @@ class Chat:
             print(HELP if line == "/help" else f"no command {plain(line.split()[0])}\n{HELP}", file=sys.stderr)
 
     def _ask(self, question: str) -> None:
-        from app.cli.rendering import show_pieces, show_report
-
         with self._conversation.stream(question) as stream, interrupting(stream):
             show_pieces(stream)
             self._last = stream.answer

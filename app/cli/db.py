@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.catalog.copies import back_up
+from app.catalog.engine import Database, database_url
+from app.catalog.restoration import restore as put_back
+from app.catalog.schema import Schema, inspect_schema, upgrade
 from app.cli.flags import Json, configure
-from app.cli.printing import plain, print_json, size
-
-if TYPE_CHECKING:
-    from app.catalog.schema import Schema
+from app.cli.output import plain, print_json, size
+from app.folders import index_folder
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the catalog is, unless a database URL is set.")]
 
-db = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+db = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 
 @db.callback()
@@ -28,9 +30,6 @@ def schema() -> None:
 def current(as_json: Json = False, data_dir: DataDir = None) -> None:
     """Tell which schema the catalog has; exit code 1 when it is not the newest."""
     settings = configure(data_dir=data_dir)
-    from app.catalog.engine import Database, database_url
-    from app.catalog.schema import inspect_schema
-
     database = Database(database_url(settings))
     found = inspect_schema(database)
     database.close()
@@ -43,9 +42,6 @@ def current(as_json: Json = False, data_dir: DataDir = None) -> None:
 def upgrade_(as_json: Json = False, data_dir: DataDir = None) -> None:
     """Bring the catalog to the newest schema; an SQLite file is copied to the folder `backups` first."""
     settings = configure(data_dir=data_dir)
-    from app.catalog.engine import Database, database_url
-    from app.catalog.schema import inspect_schema, upgrade
-
     database = Database(database_url(settings))
     backup = upgrade(database, settings.backups)
     found = inspect_schema(database)
@@ -62,9 +58,6 @@ def backup(
 ) -> None:
     """Copy an SQLite catalog into one file, also while others write to it."""
     settings = configure(data_dir=data_dir)
-    from app.catalog.copies import back_up
-    from app.catalog.engine import Database, database_url
-
     database = Database(database_url(settings))
     back_up(database, file, force)
     if as_json:
@@ -81,10 +74,6 @@ def restore(
 ) -> None:
     """Put a copy in the place of an SQLite catalog that nobody uses; what was there is kept in the folder `backups`."""
     settings = configure(data_dir=data_dir)
-    from app.catalog.engine import Database, database_url
-    from app.catalog.restoring import restore as put_back
-    from app.folders import index_folder
-
     database = Database(database_url(settings))
     restored = put_back(database, file, settings.backups)
     for uid in restored.uids:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.doctor import examine
 
 
 def doctor(
@@ -20,8 +21,6 @@ def doctor(
     cache_dir: CacheDir = None,
 ) -> None:
     """Check that this installation can work; exit code 1 when something is amiss."""
-    from app.doctor import examine
-
     findings = examine(configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

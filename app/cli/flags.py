@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from app.settings import Settings
+from app.settings import Settings, load_settings, redirection
 
 OURS = ("app", "ragcache", "retriever", "splitter", "ui", "benchmarks")  # loggers
 Engine = Annotated[str | None, typer.Option(help="What runs the language model: torch or vllm.")]
@@ -24,8 +23,6 @@ Name = Annotated[str | None, typer.Option("--collection", "-c", help="The collec
 
 def configure(**flags: Any) -> Settings:
     """The settings with the flags that were given, and logging as they say."""
-    from app.settings import load_settings, redirection
-
     settings = load_settings(**flags)
     _configure_logging(settings.log_level)
     if told := redirection(**flags):

@@ -6,20 +6,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
-from app.cli.printing import count, plain, print_json, size
+from app.cli.output import count, plain, print_json, size
+from app.compose import opened
+from app.errors import IngestError
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestProgress, IngestResult
+from app.library import Library
+from app.models import Models
+from app.settings import Settings
 from ragcache.errors import RagcacheError
-
-if TYPE_CHECKING:
-    from app.ingestion import IngestOptions, IngestProgress, IngestResult
-    from app.settings import Settings
-    from app.workspace import Workspace
-
 
 PRUNE_ALL = "--prune-all"
 
@@ -33,7 +34,11 @@ class IngestCommand(TyperCommand):
         return super().parse_args(ctx, given + args[end:])
 
 
-def ingest(
+ingest = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@ingest.command(cls=IngestCommand)
+def ingest_(
     paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
     collection: Name = None,
     splitter: Annotated[str | None, typer.Option(help="auto, fixed, semantic or structure.")] = None,
@@ -65,27 +70,21 @@ def ingest(
         collection=collection, splitter=splitter, engine=engine, model=model, device=device, dtype=dtype,
         data_dir=data_dir, cache_dir=cache_dir,
     )  # fmt: skip
-    from app.ingestion import IngestOptions
-    from app.workspace import workspace_for
-
     pruning: bool | Literal["all"] = "all" if prune_all else prune
     options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
     settings = _without_ram(settings)
-    with workspace_for(settings, dry=dry_run) as workspace:
-        _run(workspace, paths, options, as_json)
+    with opened(settings, looking=dry_run) as (library, models):
+        _run(library, models, paths, options, as_json)
 
 
-def _run(workspace: Workspace, paths: list[Path], options: IngestOptions, as_json: bool) -> None:
-    from app.errors import IngestError
-    from app.ingestion import Ingest
-
+def _run(library: Library, models: Models, paths: list[Path], options: IngestOptions, as_json: bool) -> None:
     if not any(path.exists() or path.is_symlink() for path in paths):
         raise IngestError(f"there is nothing at {', '.join(plain(str(path)) for path in paths)}: check the spelling")
-    name = workspace.settings.collection
-    find = workspace.catalog.collections.find if options.dry_run else workspace.collection_or_new
+    name = library.settings.collection
+    find = library.catalog.collections.find if options.dry_run else library.collection_or_new
     collection = find(name)
     with _bar() as report:
-        run = Ingest(workspace, collection, options, report, lambda text: print(text, file=sys.stderr))
+        run = Ingest(library, models, collection, options, report, lambda text: print(text, file=sys.stderr))
         try:
             run.run(paths)
         except KeyboardInterrupt:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from app.catalog import Listed
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json, size, table
-
-if TYPE_CHECKING:
-    from app.catalog.listings import Listed
-    from app.maintenance.listing import Summary
+from app.cli.output import count, plain, print_json, size, table
+from app.compose import opened
+from app.maintenance.listing import Summary, summaries
 
 
 def ls(
@@ -25,15 +24,13 @@ def ls(
 ) -> None:
     """List the collections, or the documents of one."""
     settings = configure(data_dir=data_dir, cache_dir=cache_dir, collection=collection)
-    from app.maintenance.listing import listed, summaries
-    from app.workspace import workspace_to_look_at
-
-    with workspace_to_look_at(settings) as workspace:
+    with opened(settings, looking=True) as (library, models):
         if collection is None and not failed:
-            found = summaries(workspace)
+            found = summaries(library, models)
             print_json({"collections": [_summary(one) for one in found]}) if as_json else _tell_collections(found)
             return
-        documents = listed(workspace.catalog, settings.collection, failed)
+        chosen = library.catalog.collections.get(settings.collection)
+        documents = library.catalog.documents.listed(chosen, "failed" if failed else None)
     if as_json:
         print_json({"collection": settings.collection, "documents": [_listed(one) for one in documents]})
     else:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import sys
 
+from tqdm import tqdm
+
 from app.cli.flags import DataDir, Device, Json, Name, configure
-from app.cli.printing import count, plain, print_json
+from app.cli.output import count, plain, print_json
+from app.compose import opened
+from app.embedding import in_parts
+from app.maintenance.reindexing import reindex as reindexing
 
 
 def reindex(collection: Name = None, device: Device = None, as_json: Json = False, data_dir: DataDir = None) -> None:
     """Build the indexes of a collection anew; embed its chunks again where the embedder is another one by now."""
     settings = configure(collection=collection, device=device, data_dir=data_dir)
-    from tqdm import tqdm
-
-    from app.embedding import in_parts
-    from app.maintenance.reindexing import reindex as reindexing
-    from app.workspace import Workspace
-
     embedded = long = 0
     with (
-        Workspace(settings) as workspace,
+        opened(settings) as (library, models),
         tqdm(desc="embedding", unit=" chunks", file=sys.stderr, disable=not sys.stderr.isatty()) as bar,
     ):
-        for report in reindexing(workspace, settings.collection):
+        for report in reindexing(library, models, settings.collection):
             embedded, long = report.embedded, report.in_parts
             bar.total = report.chunks
             bar.update(report.embedded - bar.n)
         if long:
-            print(f"note: {in_parts(workspace.embedder, long)}", file=sys.stderr)
+            print(f"note: {in_parts(models.embedder, long)}", file=sys.stderr)
     if as_json:
         told = {"collection": report.collection.name, "embedder": report.collection.embedder}
         print_json(told | {"chunks": report.chunks, "embedded": embedded})

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.catalog import Catalog, Collection, Document
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json
-
-if TYPE_CHECKING:
-    from app.catalog import Catalog, Collection, Document
+from app.cli.output import count, plain, print_json
+from app.compose import opened
+from app.maintenance.inspection import find_document
+from app.maintenance.removal import remove_collection, remove_documents
 
 _SHOWN = 20  # documents that are named in the question
 
@@ -33,25 +34,21 @@ def rm(
     if collection is None:
         raise typer.BadParameter("say which collection: -c NAME")
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.removal import remove_collection, remove_documents
-    from app.maintenance.selection import find_document
-    from app.workspace import workspace_for
-
-    with workspace_for(settings, dry=dry_run) as workspace:
-        chosen = workspace.catalog.collections.get(collection)
+    with opened(settings, looking=dry_run) as (library, models):
+        chosen = library.catalog.collections.get(collection)
         if dry_run:
-            named = [find_document(workspace.catalog, one, chosen)[1] for one in documents or ()]
-            _rehearse(workspace.catalog, chosen, named, as_json)
+            named = [find_document(library.catalog, one, chosen)[1] for one in documents or ()]
+            _rehearse(library.catalog, chosen, named, as_json)
             return
         if everything:
-            totals = workspace.catalog.collections.totals(chosen)
+            totals = library.catalog.collections.totals(chosen)
             _confirm(f"collection {plain(chosen.name)} with {count(totals.documents, 'document')}", yes)
-            removal = remove_collection(workspace, chosen)
+            removal = remove_collection(library, models, chosen)
         else:
-            found = [find_document(workspace.catalog, named, chosen)[1] for named in documents or ()]
+            found = [find_document(library.catalog, named, chosen)[1] for named in documents or ()]
             unique = {document.id: document for document in found}
             _confirm(_listed(list(unique.values()), plain(chosen.name)), yes)
-            removal = remove_documents(workspace, chosen, list(unique))
+            removal = remove_documents(library, models, chosen, list(unique))
     if as_json:
         print_json({"collection": chosen.name, **vars(removal), "collection_deleted": everything})
         return
@@ -64,10 +61,8 @@ def rm(
 
 def _rehearse(catalog: Catalog, collection: Collection, named: Sequence[Document], as_json: bool) -> None:
     """Of a whole collection where no documents are named."""
-    from app.catalog.listings import list_documents
-
     chosen = {document.id: document for document in named or catalog.documents.all(collection)}
-    chunks = sum(one.chunks for one in list_documents(catalog.database, collection) if one.document.id in chosen)
+    chunks = sum(one.chunks for one in catalog.documents.listed(collection) if one.document.id in chosen)
     if as_json:
         sources = [document.source for document in chosen.values()]
         told = {"collection": collection.name, "dry_run": True, "documents": len(chosen), "chunks": chunks}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from app.catalog import StoredChunk
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.printing import count, plain, print_json, size, table
-
-if TYPE_CHECKING:
-    from app.catalog import StoredChunk
-    from app.maintenance.inspection import Shown
-    from app.maintenance.kv import StoredVariant
+from app.cli.output import count, plain, print_json, size, table
+from app.compose import opened
+from app.maintenance.inspection import Shown, show_chunk, show_document
+from app.maintenance.kv import StoredVariant
 
 _NUMBERS = ("id", "#", "characters", "tokens", "KV")
 
@@ -32,15 +31,12 @@ def show(
     if (document is None) == (chunk is None):
         raise typer.BadParameter("name a document by its id or path, or a chunk by --chunk ID")
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-    from app.maintenance.inspection import show_chunk, show_document
-    from app.workspace import workspace_to_look_at
-
-    with workspace_to_look_at(settings) as workspace:
+    with opened(settings, looking=True) as (library, _):
         if document is None:
             assert chunk is not None
-            shown = show_chunk(workspace, chunk)
+            shown = show_chunk(library, chunk)
         else:
-            shown = show_document(workspace, document, collection)
+            shown = show_document(library, document, collection)
     texts = chunks or chunk is not None
     if as_json:
         print_json(_as_json(shown, texts))

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import nn
 
-from app.compose import load_embedder
+from app.loading import load_embedder
 from app.settings import Settings
-from retriever.batching import batches
 from retriever.embedder import Embedder
+from retriever.encoder import batches
 from retriever.types import Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from torch import nn
 
     from retriever.bert_folder import BertFolder
 
@@ -45,8 +45,6 @@ class RoughEmbedder(Embedder):
 
 def shorten(model: nn.Module) -> None:
     """Leave out all but a third of the outermost stack of layers; a model without one stays whole."""
-    from torch import nn
-
     for module in model.modules():
         for name, stack in module.named_children():
             if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:

@@ -7,21 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.catalog import Catalog, Collection
-from app.models import resolve_model
+from app.devices import resolve_device, resolve_dtype
+from app.library import Library
+from app.loaders.base import Parsed
+from app.models import Models, resolve_model
 from app.settings import Settings
-from app.workspace import Workspace
 from ragcache.errors import PromptError
-
-if TYPE_CHECKING:
-    from app.loaders.base import Parsed
-    from ragcache.store.codec import KVShape
+from ragcache.kvgen import LEAD_TOKENS
+from ragcache.store.codec import KVShape
+from ragcache.store.sizes import entry_nbytes
 
 # Characters that a rehearsal cuts; what goes beyond is reckoned by what these came to, since cutting takes its time.
 # about 100,000.
 CUT = 300_000
+CHUNK = 160  # tokens of a typical one
 RUNS = 5  # of a collection, to take the rate from
 
 
@@ -45,10 +47,10 @@ class Size:
 class IngestEstimate:
     """Grows document by document. Loads the tokenizer and what finds boundaries, and no other model."""
 
-    def __init__(self, workspace: Workspace, collection: Collection | None, splitter: str | None, kv: bool):
-        self._workspace = workspace
-        self._splitter = workspace.splitter(collection, splitter)
-        self._shape = read_shape(workspace.settings) if kv and workspace.settings.disk_bytes else None
+    def __init__(self, library: Library, models: Models, collection: Collection | None, splitter: str | None, kv: bool):
+        self._library, self._models = library, models
+        self._splitter = library.splitter(collection, splitter)
+        self._shape = read_shape(library.settings) if kv and library.settings.disk_bytes else None
         self._characters = 0  # that were cut
         self._cut = Size()  # of them
         self.size = Size()
@@ -77,7 +79,7 @@ class IngestEstimate:
         return cut.times(share) if share > 1 else cut
 
     def _sized(self, texts: Sequence[str], share: float) -> Size:
-        template = self._workspace.template
+        template = self._models.template
         lengths = []
         for text in texts:
             try:
@@ -89,9 +91,7 @@ class IngestEstimate:
 
     def _entries(self, lengths: Sequence[int], share: float) -> list[int]:
         """Bytes of the files of a document's chunks, and of their lead variants where it will have those."""
-        from ragcache.kvgen import LEAD_TOKENS
-
-        width = self._workspace.settings.context_chunks
+        width = self._library.settings.context_chunks
         found = [
             self._nbytes(own, lengths[max(0, place - width) : place], history=place > width > 0)
             for place, own in enumerate(lengths)
@@ -101,12 +101,10 @@ class IngestEstimate:
         return found
 
     def _nbytes(self, tokens: int, context: Sequence[int], *, history: bool = False) -> int:
-        from ragcache.store.sizes import entry_nbytes
-
         assert self._shape is not None
-        system = len(self._workspace.template.system())
+        system = len(self._models.template.system())
         return entry_nbytes(
-            replace(self._shape, tokens=tokens), self._workspace.settings.codec, system, context, history=history
+            replace(self._shape, tokens=tokens), self._library.settings.codec, system, context, history=history
         )
 
 
@@ -115,9 +113,6 @@ def read_shape(settings: Settings) -> KVShape | None:
 
     Raises ModelError and ConfigError.
     """
-    from app.devices import resolve_device, resolve_dtype
-    from ragcache.store.codec import KVShape
-
     try:
         config: dict[str, Any] = json.loads(
             Path(resolve_model(settings.model, settings.cache_dir), "config.json").read_text(encoding="utf-8")
@@ -128,6 +123,14 @@ def read_shape(settings: Settings) -> KVShape | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return KVShape(layers, kv_heads, 1, width, resolve_dtype(settings, resolve_device(settings)))
+
+
+def bytes_per_token(settings: Settings) -> float:
+    """Of KV on the disk, with what a file has beside it. 0 where the model's configuration does not say it."""
+    shape = read_shape(settings)
+    if shape is None:
+        return 0.0
+    return entry_nbytes(replace(shape, tokens=CHUNK), settings.codec, CHUNK, (CHUNK,) * 3) / CHUNK
 
 
 def tokens_per_second(catalog: Catalog, kv: bool) -> float | None:

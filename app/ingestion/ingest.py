@@ -13,13 +13,14 @@ from app.catalog.records import RunState
 from app.errors import IngestError, printable
 from app.ingestion.kv import lacking
 from app.ingestion.lost import lost_documents
+from app.ingestion.outcome import Outcome, ReadFile, Same, Unread
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Outcome, ReadFile, Same, Unread
 from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.room import Room
 from app.ingestion.survey import FolderSurvey, Pending, take_survey
-from app.ingestion.writing import OF_A_TEXT, Writer, uncut
-from app.workspace import Workspace
+from app.ingestion.writer import OF_A_TEXT, Writer, uncut
+from app.library import Library
+from app.models import Models
 
 Report = Callable[[IngestProgress], None]
 Tell = Callable[[str], None]
@@ -30,14 +31,15 @@ class Ingest:
 
     def __init__(
         self,
-        workspace: Workspace,
+        library: Library,
+        models: Models,
         collection: Collection | None,
         options: IngestOptions | None = None,
         progress: Report | None = None,
         tell: Tell | None = None,
     ):
         """A dry run can do without a collection. `tell` is given what the user should know at once."""
-        self._workspace = workspace
+        self._library, self._models = library, models
         self._collection = collection
         self._options = options or IngestOptions()
         self._progress = progress or (lambda _: None)
@@ -75,17 +77,17 @@ class Ingest:
         waiting = self._tell if self._options.wait else None
         with ExitStack() as stack:
             try:
-                alone = self._workspace.catalog.alone_with(self._collection.name, waiting)
+                alone = self._library.catalog.alone_with(self._collection.name, waiting)
                 self._collection = stack.enter_context(alone)
             except CollectionBusy as error:
                 raise CollectionBusy(f"{error}, or wait for it with --wait") from error
-            self._workspace.check_embedder(self._collection)
+            self._library.check_embedder(self._collection)
             yield self._collection
 
     @contextmanager
     def _recorded(self, collection: Collection) -> Iterator[None]:
         """In the list of runs, with how it ended. That a full disk cannot take even this must not hide the reason."""
-        runs = self._workspace.catalog.runs
+        runs = self._library.catalog.runs
         run = runs.start(collection)
         state: RunState = "failed"
         try:
@@ -102,12 +104,12 @@ class Ingest:
 
     def _ingest(self, collection: Collection, paths: Sequence[Path]) -> None:
         collection = self._cut_as_asked(collection)
-        states = self._workspace.catalog.documents.states(collection)
-        survey, room = self._survey(paths, states), Room(self._workspace.settings, self._options.kv)
+        states = self._library.catalog.documents.states(collection)
+        survey, room = self._survey(paths, states), Room(self._library.settings, self._options.kv)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := room.warning(survey.pending)):
             self._tell(f"warning: {warning}")
-        writer = Writer(self._workspace, collection, self._tally, self._options.kv, self._within)
+        writer = Writer(self._library, self._models, collection, self._tally, self._options.kv, self._within)
         for file, outcome in self._read(survey):
             match outcome:
                 case ReadFile():
@@ -128,7 +130,7 @@ class Ingest:
         """What an ingest would do, and how much that is; nothing of it is done."""
         from app.ingestion.estimate import IngestEstimate, tokens_per_second
 
-        catalog, options, tally = self._workspace.catalog, self._options, self._tally
+        catalog, options, tally = self._library.catalog, self._options, self._tally
         states = catalog.documents.states(self._collection) if self._collection else {}
         survey = self._survey(paths, states)
         tally.gone = self._gone(paths, states, survey)
@@ -137,7 +139,9 @@ class Ingest:
         for file, outcome in self._read(survey):
             if isinstance(outcome, ReadFile):
                 if estimate is None:
-                    estimate = IngestEstimate(self._workspace, self._collection, options.splitter, options.kv)
+                    estimate = IngestEstimate(
+                        self._library, self._models, self._collection, options.splitter, options.kv
+                    )
                 try:
                     estimate.add(outcome.parsed)
                 except OF_A_TEXT as error:
@@ -153,14 +157,14 @@ class Ingest:
         wanted = self._options.splitter
         if wanted is None or wanted == collection.splitter:
             return collection
-        self._workspace.splitter(replace(collection, splitter=wanted))  # raises where there is no such splitter
-        collections = self._workspace.catalog.collections
+        self._library.splitter(replace(collection, splitter=wanted))  # raises where there is no such splitter
+        collections = self._library.catalog.collections
         collections.set_splitter(collection, wanted, collection.splitter_settings)
         self._tally.note(f"files are cut by {wanted!r} from now on; documents that were in keep their chunks")
         return collections.get(collection.name)
 
     def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> FolderSurvey:
-        settings, tally = self._workspace.settings, self._tally
+        settings, tally = self._library.settings, self._tally
         survey = take_survey(paths, self._options, states, (settings.data_dir, settings.cache_dir))
         tally.unchanged, tally.skipped = survey.unchanged, survey.skipped
         tally.failed += survey.failures

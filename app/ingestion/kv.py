@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from app.catalog import Collection, KvRecord
+from app.ingestion.draft import Draft
 from app.ingestion.records import IngestTally
+from app.library import Library
 from app.maintenance.engines import Identity, recorded_identities
 from app.maintenance.kv import drop_chunks, identities_to_drop
-from app.workspace import Workspace
+from app.models import Models
 from ragcache.errors import PromptError, StoreError
-
-if TYPE_CHECKING:
-    from app.ingestion.chunking import Draft
-    from ragcache.types import Chunk
+from ragcache.types import Chunk
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +29,13 @@ def lacking(collection: Collection) -> str:
 class KvCapture:
     """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
 
-    def __init__(self, workspace: Workspace, collection: Collection, tally: IngestTally):
-        self._cache = workspace.cache
-        self._template = workspace.parts.template
+    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally):
+        self._cache = models.cache
+        self._template = models.language.template
         self._system = self._template.system()
         self._tally = tally
         self._evictions = self._count_evictions()
-        self._remember(workspace, collection)
+        self._remember(library, collection)
 
     def capture(self, draft: Draft, tell: Callable[[float], None]) -> list[KvRecord]:
         """All of a document, which part of it being told. The files are on the disk when this returns."""
@@ -60,13 +58,13 @@ class KvCapture:
             tell(place / len(draft.pieces))
             yield segment
 
-    def _remember(self, workspace: Workspace, collection: Collection) -> None:
+    def _remember(self, library: Library, collection: Collection) -> None:
         """What the collection's KV belongs to; that of documents which are in already may belong to something else."""
         now = Identity(self._cache.engine.spec.fingerprint, self._system.hash)
         if (collection.engine_fingerprint, collection.system_hash) == (now.fingerprint, now.system):
             return
-        workspace.catalog.collections.set_engine(collection, now.fingerprint, now.system)
-        if workspace.catalog.source(collection).position().live:
+        library.catalog.collections.set_engine(collection, now.fingerprint, now.system)
+        if library.catalog.source(collection).position().live:
             self._tally.note(lacking(collection))
 
     def _count_evictions(self) -> int:
@@ -77,10 +75,10 @@ class KvCapture:
 class KvRemoval:
     """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
 
-    def __init__(self, workspace: Workspace, tally: IngestTally):
-        self._workspace = workspace
+    def __init__(self, library: Library, models: Models, tally: IngestTally):
+        self._library, self._models = library, models
         self._tally = tally
-        self._recorded = recorded_identities(workspace)
+        self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
 
     def drop(self, orphans: Iterable[str]) -> None:
@@ -90,10 +88,10 @@ class KvRemoval:
             return
         try:
             if self._identities is None:
-                self._identities = identities_to_drop(self._workspace)
+                self._identities = identities_to_drop(self._library, self._models)
                 if self._identities:
                     self._identities |= self._recorded
-            drop_chunks(self._workspace, self._identities, chunks)
+            drop_chunks(self._models, self._identities, chunks)
         except StoreError as error:
             log.warning("KV of documents that are gone was not deleted: %s", error)
             self._tally.note("not all KV of documents that are gone could be deleted: `ragcache cache prune` does it")

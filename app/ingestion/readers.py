@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from app.ingestion.confinement import memory_for
-from app.ingestion.reading import PATIENCE, Job, Outcome, Unread, short_of_memory
+from app.ingestion.outcome import PATIENCE, Job, Outcome, Unread, short_of_memory
 from app.ingestion.survey import Pending
 from app.ingestion.worker import OUT_OF_MEMORY, Reply
 from app.loaders.base import MEGABYTE, ParseLimits

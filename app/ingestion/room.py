@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.errors import IngestError
 from app.folders import kv_folder
-from app.ingestion.estimate import read_shape
+from app.ingestion.survey import Pending
 from app.settings import Settings
 from retriever.shared_property import shared_property
-
-if TYPE_CHECKING:
-    from app.ingestion.survey import Pending
 
 # Kept free for everybody else on the machine, and for the catalog, which is written last.
 RESERVE = 256 << 20
@@ -23,7 +18,6 @@ TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".
 # Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
 CHARACTERS = 3  # of a text for each token at least, in most languages
-CHUNK = 160  # tokens of a typical one
 VARIANTS = 2  # a long document has a lead variant of each chunk too
 GIB = 1 << 30
 
@@ -37,13 +31,12 @@ class Room:
 
     @shared_property
     def _per_token(self) -> float:
-        """Bytes of KV, with what a file has beside it. Asked for when there is a file to read: it imports torch."""
-        shape = read_shape(self._settings) if self._kv else None
-        if shape is None:
+        """Bytes of KV. Asked for when there is a file to read: it imports torch."""
+        if not self._kv:
             return 0.0
-        from ragcache.store.sizes import entry_nbytes
+        from app.ingestion.estimate import bytes_per_token
 
-        return entry_nbytes(replace(shape, tokens=CHUNK), self._settings.codec, CHUNK, (CHUNK,) * 3) / CHUNK
+        return bytes_per_token(self._settings)
 
     def warning(self, files: Iterable[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""

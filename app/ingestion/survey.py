@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.catalog import FileState
 from app.errors import printable
-from app.ingestion.reading import time_of_change
+from app.ingestion.outcome import time_of_change
 from app.ingestion.records import Failure, IngestOptions
 from app.loaders.discovery import WalkTally, discover
 

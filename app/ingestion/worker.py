@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from app.ingestion.confinement import confine, confine_time, near_the_limit
-from app.ingestion.reading import Job, Outcome, ReadFile, read
+from app.ingestion.outcome import Job, Outcome, ReadFile, read
 
 OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
 LINE = 400  # bytes of memory that a line with its box takes

@@ -21,10 +21,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from app.cores import in_thread
 from app.llama.nodes import cited_nodes, told
-from app.llama.retriever import CatalogRetriever
+from app.llama.query_engine import CatalogRetriever
 from app.llama.synthesizer import CachedSynthesizer
-from app.pipeline.answer import Answer
 from app.pipeline.pipeline import RagPipeline
+from app.pipeline.records import Answer
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 from app.prompt import Turn
 

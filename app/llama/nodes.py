@@ -9,7 +9,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, No
 
 from app.catalog import PageName
 from app.citations import Citation, Retrieved
-from app.pipeline.answer import Answer
+from app.pipeline.records import Answer
 from splitter.base import HEADING_SEPARATOR
 from splitter.nodes import HEADING
 

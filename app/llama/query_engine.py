@@ -1,17 +1,35 @@
-"""A query engine over stored KV."""
+"""A query engine over stored KV, and the documents of a collection as a retriever of llama-index."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from app.llama.retriever import CatalogRetriever
+from app.cores import in_thread
+from app.llama.nodes import as_node
 from app.llama.synthesizer import CachedSynthesizer
 from app.pipeline.pipeline import RagPipeline
+from app.pipeline.records import AskOptions
+
+
+class CatalogRetriever(BaseRetriever):
+    """Takes the options of `RagPipeline.retrieve`: collection, top_k, where."""
+
+    def __init__(self, pipeline: RagPipeline, **options: Unpack[AskOptions]) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        super().__init__()
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [as_node(one) for one in self._pipeline.retrieve(query_bundle.query_str, **self._options)]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await in_thread(self._retrieve, query_bundle)
 
 
 class CachedQueryEngine(RetrieverQueryEngine):

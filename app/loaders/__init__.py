@@ -17,8 +17,8 @@ from pathlib import Path
 
 from app.errors import LoadError
 from app.loaders.base import Parsed, ParseLimits, SourceFile
+from app.loaders.file_bytes import read_file
 from app.loaders.formats import FORMATS, LOADERS, format_of
-from app.loaders.reading import read_file
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")

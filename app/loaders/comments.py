@@ -8,6 +8,8 @@ from ctypes import byref, c_ushort
 from itertools import accumulate
 from typing import Any
 
+from pypdfium2 import raw
+
 from app.loaders.base import Box, SourceFile
 
 # The texts of other notes are drawn (fields, typed notes) or are no text of a reader's (links, films).
@@ -20,8 +22,6 @@ WORDS = re.compile(r"\w+|[^\w\s]")  # and signs
 
 def comments_on(page: Any, count: int, source: SourceFile) -> Iterator[tuple[list[str], Box]]:
     """The lines of each of the first `count` notes that has any, and its left, bottom, right and top on the page."""
-    from pypdfium2 import raw
-
     subtypes = {getattr(raw, f"FPDF_ANNOT_{name}") for name in COMMENTS}
     total = 0
     for index in range(count):
@@ -52,17 +52,13 @@ def has_words(text: str, said: str) -> bool:
 
 
 def _lines(note: Any, size: int) -> list[str]:
-    from pypdfium2.raw import FPDFAnnot_GetStringValue
-
     units = (c_ushort * (size // 2 + 1))()
-    FPDFAnnot_GetStringValue(note, b"Contents", units, size)
+    raw.FPDFAnnot_GetStringValue(note, b"Contents", units, size)
     text = bytes(units).decode("utf-16-le", "ignore").replace("\0", "")  # half a character is none
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _place(note: Any) -> Box:
-    from pypdfium2.raw import FS_RECTF, FPDFAnnot_GetRect
-
-    corners = FS_RECTF()
-    FPDFAnnot_GetRect(note, byref(corners))
+    corners = raw.FS_RECTF()
+    raw.FPDFAnnot_GetRect(note, byref(corners))
     return corners.left, corners.bottom, corners.right, corners.top

@@ -8,6 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
+import mammoth
+
 from app.errors import printable
 from app.loaders.archive import opened
 from app.loaders.base import Parsed, SourceFile
@@ -27,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 def load_docx(source: SourceFile) -> Parsed:
-    import mammoth
-
     with opened(source, DOCX) as archive, reading(source, DOCX.name):
         result = mammoth.convert_to_html(
             _readable(source, archive),

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
+from lxml import etree
+
 from app.errors import LoadError, printable
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
@@ -109,8 +111,6 @@ def _encrypted(archive: ZipFile) -> set[str]:
 
 
 def _xml(archive: ZipFile, name: str) -> Any:
-    from lxml import etree
-
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
     return etree.fromstring(archive.read(name), parser)
 

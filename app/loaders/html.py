@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from html import escape
 
+from lxml import etree
+
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
 from app.loaders.markup import MarkdownWriter
@@ -52,8 +54,6 @@ def _escaped(xhtml: str) -> str:
 
 def markdown_of(html: str) -> tuple[str, str]:
     """Markdown and title of a page, whatever it holds: a browser shows any text, and so does this."""
-    from lxml import etree
-
     writer = MarkdownWriter()
     parser = etree.HTMLParser(target=writer, encoding="utf-8", huge_tree=True)
     data = CLOSED_AT_ONCE.sub(r"<\1\2></\1>", html).encode("utf-8", "replace")

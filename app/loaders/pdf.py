@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from pypdfium2 import PdfDocument, PdfiumError, raw
+
 from app.errors import printable
 from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
 from app.loaders.comments import comments_on, has_words
@@ -60,8 +62,6 @@ def load_pdf(source: SourceFile) -> Parsed:
 
 def _open(source: SourceFile) -> Any:
     """Not by PdfDocument(data): that tells a document without pages by the error of whatever was opened before."""
-    from pypdfium2 import PdfDocument, raw
-
     opened = raw.FPDF_LoadMemDocument64(source.data, len(source.data), None)
     if not opened:
         if raw.FPDF_GetLastError() == raw.FPDF_ERR_PASSWORD:
@@ -85,8 +85,6 @@ class _Unchanged:
 
     def copy(self, index: int) -> Any:
         """A document with nothing but a copy of the page, which inherits nothing."""
-        from pypdfium2 import PdfDocument
-
         if self._document is None:
             self._document = _open(self.source)
             self._document.init_forms()
@@ -101,8 +99,6 @@ class _Unchanged:
 
 
 def _parsed(unchanged: _Unchanged, document: Any) -> Parsed:
-    from pypdfium2 import PdfiumError
-
     source = unchanged.source
     pages, lines, scans = PagedText(source, "page"), list[Line](), 0
     with PDFIUM, reading(source, PDF.name, PdfiumError):
@@ -180,8 +176,6 @@ def _read(document: Any, index: int, unchanged: _Unchanged) -> tuple[list[_Row],
 
 def _seen_apart(unchanged: _Unchanged, index: int) -> tuple[list[_Row], bool, set[_Place]]:
     """The page with what is filled in, as `_seen`, where it has the resources itself that it inherited."""
-    from pypdfium2 import PdfiumError
-
     try:
         with closing(unchanged.copy(index)) as alone:
             with closing(alone[0]) as page:
@@ -210,37 +204,29 @@ def _comments(page: Any, number: int, source: SourceFile) -> Iterator[list[_Row]
 
 
 def _count_notes(page: Any) -> int:
-    from pypdfium2.raw import FPDFPage_GetAnnotCount
-
-    return int(FPDFPage_GetAnnotCount(page))
+    return int(raw.FPDFPage_GetAnnotCount(page))
 
 
 def _seen(page: Any, placed: bool) -> tuple[list[_Row], bool, set[_Place]]:
     """The lines of the page as it is now; whether it has images only; where its letters stand, if asked for."""
-    from pypdfium2.raw import FPDF_PAGEOBJ_IMAGE
-
     with closing(page.get_textpage()) as letters:
         characters = _characters(letters)
         rows = [_Row(text, _box(page, letters, start, end)) for start, end, text in _spans(characters)]
         places = _places(letters, characters) if placed else set()
-    return rows, not rows and any(True for _ in page.get_objects([FPDF_PAGEOBJ_IMAGE])), places
+    return rows, not rows and any(True for _ in page.get_objects([raw.FPDF_PAGEOBJ_IMAGE])), places
 
 
 def _places(letters: Any, characters: list[str]) -> set[_Place]:
     """Of letters and digits: what stands beside a hyphen or a bracket may change it."""
-    from pypdfium2.raw import FPDFText_GetCharOrigin
-
     places, across, up = set[_Place](), c_double(), c_double()
     for index, one in enumerate(characters):
-        if one.isalnum() and FPDFText_GetCharOrigin(letters.raw, index, byref(across), byref(up)):
+        if one.isalnum() and raw.FPDFText_GetCharOrigin(letters.raw, index, byref(across), byref(up)):
             places.add((one, round(across.value, 3), round(up.value, 3)))
     return places
 
 
 def _flattened(page: Any) -> bool:
     """Whether what is filled in and noted on the page became a part of its text, which it is from the next look on."""
-    from pypdfium2 import raw
-
     box = page.get_bbox()
     page.set_mediabox(*box)  # PDFium knows no inherited boxes here, and would make it a page of US letter
     page.set_cropbox(*box)
@@ -249,10 +235,7 @@ def _flattened(page: Any) -> bool:
 
 def _characters(letters: Any) -> list[str]:
     """One string per index of PDFium's, which may be empty: its own text has other indices."""
-    from pypdfium2.raw import FPDFText_GetUnicode
-
-    raw = letters.raw
-    codes = [FPDFText_GetUnicode(raw, index) for index in range(letters.count_chars())]
+    codes = [raw.FPDFText_GetUnicode(letters.raw, index) for index in range(letters.count_chars())]
     found = []
     for index, code in enumerate(codes):
         if 0xD800 <= code < 0xDC00 and index + 1 < len(codes) and 0xDC00 <= codes[index + 1] < 0xE000:
@@ -289,9 +272,7 @@ def _box(page: Any, letters: Any, start: int, end: int) -> Box:
 
 
 def _shown(page: Any, across: float, up: float) -> tuple[float, float]:
-    from pypdfium2.raw import FPDF_PageToDevice
-
     width, height = (round(side * SCALE) for side in page.get_size())
     x, y = c_int(), c_int()
-    FPDF_PageToDevice(page.raw, 0, 0, width, height, 0, c_double(across), c_double(up), byref(x), byref(y))
+    raw.FPDF_PageToDevice(page.raw, 0, 0, width, height, 0, c_double(across), c_double(up), byref(x), byref(y))
     return x.value / SCALE, y.value / SCALE

@@ -7,6 +7,12 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
+from lxml.etree import XMLSyntaxError
+from pptx import Presentation
+from pptx.exc import PythonPptxError
+from pptx.oxml import parse_xml
+from pptx.oxml.ns import qn
+
 from app.errors import printable
 from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
@@ -25,9 +31,6 @@ logger = logging.getLogger(__name__)
 
 
 def load_pptx(source: SourceFile) -> Parsed:
-    from pptx import Presentation
-    from pptx.exc import PythonPptxError
-
     slides = PagedText(source, "slide")
     with opened(source, PPTX), reading(source, PPTX.name, PythonPptxError):
         presentation = Presentation(BytesIO(source.data))
@@ -71,8 +74,6 @@ def _simplify(root: Any) -> None:
 
     The alternatives that stand first are for newer programs, and hold what the others show as pictures.
     """
-    from pptx.oxml.ns import qn
-
     for content in list(root.iterdescendants(ALTERNATIVES)):
         for child in next((list(branch) for branch in content if len(branch)), ()):
             content.addprevious(child)
@@ -116,10 +117,6 @@ def _shape(source: SourceFile, shape: Any, diagrams: set[str]) -> Iterator[str]:
 
 def _diagrams(source: SourceFile, shape: Any, told: set[str]) -> Iterator[str]:
     """SmartArt: its texts stand in a part of their own."""
-    from lxml.etree import XMLSyntaxError
-    from pptx.oxml import parse_xml
-    from pptx.oxml.ns import qn
-
     for reference in shape._element.iter("{*}relIds"):
         relation = shape.part.rels.get(reference.get(qn("r:dm")))
         if relation is None or relation.is_external or relation.target_part.partname in told:

@@ -15,6 +15,14 @@ from typing import Any
 from xml.parsers import expat
 from zipfile import ZipFile
 
+from openpyxl.cell.text import Text
+from openpyxl.reader.excel import SHARED_STRINGS, ExcelReader
+from openpyxl.utils import column_index_from_string
+from openpyxl.utils.escape import unescape
+from openpyxl.utils.exceptions import InvalidFileException
+from openpyxl.xml.constants import SHEET_MAIN_NS
+from openpyxl.xml.functions import iterparse
+
 from app.errors import printable
 from app.loaders.archive import AT_ONCE, opened
 from app.loaders.base import PagedText, Parsed, SourceFile
@@ -35,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 
 def load_xlsx(source: SourceFile) -> Parsed:
-    from openpyxl.utils.exceptions import InvalidFileException
-
     with opened(source, XLSX, STREAMED) as archive:
         with archive.open("xl/workbook.xml") as book:
             if STRICT in book.read(AT_ONCE):
@@ -79,24 +85,20 @@ def _parsed(source: SourceFile, told: list[warnings.WarningMessage]) -> Parsed:
         book.close()
 
 
+class _Reader(ExcelReader):  # type: ignore[misc]  # openpyxl has no types
+    def read_strings(self) -> None:
+        """As they stand: openpyxl undoes one of their escapes, behind which others could not be told from text."""
+        if (part := self.package.find(SHARED_STRINGS)) is None:
+            return
+        with self.archive.open(part.PartName[1:]) as table:
+            for _, node in iterparse(table):
+                if node.tag == f"{{{SHEET_MAIN_NS}}}si":
+                    self.shared_strings.append(Text.from_tree(node).content)
+                    node.clear()
+
+
 def _opened(source: SourceFile) -> Any:
-    from openpyxl.cell.text import Text
-    from openpyxl.reader.excel import SHARED_STRINGS, ExcelReader
-    from openpyxl.xml.constants import SHEET_MAIN_NS
-    from openpyxl.xml.functions import iterparse
-
-    class Reader(ExcelReader):  # type: ignore[misc]  # openpyxl has no types
-        def read_strings(self) -> None:
-            """As they stand: openpyxl undoes one of their escapes, behind which others could not be told from text."""
-            if (part := self.package.find(SHARED_STRINGS)) is None:
-                return
-            with self.archive.open(part.PartName[1:]) as table:
-                for _, node in iterparse(table):
-                    if node.tag == f"{{{SHEET_MAIN_NS}}}si":
-                        self.shared_strings.append(Text.from_tree(node).content)
-                        node.clear()
-
-    reader = Reader(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
+    reader = _Reader(BytesIO(source.data), read_only=True, data_only=True, keep_links=False)
     reader.read()
     return reader.wb
 
@@ -185,8 +187,6 @@ def _rows(sheet: Any, cells: _Cells, told: list[warnings.WarningMessage]) -> Ite
 
 
 def _no_dates(told: Iterable[warnings.WarningMessage]) -> Iterator[_NoDate]:
-    from openpyxl.utils import column_index_from_string
-
     for one in told:
         if found := NO_DATE.match(str(one.message)):
             number = float(found[3])
@@ -198,8 +198,6 @@ def _unescaped(text: str) -> str:
     """_x000D_ and the like stand for characters that XML cannot hold or would change."""
     if "_x" not in text:
         return text
-    from openpyxl.utils.escape import unescape
-
     whole = unescape(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return UNWANTED.sub("", whole)
 

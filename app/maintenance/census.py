@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from app.catalog import Collection
-from app.catalog.listings import token_hashes
+from app.folders import kv_folder
+from app.library import Library
 from app.maintenance.engines import Identity, current_identity
-from app.maintenance.kv import families_of, has_kv, kv_folder
+from app.maintenance.kv import families_of, has_kv
+from app.models import Models
 from app.settings import Settings
-from app.workspace import Workspace
 from ragcache.errors import PromptError
 from ragcache.store.base import TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
@@ -42,13 +43,13 @@ class Census:
     unreadable: list[Item] = field(default_factory=list)
 
 
-def take_census(workspace: Workspace) -> Census:
+def take_census(library: Library, models: Models) -> Census:
     """All files of the cache. "Live" is what a chunk of this catalog refers to."""
     census = Census()
-    if not has_kv(workspace.settings):
+    if not has_kv(library.settings):
         return census
-    identity, folder = current_identity(workspace), CacheFolder(kv_folder(workspace.settings))
-    families = set(families_of(identity, workspace.catalog.kv.live_hashes()))
+    identity, folder = current_identity(models), CacheFolder(kv_folder(library.settings))
+    families = set(families_of(identity, library.catalog.kv.live_hashes()))
     # The System segment's own: no System stands before it.
     families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
     suspects: dict[Item, str] = {}
@@ -63,27 +64,27 @@ def take_census(workspace: Workspace) -> Census:
             census.other.append(item)
         else:
             suspects[item] = key.chunk
-    _judge(workspace, census, suspects)
+    _judge(library, models, census, suspects)
     return census
 
 
-def _judge(workspace: Workspace, census: Census, suspects: dict[Item, str]) -> None:
+def _judge(library: Library, models: Models, census: Census, suspects: dict[Item, str]) -> None:
     """SQL has the token hashes of the tokenizer that each document was ingested with. Where that was another than
     today's, answers cache chunks under other hashes, so before any is called dead the texts themselves are tokenised.
     """
-    spoken = _spoken(workspace) if suspects else set()
+    spoken = _spoken(library, models) if suspects else set()
     for item, chunk in suspects.items():
         (census.live if chunk in spoken else census.dead).append(item)
 
 
-def _spoken(workspace: Workspace) -> set[str]:
+def _spoken(library: Library, models: Models) -> set[str]:
     """Token hashes of all chunks by the tokenizer of the settings."""
     hashes = set()
-    for collection in workspace.catalog.collections.all():
-        for _, texts, _ in workspace.catalog.source(collection).added(0):
+    for collection in library.catalog.collections.all():
+        for _, texts, _ in library.catalog.source(collection).added(0):
             for text in texts:
                 try:
-                    hashes.add(workspace.template.chunk(text).hash)
+                    hashes.add(models.template.chunk(text).hash)
                 except PromptError:
                     continue  # blank: never part of a prompt
     return hashes
@@ -106,16 +107,16 @@ class CollectionShare:
     kv: FileTally
 
 
-def shares(workspace: Workspace, census: Census) -> list[CollectionShare]:
+def shares(library: Library, models: Models, census: Census) -> list[CollectionShare]:
     entries: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
     for item in census.live:
         entries[item.family] += 1
         nbytes[item.family] += item.nbytes
-    identity = current_identity(workspace) if census.live else None
+    identity = current_identity(models) if census.live else None
     found = []
-    for collection in workspace.catalog.collections.all():
-        hashes = token_hashes(workspace.catalog.database, collection)
+    for collection in library.catalog.collections.all():
+        hashes = library.catalog.chunks.hashes(collection)
         families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
         kv = FileTally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
         found.append(CollectionShare(collection, len(hashes), len(families), kv))

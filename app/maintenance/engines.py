@@ -8,11 +8,11 @@ import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.folders import digests_file, records_of
-from app.models import BUNDLED, resolve_model
+from app.folders import records_of
+from app.library import Library
+from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, expanded
 from app.wording import Wording
-from app.workspace import Workspace
 from ragcache.errors import ConfigError, ModelError, StoreError
 
 KIND, SYSTEM = "identity", "system"  # of records
@@ -28,35 +28,35 @@ class Identity:
     system: str
 
 
-def current_identity(workspace: Workspace) -> Identity:
+def current_identity(models: Models) -> Identity:
     """Of the settings. The weights are read for their checksum alone, and once. Raises ConfigError and ModelError."""
-    if loaded := Workspace.parts.peek(workspace):
-        return Identity(loaded.engine.spec.fingerprint, workspace.template.system().hash)
-    folder = resolve_model(workspace.settings.model, workspace.settings.cache_dir)
-    return Identity(_fingerprint(workspace.settings, folder), _system(workspace, folder))
+    if loaded := models.loaded:
+        return Identity(loaded.engine.spec.fingerprint, models.template.system().hash)
+    folder = resolve_model(models.settings.model, models.settings.cache_dir)
+    return Identity(_fingerprint(models.settings, folder), _system(models, folder))
 
 
-def recorded_identities(workspace: Workspace) -> set[Identity]:
+def recorded_identities(library: Library) -> set[Identity]:
     """Of the last ingest into each collection."""
     return {
         Identity(one.engine_fingerprint, one.system_hash)
-        for one in workspace.catalog.collections.all()
+        for one in library.catalog.collections.all()
         if one.engine_fingerprint is not None and one.system_hash is not None
     }
 
 
-def known_identities(workspace: Workspace) -> set[Identity]:
+def known_identities(library: Library, models: Models) -> set[Identity]:
     """Whose KV this catalog's chunks may have: of ingests and, where its model is at hand, of answers."""
     try:
-        return recorded_identities(workspace) | {current_identity(workspace)}
+        return recorded_identities(library) | {current_identity(models)}
     except (ConfigError, ModelError) as error:
         log.warning("KV of the model of the settings is not looked for: %s", error)
-        return recorded_identities(workspace)
+        return recorded_identities(library)
 
 
-def remembered_identity(workspace: Workspace) -> Identity | None:
+def remembered_identity(models: Models) -> Identity | None:
     """Of the settings, where it was found out before and takes no library to tell."""
-    settings = workspace.settings
+    settings = models.settings
     try:
         if not settings.model.startswith(BUNDLED) and not expanded(Path(settings.model)).is_dir():
             return None
@@ -64,20 +64,20 @@ def remembered_identity(workspace: Workspace) -> Identity | None:
         known = _remembered(settings, folder)
     except (ConfigError, ModelError, StoreError):
         return None
-    return None if known is None else Identity(known, _system(workspace, folder))
+    return None if known is None else Identity(known, _system(models, folder))
 
 
-def _system(workspace: Workspace, folder: Path) -> str:
+def _system(models: Models, folder: Path) -> str:
     """The hash of its ids, for which no tokenizer is read where they were told before."""
-    if loaded := Workspace.template.peek(workspace):
+    if loaded := Models.template.peek(models):
         return loaded.system().hash
-    records, told = records_of(workspace.settings), json.dumps([workspace.settings.system_prompt, asdict(Wording())])
+    records, told = records_of(models.settings), json.dumps([models.settings.system_prompt, asdict(Wording())])
     facts = {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
     found = (records.read(SYSTEM, folder, **facts) or {}).get("hash")
     if isinstance(found, str):
         return found
     basis = records.basis(folder)
-    made = workspace.template.system().hash
+    made = models.template.system().hash
     records.write(SYSTEM, folder, {"hash": made}, basis, **facts)
     return made
 
@@ -87,13 +87,10 @@ def _fingerprint(settings: Settings, folder: Path) -> str:
     known = _remembered(settings, folder)
     if known is not None:
         return known
-    from app.devices import resolve_device, resolve_dtype
-    from ragcache.engine.digests import Digests
-    from ragcache.engine.fingerprint import folder_fingerprint
+    from app.loading import fingerprint_of  # it imports torch
 
     basis = records_of(settings).basis(folder)
-    dtype = resolve_dtype(settings, resolve_device(settings))
-    found = folder_fingerprint(folder, dtype, Digests(digests_file(settings)))
+    found = fingerprint_of(settings, folder)
     if (facts := _facts(settings)) is not None:
         records_of(settings).write(KIND, folder, {"fingerprint": found}, basis, **facts)
     return found

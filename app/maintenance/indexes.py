@@ -1,28 +1,34 @@
-"""The indexes of a collection, without the models that searching them takes."""
+"""The indexes of a collection: opened to be searched, or without the models that a search takes."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 from app.catalog import Collection
 from app.errors import MaintenanceError
-from app.workspace import Workspace
+from app.library import Library
+from app.models import Models
+from retriever.keyword_index import KeywordIndex
+from retriever.searcher import Searcher
+from retriever.types import IntArray
+from retriever.vector_index import VectorIndex
 
 
-def catch_up(workspace: Workspace, collection: Collection) -> None:
+def catch_up(library: Library, collection: Collection) -> None:
     """Let the index files forget what was deleted. Where there are none, there is nothing to forget."""
-    if workspace.index_folder(collection).is_dir():
-        _each(workspace, collection, rebuild=False)
+    if library.index_folder(collection).is_dir():
+        _each(library, collection, rebuild=False)
 
 
-def rebuild(workspace: Workspace, collection: Collection) -> None:
+def rebuild(library: Library, collection: Collection) -> None:
     """Both indexes anew, from the embeddings and texts in SQL."""
-    _each(workspace, collection, rebuild=True)
+    _each(library, collection, rebuild=True)
 
 
-def discard(workspace: Workspace, collection: Collection) -> None:
+def discard(library: Library, collection: Collection) -> None:
     """Remove the index files of a collection that is gone, or was embedded again."""
-    folder = workspace.index_folder(collection)
+    folder = library.index_folder(collection)
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -31,13 +37,30 @@ def discard(workspace: Workspace, collection: Collection) -> None:
         raise MaintenanceError(f"cannot remove the old indexes in {folder}: {error}. Delete the folder") from error
 
 
-def _each(workspace: Workspace, collection: Collection, *, rebuild: bool) -> None:
-    from retriever.keyword_index import KeywordIndex
-    from retriever.vector_index import VectorIndex
+def open_searcher(library: Library, models: Models, collection: Collection) -> Searcher:
+    """Over both indexes, which follow the catalog by themselves."""
 
-    folder, source = workspace.index_folder(collection), workspace.catalog.source(collection)
-    vectors = VectorIndex(collection.dimension, collection.embedder_fingerprint, folder)
-    for index in (vectors, KeywordIndex(folder)):
+    def texts(ids: IntArray) -> Sequence[str]:
+        found = {one.chunk.id: one.chunk.text for one in library.catalog.chunks.found(ids)}
+        return [found.get(one, "") for one in ids.tolist()]  # a chunk may be deleted while a question is asked
+
+    return Searcher(
+        library.catalog.source(collection),
+        *_indexes(library, collection),
+        models.embedder.embed_query,
+        models.reranker,
+        texts,
+    )
+
+
+def _indexes(library: Library, collection: Collection) -> tuple[VectorIndex, KeywordIndex]:
+    folder = library.index_folder(collection)
+    return VectorIndex(collection.dimension, collection.embedder_fingerprint, folder), KeywordIndex(folder)
+
+
+def _each(library: Library, collection: Collection, *, rebuild: bool) -> None:
+    source = library.catalog.source(collection)
+    for index in _indexes(library, collection):
         if rebuild:
             index.rebuild(source)
         else:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from app.catalog import Collection
-from app.folders import kv_folder as kv_folder
+from app.folders import kv_folder
+from app.library import Library
 from app.maintenance.engines import Identity, known_identities
+from app.models import Models
 from app.settings import Settings
-from app.workspace import Workspace
 from ragcache.store.folder import CacheFolder
 from ragcache.types import VariantKey
 
@@ -29,12 +30,12 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
-def variants_of(workspace: Workspace, collection: Collection, hashes: Iterable[str]) -> dict[str, list[StoredVariant]]:
+def variants_of(library: Library, collection: Collection, hashes: Iterable[str]) -> dict[str, list[StoredVariant]]:
     """By token hash, of the model that the collection was last ingested with; the shortest context first."""
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
-    if fingerprint is None or system is None or not has_kv(workspace.settings):
+    if fingerprint is None or system is None or not has_kv(library.settings):
         return {}
-    folder, found = CacheFolder(kv_folder(workspace.settings)), {}
+    folder, found = CacheFolder(kv_folder(library.settings)), {}
     for chunk in set(hashes):
         items = folder.family(VariantKey(fingerprint, system, (), chunk).family)
         stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]
@@ -47,15 +48,15 @@ def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
     return (VariantKey(identity.fingerprint, identity.system, (), chunk).family for chunk in hashes)
 
 
-def identities_to_drop(workspace: Workspace) -> set[Identity]:
+def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
-    return known_identities(workspace) if has_kv(workspace.settings) else set()
+    return known_identities(library, models) if has_kv(library.settings) else set()
 
 
-def drop_chunks(workspace: Workspace, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
+def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
     """Delete all KV of chunks that nobody has any more; returns how many variants went. Raises StoreError."""
     wanted, chunks = list(identities), list(hashes)
     if not wanted or not chunks:
         return 0
-    store = workspace.store
+    store = models.store
     return sum(store.drop_chunk(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)

@@ -1,4 +1,4 @@
-"""What there is: collections, and the documents of one."""
+"""The collections with their numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.catalog import Catalog, Collection, CollectionTotals
-from app.catalog.listings import Listed, list_documents, token_hashes
+from app.catalog import Collection, CollectionTotals
+from app.folders import kv_folder
+from app.library import Library
 from app.maintenance.engines import Identity, recorded_identities, remembered_identity
-from app.maintenance.kv import families_of, has_kv, kv_folder
-from app.workspace import Workspace
+from app.maintenance.kv import families_of, has_kv
+from app.models import Models
 from ragcache.store.folder import CacheFolder, engine_name
 
 
@@ -23,39 +24,39 @@ class Summary:
     other_kv_bytes: int  # of the other models and System segments that this catalog knows of
 
 
-def summaries(workspace: Workspace) -> list[Summary]:
+def summaries(library: Library, models: Models) -> list[Summary]:
     """All collections, by name. The cache folder is listed, and none of its files is opened."""
-    collections = workspace.catalog.collections
-    known, found = recorded_identities(workspace), collections.all()
-    if any(one.engine_fingerprint is None for one in found) and has_kv(workspace.settings):
+    collections = library.catalog.collections
+    known, found = recorded_identities(library), collections.all()
+    if any(one.engine_fingerprint is None for one in found) and has_kv(library.settings):
         # Its KV can only come from answers.
-        settled = remembered_identity(workspace)
+        settled = remembered_identity(models)
         known |= set() if settled is None else {settled}
     else:
         settled = None
-    shelf = _Shelf(workspace, known)
-    return [_summary(workspace, one, known, settled, shelf) for one in found]
+    shelf = _Shelf(library, known)
+    return [_summary(library, one, known, settled, shelf) for one in found]
 
 
 def _summary(
-    workspace: Workspace, collection: Collection, known: set[Identity], settled: Identity | None, shelf: _Shelf
+    library: Library, collection: Collection, known: set[Identity], settled: Identity | None, shelf: _Shelf
 ) -> Summary:
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
     own = Identity(fingerprint, system) if fingerprint is not None and system is not None else settled
-    hashes = token_hashes(workspace.catalog.database, collection) if shelf.entries else set()
+    hashes = library.catalog.chunks.hashes(collection) if shelf.entries else set()
     kv = shelf.of([own] if own else [], hashes)
     other = shelf.of(known - {own}, hashes)
-    totals = workspace.catalog.collections.totals(collection)
+    totals = library.catalog.collections.totals(collection)
     return Summary(collection, replace(totals, kv_variants=kv[0], kv_bytes=kv[1]), other[1])
 
 
 class _Shelf:
     """Files of known engines in the cache folder, by family."""
 
-    def __init__(self, workspace: Workspace, known: Iterable[Identity]) -> None:
+    def __init__(self, library: Library, known: Iterable[Identity]) -> None:
         self.entries: Counter[str] = Counter()
         self._nbytes: Counter[str] = Counter()
-        for item in CacheFolder(kv_folder(workspace.settings)).items({engine_name(one.fingerprint) for one in known}):
+        for item in CacheFolder(kv_folder(library.settings)).items({engine_name(one.fingerprint) for one in known}):
             self.entries[item.family] += 1
             self._nbytes[item.family] += item.nbytes
 
@@ -63,9 +64,3 @@ class _Shelf:
         """Files and bytes."""
         families = [family for one in identities for family in families_of(one, hashes)]
         return sum(self.entries[one] for one in families), sum(self._nbytes[one] for one in families)
-
-
-def listed(catalog: Catalog, name: str, failed: bool = False) -> list[Listed]:
-    """The documents of a collection by source; of all of them or those that could not be read."""
-    collection = catalog.collections.get(name)
-    return list_documents(catalog.database, collection, "failed" if failed else None)

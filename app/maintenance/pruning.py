@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from app.folders import kv_folder
+from app.library import Library
 from app.maintenance.census import FileTally, take_census
-from app.maintenance.kv import has_kv, kv_folder
-from app.workspace import Workspace
+from app.maintenance.kv import has_kv
+from app.models import Models
 from ragcache.store.base import Flaw
 from ragcache.store.folder import CacheFolder, Item
 
@@ -42,39 +44,44 @@ class Verified:
 
 
 def prune(
-    workspace: Workspace, *, others: bool = False, dry: bool = False, quarantine_age: timedelta = QUARANTINE_AGE
+    library: Library,
+    models: Models,
+    *,
+    others: bool = False,
+    dry: bool = False,
+    quarantine_age: timedelta = QUARANTINE_AGE,
 ) -> Pruned:
     """`others` takes the KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
-    folder = CacheFolder(kv_folder(workspace.settings))
-    if not has_kv(workspace.settings) and not folder.quarantined(started):
+    folder = CacheFolder(kv_folder(library.settings))
+    if not has_kv(library.settings) and not folder.quarantined(started):
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
-    with nullcontext() if dry else workspace.catalog.alone(*workspace.catalog.collections.all()):
-        census = take_census(workspace)
+    with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
+        census = take_census(library, models)
         dead, other = census.dead, census.other if others else []
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
-        forget(workspace, [item.address for item in (*gone, *gone_others)])
+        forget(library, [item.address for item in (*gone, *gone_others)])
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 
 
-def verify(workspace: Workspace) -> Verified:
+def verify(library: Library, models: Models) -> Verified:
     """Bad files are put aside and forgotten; an answer computes them again."""
-    if not has_kv(workspace.settings):
+    if not has_kv(library.settings):
         return Verified(0, 0, ())
-    store = workspace.store
+    store = models.store
     disk = [stats for stats in store.stats() if stats.tier == "disk"]
     flaws = tuple(store.verify())
-    forget(workspace, [Path(flaw.where).stem for flaw in flaws])
+    forget(library, [Path(flaw.where).stem for flaw in flaws])
     return Verified(sum(one.entries for one in disk), sum(one.nbytes for one in disk), flaws)
 
 
-def forget(workspace: Workspace, addresses: list[str]) -> None:
+def forget(library: Library, addresses: list[str]) -> None:
     """In SQL's notes of what is cached."""
-    for collection in workspace.catalog.collections.all() if addresses else ():
-        workspace.catalog.kv.forget(collection, addresses)
+    for collection in library.catalog.collections.all() if addresses else ():
+        library.catalog.kv.forget(collection, addresses)
 
 
 def _loose(items: list[Item]) -> list[Item]:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.catalog import Collection, Removed
-from app.catalog.locks import discard
 from app.errors import MaintenanceError
+from app.library import Library
 from app.maintenance import indexes
 from app.maintenance.engines import Identity
 from app.maintenance.kv import drop_chunks, identities_to_drop
-from app.workspace import Workspace
+from app.models import Models
 from ragcache.errors import StoreError
 
 
@@ -28,29 +28,29 @@ class Removal:
     kv_variants: int
 
 
-def remove_documents(workspace: Workspace, collection: Collection, document_ids: Sequence[int]) -> Removal:
+def remove_documents(library: Library, models: Models, collection: Collection, document_ids: Sequence[int]) -> Removal:
     """Ids that are not there are passed over. Raises CatalogError while an ingest runs."""
-    identities = identities_to_drop(workspace)
-    with workspace.catalog.alone(collection):
-        removed = workspace.catalog.documents.delete(collection, document_ids)
-        indexes.catch_up(workspace, collection)
-        return _with_kv(workspace, removed, identities)
+    identities = identities_to_drop(library, models)
+    with library.catalog.alone(collection):
+        removed = library.catalog.documents.delete(collection, document_ids)
+        indexes.catch_up(library, collection)
+        return _with_kv(models, removed, identities)
 
 
-def remove_collection(workspace: Workspace, collection: Collection) -> Removal:
+def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
     """With its conversations. Raises CatalogError while an ingest runs."""
-    identities = identities_to_drop(workspace)
-    with workspace.catalog.alone(collection):
-        removed = workspace.catalog.collections.delete(collection)
-        indexes.discard(workspace, collection)
-        removal = _with_kv(workspace, removed, identities)
-    discard(workspace.catalog.database, collection.id)
+    identities = identities_to_drop(library, models)
+    with library.catalog.alone(collection):
+        removed = library.catalog.collections.delete(collection)
+        indexes.discard(library, collection)
+        removal = _with_kv(models, removed, identities)
+    library.catalog.discard_lock(collection)
     return removal
 
 
-def _with_kv(workspace: Workspace, removed: Removed, identities: Iterable[Identity]) -> Removal:
+def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity]) -> Removal:
     try:
-        dropped = drop_chunks(workspace, identities, removed.orphans)
+        dropped = drop_chunks(models, identities, removed.orphans)
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from app.catalog import Collection, Document, KvRecord, StoredChunk
 from app.errors import MaintenanceError
-from app.workspace import Workspace
+from app.library import Library
+from app.models import Models
 from ragcache.base import PromptCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import LEAD_TOKENS
@@ -33,38 +34,38 @@ class WarmingProgress:
     failed: tuple[tuple[str, str], ...] = ()  # source and reason
 
 
-def warm(workspace: Workspace, collection: Collection) -> Generator[WarmingProgress, None, None]:
+def warm(library: Library, models: Models, collection: Collection) -> Generator[WarmingProgress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile.
 
     Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
     StoreError when it cannot be written.
     """
-    with workspace.catalog.alone(collection):
-        if workspace.store.stats()[-1].tier != "disk":
+    with library.catalog.alone(collection):
+        if models.store.stats()[-1].tier != "disk":
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
-        cache, system = workspace.cache, workspace.template.system()
+        cache, system = models.cache, models.template.system()
         warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
-        for document in workspace.catalog.documents.all(collection, "ready"):
-            done = _warm(workspace, collection, document, warmer, done)
+        for document in library.catalog.documents.all(collection, "ready"):
+            done = _warm(library, models, collection, document, warmer, done)
             if _evictions(cache) > evictions:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
                     "raise RAGCACHE_DISK_BYTES and run the command again"
                 )
             yield done
-        workspace.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
+        library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
 
 
 def _warm(
-    workspace: Workspace, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
+    library: Library, models: Models, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
 ) -> WarmingProgress:
-    stored, segments = _segments(workspace, document)
+    stored, segments = _segments(library, models, document)
     changed = [
-        (chunk.id, workspace.template.count(chunk.text), segment.hash)
+        (chunk.id, models.template.count(chunk.text), segment.hash)
         for chunk, segment in zip(stored, segments, strict=True)
         if chunk.token_hash != segment.hash
     ]
-    workspace.catalog.chunks.retokenize(collection, changed)
+    library.catalog.chunks.retokenize(collection, changed)
     failed = done.failed
     records: dict[str, KvRecord] = {}
     tokens = 0
@@ -76,7 +77,7 @@ def _warm(
     except PromptError as error:
         failed += ((document.source, str(error)),)
     if records:
-        workspace.catalog.kv.record(collection, list(records.values()))
+        library.catalog.kv.record(collection, list(records.values()))
     return replace(
         done,
         documents=done.documents + 1,
@@ -88,10 +89,10 @@ def _warm(
     )
 
 
-def _segments(workspace: Workspace, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
+def _segments(library: Library, models: Models, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
     """Without blank chunks, which no prompt holds."""
-    stored = [chunk for chunk in workspace.catalog.chunks.of_document(document.id) if chunk.text.strip()]
-    return stored, [workspace.template.chunk(chunk.text) for chunk in stored]
+    stored = [chunk for chunk in library.catalog.chunks.of_document(document.id) if chunk.text.strip()]
+    return stored, [models.template.chunk(chunk.text) for chunk in stored]
 
 
 def _evictions(cache: PromptCache) -> int:

@@ -13,10 +13,9 @@ Importing this brings no model library; the first question does.
 from __future__ import annotations
 
 from app.citations import Citation, Quote, Retrieved
-from app.pipeline.answer import Answer, told
 from app.pipeline.conversation import Conversation
-from app.pipeline.options import AskOptions
 from app.pipeline.pipeline import RagPipeline
+from app.pipeline.records import Answer, AskOptions, told
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 
 __all__ = [

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from app.catalog import CatalogError, Message, NewMessage
-from app.pipeline.answer import Answer
-from app.pipeline.answering import STOPPED
-from app.pipeline.options import Asked, AskOptions
+from app.pipeline.answerer import STOPPED
+from app.pipeline.records import Answer, Asked, AskOptions
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ class Conversation:
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
         self._pipeline = pipeline
-        self._conversations = pipeline.workspace.catalog.conversations
+        self._conversations = pipeline.library.catalog.conversations
 
     @classmethod
     def stored(cls, pipeline: RagPipeline, conversation_id: str) -> Conversation:
         """Raises CatalogError when there is none with this id."""
-        catalog = pipeline.workspace.catalog
+        catalog = pipeline.library.catalog
         found = catalog.conversations.get(conversation_id)
         names = [one.name for one in catalog.collections.all() if one.id == found.collection_id]
         if not names:
@@ -77,7 +76,7 @@ class Conversation:
         if not self.unsaved:
             return
         if self.id is None:
-            collection = self._pipeline.workspace.catalog.collections.get(self.collection)
+            collection = self._pipeline.library.catalog.collections.get(self.collection)
             self.id = self._conversations.create(collection, _title(self.unsaved[0].question)).id
         self._conversations.add(self.id, _messages(self.unsaved))
         self.unsaved.clear()

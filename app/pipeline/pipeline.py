@@ -8,25 +8,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from app.catalog import CatalogError, Collection, Found
 from app.citations import Retrieved, retrieved
+from app.compose import close, open_library
 from app.cores import in_thread, release_helpers
 from app.errors import NotFound
-from app.pipeline.answer import Answer
-from app.pipeline.answering import Answering, AnswerRequest
-from app.pipeline.condensing import condensed
-from app.pipeline.options import Asked, AskOptions
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestResult
+from app.library import Library
+from app.models import Models
+from app.pipeline.answerer import Answering, AnswerRequest
+from app.pipeline.conversation import Conversation
+from app.pipeline.records import Answer, Asked, AskOptions
+from app.pipeline.search_query import condensed
 from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+from app.prompt import Turn, check_text
 from app.settings import Settings, load_settings
-from app.workspace import Workspace
 from ragcache.errors import PromptError
-
-if TYPE_CHECKING:
-    from app.ingestion import IngestResult
-    from app.pipeline.conversation import Conversation
-    from app.prompt import Turn
+from retriever.searcher import SearchOptions
 
 KEYWORD = "keyword"  # a search that needs no embedder
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
@@ -40,26 +41,28 @@ class RagPipeline:
     Raises RagcacheError, in one of its kinds, for all that its users can mend.
     """
 
-    def __init__(self, settings: Settings | None = None, workspace: Workspace | None = None):
-        """With the settings of this process unless others are given; a workspace has its own, and stays open."""
-        assert settings is None or workspace is None, "a workspace has settings already"
-        self.workspace = workspace or Workspace(settings or load_settings())
-        self._shared = workspace is not None
+    def __init__(self, settings: Settings | None = None, over: tuple[Library, Models] | None = None):
+        """With the settings of this process unless others are given; or over what is open already, and stays so."""
+        assert settings is None or over is None, "what is open has settings already"
+        self.library, self.models = over or open_library(settings or load_settings())
+        self._shared = over is not None
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
         self._checked: set[str] = set()  # uids of collections that our embedder made the vectors of
 
     @property
     def settings(self) -> Settings:
-        return self.workspace.settings
+        return self.library.settings
 
     @property
     def answering(self) -> Answering:
         """What makes answers from chunks, wherever these come from. Loads the models at the first use."""
         with self._lock:
             if self._loaded is None:
-                space = self.workspace
-                self._loaded = Answering(space.parts.template, space.cache, space.embedder.embed, space.catalog)
+                models = self.models
+                self._loaded = Answering(
+                    models.language.template, models.cache, models.embedder.embed, self.library.catalog
+                )
             return self._loaded
 
     # -- documents --------------------------------------------------------------------------------------------------
@@ -69,17 +72,15 @@ class RagPipeline:
     ) -> IngestResult:
         """Read files and folders into a collection, which is made where there is none.
 
-        `options`: fields of app.ingestion.IngestOptions, such as glob and prune. Files that cannot be read are in the
+        `options`: fields of IngestOptions, such as glob and prune. Files that cannot be read are in the
         result; the others are in the collection.
         """
-        from app.ingestion import Ingest, IngestOptions
-
-        chosen, space = IngestOptions(**options), self.workspace
+        chosen, library = IngestOptions(**options), self.library
         name = collection or self.settings.collection
-        target = space.catalog.collections.find(name) if chosen.dry_run else space.collection_or_new(name)
+        target = library.catalog.collections.find(name) if chosen.dry_run else library.collection_or_new(name)
         several = [paths] if isinstance(paths, str | Path) else paths
         try:
-            return Ingest(space, target, chosen).run([Path(path) for path in several])
+            return Ingest(library, self.models, target, chosen).run([Path(path) for path in several])
         finally:
             release_helpers()
 
@@ -87,7 +88,7 @@ class RagPipeline:
         """The chunks that an answer would be made from, best first. Copies of a text count once."""
         asked = Asked(**options)
         collection = self._collection(asked.collection)
-        with self.workspace.answering():
+        with self.models.answering():
             return self._search(collection, _checked(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class RagPipeline:
         started = perf_counter()
         settings = self.settings
         answering.check(question, asked.max_tokens or settings.max_tokens)
-        with self.workspace.answering():  # finding chunks is part of it
+        with self.models.answering():  # finding chunks is part of it
             query = self.condensed(asked.history, question)
             rewritten = perf_counter()
             found = self._search(collection, query, asked)
@@ -123,14 +124,12 @@ class RagPipeline:
                     asked.sampling,
                     asked.quotes,
                     {**seconds, "retrieve": perf_counter() - rewritten},
-                    () if self._fits(query) else (_in_parts(self.workspace.embedder.limit),),
+                    () if self._fits(query) else (_in_parts(self.models.embedder.limit),),
                 )
             )
 
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
         """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""
-        from app.pipeline.conversation import Conversation
-
         if conversation_id is None:
             return Conversation(self, self._collection(collection).name)
         return Conversation.stored(self, conversation_id)
@@ -162,25 +161,25 @@ class RagPipeline:
 
     def _collection(self, name: str | None) -> Collection:
         """Raises CatalogError for one that is not there, is empty, or was embedded by another model."""
-        wanted, catalog = name or self.settings.collection, self.workspace.catalog
+        wanted, catalog = name or self.settings.collection, self.library.catalog
         collection = catalog.collections.find(wanted)
         if collection is None:
             names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
             raise NotFound(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
         if collection.uid not in self._checked:  # an embedding anew changes the uid
-            self.workspace.collection(wanted)
+            self.library.collection(wanted)
             self._check_filled(collection)
             self._checked.add(collection.uid)
         return collection
 
     def _check_filled(self, collection: Collection) -> None:
         """Raises CatalogError where nothing can be found."""
-        if not self.workspace.catalog.source(collection).position().live:
+        if not self.library.catalog.source(collection).position().live:
             name = collection.name
             raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
     def _search(self, collection: Collection, query: str, asked: Asked) -> list[Retrieved]:
-        searcher, options = self.workspace.searcher(collection), self.workspace.search_options
+        searcher, options = self.library.searcher(collection), SearchOptions(mode=self.settings.retrieval)
         wanted = asked.top_k or self.settings.top_k
         depth = COPIES * wanted
         while True:
@@ -191,7 +190,7 @@ class RagPipeline:
             depth *= DEEPER
         if not found:
             self._check_filled(collection)  # it may have been emptied since it was last asked
-            if asked.where and not len(self.workspace.catalog.source(collection).live_ids(asked.where)):
+            if asked.where and not len(self.library.catalog.source(collection).live_ids(asked.where)):
                 raise NotFound(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
         return [retrieved(one, hits[one.chunk.id]) for one in found]
 
@@ -200,29 +199,29 @@ class RagPipeline:
         first: dict[str, Found] = {}
         for part in (ids[:wanted], ids[wanted:]):
             if part and len(first) < wanted:
-                for one in self.workspace.catalog.chunks.found(part):
+                for one in self.library.catalog.chunks.found(part):
                     first.setdefault(one.chunk.token_hash, one)
         return list(first.values())[:wanted]
 
     def _fits(self, query: str) -> bool:
         """Whether the search reads all of it at once; words take any length."""
-        return self.workspace.search_options.mode == KEYWORD or self.workspace.embedder.whole_query(query)
+        return self.settings.retrieval == KEYWORD or self.models.embedder.whole_query(query)
 
     def _warm(self) -> None:
         """Load the embedder before the clock starts: a report tells what answers cost, not the start of a program."""
         with self._lock:
-            if self.workspace.search_options.mode != KEYWORD:
-                assert self.workspace.embedder.dimension
+            if self.settings.retrieval != KEYWORD:
+                assert self.models.embedder.dimension
 
     # -- end --------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Wait until what the answers so far lacked is captured, which nobody else waits for."""
-        self.workspace.settle()
+        self.models.settle()
 
     def close(self) -> None:
         if not self._shared:
-            self.workspace.close()
+            close(self.library, self.models)
 
     def __enter__(self) -> Self:
         return self
@@ -234,8 +233,6 @@ class RagPipeline:
 
 
 def _checked(question: str) -> str:
-    from app.prompt import check_text
-
     words = check_text("the question", question).strip()
     if not words:
         raise PromptError("the question is empty: ask something")

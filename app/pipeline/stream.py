@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.citations import Citation
 from app.cores import in_thread, release_helpers
-from app.pipeline.answer import Answer
 from app.pipeline.pieces import Pieces
+from app.pipeline.records import Answer
 
 if TYPE_CHECKING:
     from ragcache.base import TokenStream

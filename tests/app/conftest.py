@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from app.prompt import PromptTemplate, load_tokenizer
+from app.chat_template import load_tokenizer
+from app.prompt import PromptTemplate
 from tests.app.library import fill
 from tests.tiny_folder import write_tiny_folder
 
@@ -22,9 +23,9 @@ def template(smollm2: Path) -> PromptTemplate:
 
 
 @pytest.fixture(scope="session")
-def library(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def sampled(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of a collection that holds all samples with their KV, by the small random model."""
-    folder = tmp_path_factory.mktemp("library")
+    folder = tmp_path_factory.mktemp("sampled")
     settings = Settings(
         model=str(tiny_folder), data_dir=folder / "data", cache_dir=folder / "cache", linker="query", max_tokens=12
     )
@@ -34,8 +35,8 @@ def library(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sett
 
 
 @pytest.fixture(scope="session")
-def pipeline(library: Settings) -> Iterator[RagPipeline]:
+def pipeline(sampled: Settings) -> Iterator[RagPipeline]:
     """Shared, so a test leaves the collection as it is; conversations do no harm."""
-    with RagPipeline(library) as pipeline:
+    with RagPipeline(sampled) as pipeline:
         yield pipeline
-        pipeline.workspace.catalog.check_integrity()
+        pipeline.library.catalog.check_integrity()

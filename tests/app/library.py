@@ -23,13 +23,13 @@ def fill(pipeline: RagPipeline, names: Iterable[str], collection: str | None = N
 
 def put(pipeline: RagPipeline, texts: Mapping[str, str], collection: str | None = None, *, kv: bool = False) -> None:
     """Texts by source. Each has two pages, of which the first ends with the first half of the characters."""
-    space = pipeline.workspace
-    target = space.collection_or_new(collection)
-    splitter = space.splitter(target)
+    library, models = pipeline.library, pipeline.models
+    target = library.collection_or_new(collection)
+    splitter = library.splitter(target)
     for source, text in texts.items():
         pieces = splitter.split(text, "markdown")
         own = [text[piece.start : piece.end] for piece in pieces]
-        chunks = [space.template.chunk(one) for one in own]
+        chunks = [models.template.chunk(one) for one in own]
         pages = (Page(1, "page", 0, len(text) // 2), Page(2, "page", len(text) // 2, len(text)))
         records = [
             ChunkRecord(
@@ -42,11 +42,11 @@ def put(pipeline: RagPipeline, texts: Mapping[str, str], collection: str | None 
                 piece.heading,
                 tuple((page.number, page.label) for page in pages if piece.start < page.end and page.start < piece.end),
             )
-            for piece, one, chunk, vector in zip(pieces, own, chunks, space.embedder.embed(own), strict=True)
+            for piece, one, chunk, vector in zip(pieces, own, chunks, models.embedder.embed(own), strict=True)
         ]
         digest = hashlib.sha256(text.encode()).hexdigest()
         document = DocumentRecord(source, digest, len(text), 1, "markdown", source.rpartition("/")[2], text, pages)
-        space.catalog.documents.replace(target, document, records)
+        library.catalog.documents.replace(target, document, records)
         if kv:
-            for _ in space.cache.ingest(space.template.system(), chunks):
+            for _ in models.cache.ingest(models.template.system(), chunks):
                 pass

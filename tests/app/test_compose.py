@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import app.vllm
-from app.compose import load_model, load_parts, load_store
+from app.loading import load_model, load_store, load_torch_model
 from app.settings import Settings, load_settings
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
@@ -25,7 +25,7 @@ def test_the_parts_fit_together(tiny_folder: Path, tmp_path: Path) -> None:
     settings = load_settings(
         None, model=str(tiny_folder), cache_dir=tmp_path, dtype="bfloat16", device="cpu", context_chunks=2
     )
-    parts = load_parts(settings)
+    parts = load_torch_model(settings)
     assert parts.engine.spec.dtype == torch.bfloat16
     store = load_store(settings)
     cache = parts.cache(store, "first_tokens", keep_missed=False)
@@ -41,16 +41,16 @@ def test_the_parts_fit_together(tiny_folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_threads_of_the_settings(tiny_folder: Path, tmp_path: Path, threads: int) -> None:
-    load_parts(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, threads=threads + 1))
+    load_torch_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, threads=threads + 1))
     assert torch.get_num_threads() == threads + 1
 
 
 def test_an_unknown_engine_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"RAGCACHE_ENGINE='vlm': choose from torch"):
-        load_parts(load_settings(None, engine="vlm", cache_dir=tmp_path))
+        load_torch_model(load_settings(None, engine="vlm", cache_dir=tmp_path))
 
 
-@pytest.mark.parametrize("load", [load_parts, load_model])
+@pytest.mark.parametrize("load", [load_torch_model, load_model])
 def test_an_engine_that_is_not_installed_says_what_to_install(
     load: Callable[[Settings], object], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,5 +74,5 @@ def test_a_model_of_either_engine_makes_caches_and_is_closed(tiny_folder: Path, 
 
 
 def test_loading_draws_no_bar(tiny_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load_parts(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path))
+    load_torch_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path))
     assert capfd.readouterr() == ("", "")

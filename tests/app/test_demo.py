@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline
-from app.demo import QUESTION, own_settings, run
+from app.cli.demo import QUESTION, own_settings, run
 from app.samples import read_samples
 from app.settings import load_settings
 

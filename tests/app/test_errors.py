@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from app.cli.printing import LATER, exit_code
+from app.cli.output import LATER, exit_code
 from app.errors import CatalogError, CollectionBusy, IngestError, LoadError, MaintenanceError, NotFound
 from ragcache.errors import ConfigError, CorruptEntry, ModelError, PromptError, RagcacheError, StoreError
 from retriever import RetrieverError

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
-from app.prompt import PromptTemplate, load_tokenizer
+from app.chat_template import load_tokenizer
+from app.prompt import PromptTemplate
 from app.wording import Wording
 from ragcache.errors import ModelError, PromptError
 

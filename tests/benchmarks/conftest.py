@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.compose import Parts, load_parts
+from app.loading import TorchModel, load_torch_model
 from app.settings import load_settings
 from retriever.embedder import Vectors
 from tests.tiny_folder import write_tiny_folder
@@ -21,8 +21,8 @@ def tiny_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def parts(tiny_folder: Path, tmp_path: Path) -> Parts:
-    return load_parts(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32"))
+def parts(tiny_folder: Path, tmp_path: Path) -> TorchModel:
+    return load_torch_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32"))
 
 
 @pytest.fixture

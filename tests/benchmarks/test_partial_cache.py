@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.compose import Parts
+from app.loading import TorchModel
 from app.samples import read_samples
 from benchmarks.choices import parse_names, parse_percents
 from benchmarks.corpus import prompt_chunks, split_documents
@@ -20,7 +20,7 @@ TEXTS = list(read_samples().values())
 OPTIONS = PartialBenchOptions((400,), (0, 50, 100), BESIDE, 2, "naive", 60, 2, 0)
 
 
-def test_a_row_for_each_share_and_state(parts: Parts, tmp_path: Path) -> None:
+def test_a_row_for_each_share_and_state(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "partial.json"
     rows = measure(TorchPrompts(parts), TEXTS, OPTIONS, out)
     assert json.loads(out.read_text())["rows"] == rows
@@ -34,7 +34,7 @@ def test_a_row_for_each_share_and_state(parts: Parts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 5, 25, 50, 75, 100])
-def test_chunks_of_about_a_share_of_the_tokens_are_cached(parts: Parts, share: int) -> None:
+def test_chunks_of_about_a_share_of_the_tokens_are_cached(parts: TorchModel, share: int) -> None:
     documents = split_documents(parts.template, TEXTS, 60)
     chunks = prompt_chunks(parts.template, documents, 1500, "What?", 0)
     part, total = sum(map(len, part_of(chunks, share, 0))), sum(map(len, chunks))
@@ -51,7 +51,9 @@ def test_lists_on_the_command_line() -> None:
         parse_names("lazy", "beside", BESIDE)
 
 
-def test_right_behind_a_prompt_what_it_lacked_is_being_captured(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_right_behind_a_prompt_what_it_lacked_is_being_captured(
+    parts: TorchModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And each round lacks the same."""
     captured: list[str] = []
     capture = type(parts.engine).capture

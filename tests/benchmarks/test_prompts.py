@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.caches import capture, memory_cache
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.prompts import Prompt, PromptBuilder
@@ -14,16 +14,16 @@ from tests.benchmarks.conftest import letters
 
 
 def builder(
-    parts: Parts, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900, order: str = "best"
+    parts: TorchModel, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900, order: str = "best"
 ) -> PromptBuilder:
     return PromptBuilder(parts.template, letters, top_k, chunk_tokens, room, order)
 
 
-def texts(parts: Parts, prompt: Prompt) -> list[str]:
+def texts(parts: TorchModel, prompt: Prompt) -> list[str]:
     return [parts.template.decode(chunk.ids).strip() for chunk in prompt.chunks]
 
 
-def test_given_passages_stand_in_their_order(parts: Parts, given_file: Path) -> None:
+def test_given_passages_stand_in_their_order(parts: TorchModel, given_file: Path) -> None:
     groups = list(builder(parts).groups(read_dataset(given_file)))
     assert len(groups) == 4
     (prompt,) = groups[0].prompts
@@ -37,7 +37,7 @@ def test_given_passages_stand_in_their_order(parts: Parts, given_file: Path) -> 
     assert [len(document) for document in groups[0].documents] == [2, 2, 2], "each passage is a document of its own"
 
 
-def test_passages_that_do_not_fit_are_dropped_from_the_end_and_counted(parts: Parts, given_file: Path) -> None:
+def test_passages_that_do_not_fit_are_dropped_from_the_end_and_counted(parts: TorchModel, given_file: Path) -> None:
     data = read_dataset(given_file)
     (whole,) = next(builder(parts).groups(data)).prompts
     room = sum(len(segment) for segment in whole.segments)
@@ -50,7 +50,7 @@ def test_passages_that_do_not_fit_are_dropped_from_the_end_and_counted(parts: Pa
         next(builder(parts, room=10).groups(data))
 
 
-def test_corpora_are_searched_best_first(parts: Parts, corpora_folder: Path) -> None:
+def test_corpora_are_searched_best_first(parts: TorchModel, corpora_folder: Path) -> None:
     groups = list(builder(parts, chunk_tokens=30).groups(read_dataset(corpora_folder)))
     assert len(groups) == 2, "one per corpus, so that its KV is computed once"
     for group in groups:
@@ -65,7 +65,7 @@ def test_corpora_are_searched_best_first(parts: Parts, corpora_folder: Path) -> 
             assert scores.min() >= (letters(rest) @ question).max() - 1e-6
 
 
-def test_document_order_keeps_the_same_chunks_as_they_stand(parts: Parts, corpora_folder: Path) -> None:
+def test_document_order_keeps_the_same_chunks_as_they_stand(parts: TorchModel, corpora_folder: Path) -> None:
     data = read_dataset(corpora_folder)
     best = next(builder(parts, chunk_tokens=30).groups(data))
     sorted_ = next(builder(parts, chunk_tokens=30, order="document").groups(data))
@@ -76,7 +76,7 @@ def test_document_order_keeps_the_same_chunks_as_they_stand(parts: Parts, corpor
     assert [one.chunks for one in best.prompts] != [other.chunks for other in sorted_.prompts]
 
 
-def test_corpora_without_a_chosen_question_are_left_alone(parts: Parts, corpora_folder: Path) -> None:
+def test_corpora_without_a_chosen_question_are_left_alone(parts: TorchModel, corpora_folder: Path) -> None:
     data = read_dataset(corpora_folder)
     only = Dataset(data.questions[:1], data.digest, data.corpora)
     assert len(list(builder(parts).groups(only))) == 1
@@ -84,7 +84,7 @@ def test_corpora_without_a_chosen_question_are_left_alone(parts: Parts, corpora_
 
 @pytest.mark.parametrize(("context", "computed"), [("alone", [1, 4]), ("document", [0, 1, 2, 3, 4])])
 def test_only_what_is_needed_is_computed_and_only_what_is_asked_for_is_kept(
-    parts: Parts, context: str, computed: list[int]
+    parts: TorchModel, context: str, computed: list[int]
 ) -> None:
     document = [parts.template.chunk(f"Chunk number {n}.") for n in range(7)]
     needed = [document[4], document[1]]
@@ -96,7 +96,7 @@ def test_only_what_is_needed_is_computed_and_only_what_is_asked_for_is_kept(
     assert [n for n, chunk in enumerate(report.chunks) if chunk.tier == "ram"] == [1, 4]
 
 
-def test_the_context_of_a_capture_is_that_of_an_ingest(parts: Parts) -> None:
+def test_the_context_of_a_capture_is_that_of_an_ingest(parts: TorchModel) -> None:
     document = [parts.template.chunk(f"Chunk number {n}.") for n in range(6)]
     captured = capture(memory_cache(parts, "document"), parts.template.system(), [document], document)
     ingested = memory_cache(parts, "document").ingest(parts.template.system(), document)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
 from benchmarks.quality import Measurement, QualityBenchOptions, run
@@ -35,7 +35,7 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["given_file", "corpora_folder"])
-def test_rows(form: str, parts: Parts, out: Path, request: pytest.FixtureRequest) -> None:
+def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRequest) -> None:
     data = read_dataset(request.getfixturevalue(form))
     rows = run(parts, letters, data, options(), out)
     document = json.loads(out.read_text())
@@ -55,7 +55,7 @@ def test_rows(form: str, parts: Parts, out: Path, request: pytest.FixtureRequest
     assert not out.with_name("out.json.partial.jsonl").exists()
 
 
-def test_full_against_full_is_exactly_nothing(parts: Parts, given_file: Path, out: Path) -> None:
+def test_full_against_full_is_exactly_nothing(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options(), out)
     for row in rows[:2]:
         assert (row["kl"], row["kl_high"], row["kl_first"], row["agree"], row["rouge_l"]) == (0.0, 0.0, 0.0, 1.0, 1.0)
@@ -66,7 +66,7 @@ def test_full_against_full_is_exactly_nothing(parts: Parts, given_file: Path, ou
 
 
 def test_full_is_not_measured_by_a_short_cut(
-    parts: Parts, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+    parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that gives other logits at each call shows in the figures of `full`."""
     logits, calls = parts.engine.logits, iter(range(10**6))
@@ -76,7 +76,7 @@ def test_full_is_not_measured_by_a_short_cut(
 
 
 def test_an_interrupted_run_is_continued(
-    parts: Parts, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+    parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, measure = read_dataset(given_file), Measurement._measure
     at_once = run(parts, letters, data, options(), out)
@@ -101,18 +101,18 @@ def test_an_interrupted_run_is_continued(
         assert {key: row[key] for key in FIELDS - TIMES} == {key: expected[key] for key in FIELDS - TIMES}
 
 
-def test_a_limit_takes_so_many_questions(parts: Parts, given_file: Path, out: Path) -> None:
+def test_a_limit_takes_so_many_questions(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", limit=2, contexts=("alone",)), out)
     assert [row["n"] for row in rows] == [2]
 
 
-def test_answers_of_one_token(parts: Parts, given_file: Path, out: Path) -> None:
+def test_answers_of_one_token(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", max_tokens=1, contexts=("alone",)), out)
     assert rows[0]["kl"] == rows[0]["kl_first"]
 
 
 def test_an_answer_that_ends_at_once_is_compared_at_its_end(
-    parts: Parts, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+    parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts.template, "stop", frozenset(range(parts.engine.spec.vocabulary)))
     rows = run(parts, letters, read_dataset(given_file), options("naive", contexts=("alone",)), out)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.compose import Parts
+from app.loading import TorchModel
 from benchmarks.data import read_dataset
 from benchmarks.quality import run
 from benchmarks.quality_compare import COLUMNS, compare
@@ -16,7 +16,7 @@ from tests.benchmarks.test_quality import options
 
 
 @pytest.fixture
-def ours(parts: Parts, given_file: Path, tmp_path: Path) -> Path:
+def ours(parts: TorchModel, given_file: Path, tmp_path: Path) -> Path:
     out = tmp_path / "ours.json"
     run(parts, letters, read_dataset(given_file), options("naive,query", contexts=("alone",), ttft_prompts=1), out)
     return out

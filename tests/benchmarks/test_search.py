@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.compose import load_embedder
+from app.compose import opened
+from app.loading import load_embedder
 from app.samples import read_samples
 from app.settings import Settings, load_settings
-from app.workspace import Workspace
 from benchmarks import search, search_data
 from benchmarks.search_data import Topics, fill, vocabulary
 from ragcache.errors import ConfigError
@@ -55,14 +55,14 @@ def test_a_row_with_the_stages_of_a_question(settings: Settings, tmp_path: Path)
 
 def test_questions_find_chunks_of_their_topic(settings: Settings) -> None:
     topics = Topics.of(TEXTS, load_embedder(settings), 0)
-    with Workspace(settings) as workspace:
-        collection = workspace.collection_or_new()
-        assert list(fill(workspace, collection, topics, 100)) == [30, 60, 90, 100]
-        searcher = workspace.searcher(collection)
+    with opened(settings) as (library, _):
+        collection = library.collection_or_new()
+        assert list(fill(library, collection, topics, 100)) == [30, 60, 90, 100]
+        searcher = library.searcher(collection)
         for question in topics.questions(10):
             best = searcher.search(question, 1)[0].id
             asked = question.removesuffix("?").split()[-1]
-            assert asked in workspace.catalog.chunks.found([best])[0].chunk.text.split(), question
+            assert asked in library.catalog.chunks.found([best])[0].chunk.text.split(), question
 
 
 def test_the_same_chunks_every_time(settings: Settings) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.compose import Parts
+from app.loading import TorchModel
 from app.samples import read_samples
 from benchmarks import kvgen, memory, ttft
 from benchmarks.choices import parse_linkers
@@ -18,7 +18,7 @@ from ragcache.types import Chunk
 TEXTS = list(read_samples().values())
 
 
-def test_ttft(parts: Parts, tmp_path: Path) -> None:
+def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "ttft.json"
     options = ttft.TtftBenchOptions((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
     rows = ttft.run(parts, TEXTS, options, out)
@@ -42,7 +42,7 @@ def test_ttft(parts: Parts, tmp_path: Path) -> None:
     assert disk["speedup"] == pytest.approx(stock["ttft_s"] / disk["ttft_s"])
 
 
-def test_ttft_beside_busy_processes(parts: Parts) -> None:
+def test_ttft_beside_busy_processes(parts: TorchModel) -> None:
     rows = ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
     idle, busy = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     assert [(row["case"], row["beside"]) for row in busy] == [(row["case"], 1) for row in idle]
@@ -50,7 +50,7 @@ def test_ttft_beside_busy_processes(parts: Parts) -> None:
         assert loud["slower"] == pytest.approx(float(str(loud["ttft_s"])) / float(str(quiet["ttft_s"])))
 
 
-def test_ttft_from_disk_is_from_disk(parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ttft_from_disk_is_from_disk(parts: TorchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiers: list[set[str]] = []
     row = ttft._row
     monkeypatch.setattr(
@@ -62,14 +62,14 @@ def test_ttft_from_disk_is_from_disk(parts: Parts, tmp_path: Path, monkeypatch: 
     assert list(parts.settings.cache_dir.glob("bench-*")) == [], "nothing is left behind"
 
 
-def test_a_prompt_longer_than_the_context_is_refused(parts: Parts) -> None:
+def test_a_prompt_longer_than_the_context_is_refused(parts: TorchModel) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
         ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
     with pytest.raises(ConfigError, match="the model's context has"):
         kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((2048,), 60, 1), None)
 
 
-def test_kvgen(parts: Parts, tmp_path: Path) -> None:
+def test_kvgen(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "kvgen.json"
     rows = kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((200, 400), 60, 1), out)
     assert json.loads(out.read_text())["rows"] == rows
@@ -78,7 +78,7 @@ def test_kvgen(parts: Parts, tmp_path: Path) -> None:
         assert row["ratio"] == pytest.approx(row["kvgen_s"] / row["prefill_s"])
 
 
-def test_memory(tiny_folder: Path, parts: Parts, tmp_path: Path) -> None:
+def test_memory(tiny_folder: Path, parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "memory.json"
     settings = parts.settings.model_copy(update={"linker": "query"})
     load, ingest, link = memory.run(settings, 0.01, 3, out)
@@ -89,7 +89,7 @@ def test_memory(tiny_folder: Path, parts: Parts, tmp_path: Path) -> None:
     assert all(50 < row["peak_mb"] < 5000 for row in (load, ingest, link))
 
 
-def test_chunks_fill_a_prompt_to_the_token(parts: Parts) -> None:
+def test_chunks_fill_a_prompt_to_the_token(parts: TorchModel) -> None:
     chunks = [Chunk((n,) * 10) for n in range(3)]
     filled = fill(shuffled(chunks, 1), 47)
     assert [len(chunk) for chunk in filled] == [10, 10, 10, 10, 7]
@@ -99,7 +99,7 @@ def test_chunks_fill_a_prompt_to_the_token(parts: Parts) -> None:
         fill(shuffled(chunks, 1), 0)
 
 
-def test_texts_come_from_data_of_either_form(given_file: Path, corpora_folder: Path, parts: Parts) -> None:
+def test_texts_come_from_data_of_either_form(given_file: Path, corpora_folder: Path, parts: TorchModel) -> None:
     assert len(read_texts(given_file)) == 12
     assert len(read_texts(corpora_folder)) == 2
     assert read_texts(None) == TEXTS

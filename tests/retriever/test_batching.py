@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.batching import batches
+from retriever.encoder import batches
 
 
 @given(st.lists(st.integers(0, 600), max_size=60), st.integers(1, 2000))

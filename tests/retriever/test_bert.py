@@ -16,8 +16,8 @@ from transformers.activations import ACT2FN
 
 from app.models import resolve_embedder
 from retriever.bert import BertEncoder
-from retriever.embedder import Embedder
-from retriever.encoder import IDS, Encoder, LibraryEncoder, make_encoder
+from retriever.encoder import IDS, Encoder
+from retriever.sentence_model import LibraryEncoder, as_bert, make_encoder, read_model
 from retriever.types import Vectors
 
 TEXTS = [
@@ -35,7 +35,7 @@ Change = Callable[[SentenceTransformer], object]
 
 
 def read() -> SentenceTransformer:
-    return Embedder(resolve_embedder("bundled:minilm"))._read_by_library()
+    return read_model(resolve_embedder("bundled:minilm"))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def made(change: Change) -> tuple[SentenceTransformer, BertEncoder | None]:
     models = read(), read()
     for model in models:
         change(model)
-    return models[0], BertEncoder.of(models[1])
+    return models[0], as_bert(models[1])
 
 
 def test_it_equals_the_library(ours: BertEncoder, library: SentenceTransformer) -> None:

@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from app.ingestion.boundaries import RoughEmbedder
 from app.models import resolve_embedder
+from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.embedder import Embedder
-from retriever.encoder import make_encoder
+from retriever.sentence_model import read_model
 from tests.retriever.test_bert import TEXTS
 
 FOLDER = resolve_embedder("bundled:minilm")
@@ -27,14 +28,14 @@ FILES += ("tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json")
 
 class ByLibrary(Embedder):
     def _read_model(self) -> Any:
-        return self._read_by_library()
+        return read_model(self.folder)
 
 
 class RoughByLibrary(RoughEmbedder):
     def _read_model(self) -> Any:
         from app.ingestion.boundaries import shorten
 
-        model = self._read_by_library()
+        model = read_model(self.folder)
         shorten(model)
         return model
 
@@ -151,5 +152,5 @@ def test_the_model_is_read_without_gradients() -> None:
     model = read_bert(FOLDER)
     assert model is not None
     assert not any(weight.requires_grad for weight in model.parameters())
-    assert make_encoder(model).dimension == 384
+    assert BertEncoder(model).dimension == 384
     assert torch.is_grad_enabled()

@@ -7,9 +7,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from app.models import resolve_embedder
-from retriever.bert import BertEncoder
-from retriever.embedder import Embedder
-from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, LibraryEncoder, _valid
+from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, _valid
+from retriever.sentence_model import LibraryEncoder, as_bert, read_model
 from retriever.types import Vectors
 
 SHORT = "The harbour master writes the tides down."
@@ -18,13 +17,13 @@ LONG = FIRST * 24 + LAST * 24  # about 500 tokens, of 256
 
 
 def read() -> SentenceTransformer:
-    return Embedder(resolve_embedder("bundled:minilm"))._read_by_library()
+    return read_model(resolve_embedder("bundled:minilm"))
 
 
 @pytest.fixture(scope="module", params=["bert", "library"])
 def encoder(request: pytest.FixtureRequest) -> Encoder:
     """Our own forward, and the way that every other model goes."""
-    made = BertEncoder.of(read()) if request.param == "bert" else LibraryEncoder(read())
+    made = as_bert(read()) if request.param == "bert" else LibraryEncoder(read())
     assert made is not None
     return made
 

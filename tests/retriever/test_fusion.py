@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.fusion import diversify, fuse
+from retriever.searcher import diversify, fuse
 from tests.retriever.chunks import unit
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from retriever.packing import PackedProjection, pack
+from retriever.packed_weights import PackedProjection, pack
 
 
 def layers() -> nn.Sequential:

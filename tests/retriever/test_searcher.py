@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from retriever import RetrieverError
-from retriever.fusion import fuse
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
-from retriever.searcher import Searcher, SearchOptions
+from retriever.searcher import Searcher, SearchOptions, fuse
 from retriever.types import FloatArray, Vectors
 from retriever.vector_index import VectorIndex
 

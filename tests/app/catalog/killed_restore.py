@@ -17,7 +17,7 @@ from typing import Any
 
 from app.catalog import open_catalog
 from app.catalog.engine import Database, database_url
-from app.catalog.restoring import restore
+from app.catalog.restoration import restore
 from app.settings import Settings
 
 STEPS = {"os.rename", "os.remove", "os.link", "os.mkdir", "os.utime", "fcntl.lockf", "open", "sqlite3.connect"}

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.catalog import Catalog, Collection
-from app.catalog.listings import list_documents, token_hashes
 from app.loaders.base import Page
 from tests.app.catalog.samples import digest, document, make_collection
 
@@ -14,13 +13,13 @@ def test_documents_with_their_numbers(catalog: Catalog, collection: Collection) 
     catalog.documents.replace(collection, paged, chunks)
     catalog.documents.fail(collection, document([], "/a\x00.txt")[0], "it is empty")
     catalog.documents.replace(make_collection(catalog, "other"), *document(["one"], "/b.pdf"))
-    listed = list_documents(catalog.database, collection)
+    listed = catalog.documents.listed(collection)
     assert [(one.document.source, one.chunks, one.tokens, one.pages) for one in listed] == [
         ("/a\x00.txt", 0, 0, 0),
         ("/b.pdf", 2, 8, 2),
     ]
     assert listed[1].document == catalog.documents.find(collection, "/b.pdf")
-    assert list_documents(catalog.database, collection, "failed") == listed[:1]
+    assert catalog.documents.listed(collection, "failed") == listed[:1]
 
 
 def test_another_tokenizer(catalog: Catalog, collection: Collection) -> None:
@@ -30,7 +29,7 @@ def test_another_tokenizer(catalog: Catalog, collection: Collection) -> None:
     first, second = catalog.chunks.of_document(catalog.documents.all(collection)[0].id)
     catalog.chunks.retokenize(collection, [(first.id, 9, "9" * 64)])
     catalog.chunks.retokenize(collection, [])
-    assert token_hashes(catalog.database, collection) == {"9" * 64, digest("two")}
-    assert token_hashes(catalog.database, other) == {digest("one"), digest("two")}
+    assert catalog.chunks.hashes(collection) == {"9" * 64, digest("two")}
+    assert catalog.chunks.hashes(other) == {digest("one"), digest("two")}
     again = catalog.chunks.of_document(first.document_id)
     assert again == [replace(first, tokens=9, token_hash="9" * 64), second]

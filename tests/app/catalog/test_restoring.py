@@ -17,7 +17,7 @@ from sqlalchemy import URL
 from app.catalog import CatalogError
 from app.catalog.copies import back_up
 from app.catalog.engine import Database, database_url
-from app.catalog.restoring import Restored, keep_file, restore
+from app.catalog.restoration import Restored, keep_file, restore
 from app.catalog.schema import SCRIPTS, inspect_schema, upgrade
 from app.settings import Settings
 from tests.app.catalog.samples import document

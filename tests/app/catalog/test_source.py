@@ -165,14 +165,6 @@ def test_chunks_come_in_the_order_asked_for(catalog: Catalog, collection: Collec
     assert found[0].document == catalog.documents.get(b.document_id)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])])
-def test_the_chunks_before(catalog: Catalog, collection: Collection, count: int, expected: list[str]) -> None:
-    catalog.documents.replace(collection, *document(["x", "y", "z", "w"], "/other"))
-    written = catalog.documents.replace(collection, *document(["a", "b", "c", "d"]))
-    last = catalog.chunks.of_document(written.document_id)[-1]
-    assert [chunk.text for chunk in catalog.chunks.previous(last, count)] == expected
-
-
 def test_a_source_of_old_vectors_is_refused(catalog: Catalog, collection: Collection) -> None:
     source = catalog.source(collection)
     catalog.collections.reembed(collection, "new", "n", DIMENSION + 1, [])

@@ -14,10 +14,10 @@ LINE = r"first token \d+\.\d\d s · \d/\d chunks from (ram|disk)( · .*)? · \d+
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Settings) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sampled: Settings) -> Run:
     monkeypatch.chdir(tmp_path)
-    folders = ("--data-dir", str(library.data_dir), "--cache-dir", str(library.cache_dir))
-    return make_run(capsys, monkeypatch, "--model", library.model, "--max-tokens", "6", *folders)
+    folders = ("--data-dir", str(sampled.data_dir), "--cache-dir", str(sampled.cache_dir))
+    return make_run(capsys, monkeypatch, "--model", sampled.model, "--max-tokens", "6", *folders)
 
 
 def test_the_answer_then_its_citations_and_beside_them_the_report(run: Run) -> None:

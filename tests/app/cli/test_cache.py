@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.cli.printing import LATER
-from app.workspace import Workspace
+from app.cli.output import LATER
+from app.library import Library
+from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fill, make_settings
+from tests.app.maintenance.shelves import fill
 
 
 @pytest.fixture
@@ -18,14 +18,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"))
 
 
-@pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
-        yield opened
-
-
-def test_warm_then_stats_then_prune(run: Run, workspace: Workspace) -> None:
-    collection = fill(workspace)
+def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) -> None:
+    collection = fill(library, models)
     cold = run("cache", "stats", "--json").json
     assert cold["kinds"]["referenced"] == {"entries": 0, "bytes": 0}
     ran = run("cache", "warm", "-c", "default")
@@ -37,7 +31,7 @@ def test_warm_then_stats_then_prune(run: Run, workspace: Workspace) -> None:
         "name": "default", "chunks": 5, "cached": 5, "entries": 5, "bytes": 1
     }  # fmt: skip
     assert [(one["tier"], one["entries"]) for one in told["tiers"]] == [("ram", 0), ("disk", 6)]
-    workspace.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
+    library.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
     shown = run("cache", "stats").out
     assert "\nunreferenced         2  " in shown
     assert "\ndefault          3       3        3  " in shown
@@ -63,9 +57,9 @@ def test_looking_makes_no_catalog(run: Run, tmp_path: Path, command: str, code: 
     assert not (tmp_path / "data").exists()
 
 
-def test_verify_fails_on_flaws(run: Run, workspace: Workspace, tmp_path: Path) -> None:
+def test_verify_fails_on_flaws(run: Run, library: Library, models: Models, tmp_path: Path) -> None:
     assert run("cache", "verify").out == "0 entries read (0 B), 0 bad\n"
-    fill(workspace, kv=True)
+    fill(library, models, kv=True)
     ran = run("cache", "verify", "--json")
     assert (ran.code, ran.json["entries"], ran.json["flaws"]) == (0, 6, [])
     victim = next((tmp_path / "cache").rglob("*.kv"))
@@ -77,8 +71,8 @@ def test_verify_fails_on_flaws(run: Run, workspace: Workspace, tmp_path: Path) -
     assert run("cache", "verify").code == 0
 
 
-def test_a_chunk_that_cannot_be_computed_is_told(run: Run, workspace: Workspace) -> None:
-    fill(workspace, books={"/huge.txt": [" ".join(f"word{number}" for number in range(1500))]})
+def test_a_chunk_that_cannot_be_computed_is_told(run: Run, library: Library, models: Models) -> None:
+    fill(library, models, books={"/huge.txt": [" ".join(f"word{number}" for number in range(1500))]})
     ran = run("cache", "warm")
     assert ran.code == 1
     assert ran.out.startswith("✗ /huge.txt: ")
@@ -86,11 +80,11 @@ def test_a_chunk_that_cannot_be_computed_is_told(run: Run, workspace: Workspace)
     assert (ran.code, ran.json["failed"][0]["source"]) == (1, "/huge.txt")
 
 
-def test_errors(run: Run, workspace: Workspace, tmp_path: Path) -> None:
-    collection = fill(workspace, kv=True)
+def test_errors(run: Run, library: Library, models: Models, tmp_path: Path) -> None:
+    collection = fill(library, models, kv=True)
     assert run("cache", "warm", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
     assert run("cache", "nope").code == run("cache", "prune", "--quarantine-days", "-1").code == 2
-    with workspace.catalog.alone(collection):
+    with library.catalog.alone(collection):
         for command in ("warm", "prune"):
             ran = run("cache", command)
             assert (ran.code, ran.out) == (LATER, "")

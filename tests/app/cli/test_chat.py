@@ -76,9 +76,9 @@ def test_at_a_terminal_an_interrupt_drops_what_was_typed(chat: Chat, monkeypatch
     assert "/quit     end" in ran.out
 
 
-def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(library: Settings, tmp_path: Path) -> None:
+def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(sampled: Settings, tmp_path: Path) -> None:
     master, slave = pty.openpty()
-    arguments = ["chat", "--max-tokens", "1500", *flags(library)]
+    arguments = ["chat", "--max-tokens", "1500", *flags(sampled)]
     outside = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
     with subprocess.Popen(
         [sys.executable, "-c", OWN_TERMINAL, *arguments], cwd=tmp_path, env=outside,

@@ -49,7 +49,7 @@ class Going(io.StringIO):
 
 
 def test_a_collection_that_goes_and_comes_again_is_told(chat: Chat, pipeline: RagPipeline) -> None:
-    catalog = pipeline.workspace.catalog
+    catalog = pipeline.library.catalog
 
     def away() -> None:
         catalog.collections.rename(catalog.collections.get("default"), "away")
@@ -65,9 +65,9 @@ def test_a_collection_that_goes_and_comes_again_is_told(chat: Chat, pipeline: Ra
 
 
 @pytest.fixture
-def locked(library: Settings) -> Iterator[sqlite3.Connection]:
+def locked(sampled: Settings) -> Iterator[sqlite3.Connection]:
     """Another program that keeps the catalog, once it has begun to write."""
-    with closing(sqlite3.connect(library.data_dir / "catalog.sqlite", isolation_level=None)) as other:
+    with closing(sqlite3.connect(sampled.data_dir / "catalog.sqlite", isolation_level=None)) as other:
         yield other
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.catalog import open_catalog
-from app.cli.printing import LATER
+from app.cli.output import LATER
 from app.models import resolve_embedder
 from app.settings import Settings
 from tests.app.ingestion.models import write_tiny_embedder
@@ -156,7 +156,7 @@ def test_a_full_disk_stops_it_and_loses_nothing(ingest: Run, tmp_path: Path) -> 
 def test_ctrl_c_tells_what_is_in(ingest: Run, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     interrupt = (
-        "import signal, app.ingestion.writing as w; w.Writer.finish = lambda _: signal.raise_signal(signal.SIGINT); "
+        "import signal, app.ingestion.writer as w; w.Writer.finish = lambda _: signal.raise_signal(signal.SIGINT); "
     )
     ran = ingest("a.txt", before=interrupt)
     assert ran.returncode == 130

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.printing import count, plain, size, table, width
-from app.workspace import Workspace
+from app.cli.output import count, plain, size, table, width
+from app.library import Library
+from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fail, fill, make_collection, make_settings, put
+from tests.app.maintenance.shelves import fail, fill, make_collection, put
 
 
 @pytest.fixture
@@ -19,21 +19,15 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"))
 
 
-@pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
-        yield opened
-
-
 def test_nothing_yet(run: Run) -> None:
     assert run("ls").out == "no collections yet: `ragcache ingest PATH` makes one\n"
     assert run("ls", "--json").json == {"collections": []}
 
 
-def test_collections_and_documents(run: Run, workspace: Workspace) -> None:
-    collection = fill(workspace)
-    fail(workspace, collection, "/books/\nbad\x1b[31m.pdf", "it is encrypted\nso it cannot be read")
-    make_collection(workspace, "日本の本")
+def test_collections_and_documents(run: Run, library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    fail(library, collection, "/books/\nbad\x1b[31m.pdf", "it is encrypted\nso it cannot be read")
+    make_collection(library, "日本の本")
     title, first, second = run("ls").out.splitlines()
     assert title.split() == ["collection", "documents", "failed", "chunks", "tokens", "size", "KV", "embedder"]
     assert first.split()[:4] == ["default", "3", "1", "5"]
@@ -51,9 +45,9 @@ def test_collections_and_documents(run: Run, workspace: Workspace) -> None:
     assert [one["id"] for one in run("ls", "--failed", "--json").json["documents"]] == [3]
 
 
-def test_sources_that_cannot_be_written_as_utf8(run: Run, workspace: Workspace) -> None:
-    collection = make_collection(workspace)
-    put(workspace, collection, "/odd/\udcff\x00.txt", ["Text."])
+def test_sources_that_cannot_be_written_as_utf8(run: Run, library: Library, models: Models) -> None:
+    collection = make_collection(library)
+    put(library, models, collection, "/odd/\udcff\x00.txt", ["Text."])
     assert r"/odd/\udcff\x00.txt" in run("ls", "-c", "default").out
     assert run("ls", "-c", "default", "--json").json["documents"][0]["source"] == "/odd/\udcff\x00.txt"
 

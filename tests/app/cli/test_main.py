@@ -9,8 +9,13 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from app.cli import cli
+from app.cli.table import CommandTable
 
 MAIN = "from app.cli import main; main()"
 ROOT = Path(__file__).parents[3]
@@ -64,10 +69,40 @@ def test_interruption_is_130() -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_help_does_not_wait_for_what_is_heavy() -> None:
-    heavy = {"torch", "transformers", "numpy", "pydantic_settings"}
-    loaded = f"import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules))); "
-    assert ragcache("doctor", "--help", before=loaded).stdout.endswith("\nset()\n")
+LOADED = "import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules))); "
+
+
+@pytest.mark.parametrize("arguments", ["--help", "", "nope"])
+def test_the_commands_are_listed_without_importing_any(arguments: str) -> None:
+    heavy = {"app.settings", "app.cli.flags", "numpy", "pydantic_settings", "sqlalchemy", "torch"}
+    assert ragcache(*arguments.split(), before=LOADED.format(heavy=heavy)).stdout.endswith("set()\n")
+
+
+def test_names_are_completed_without_importing_any() -> None:
+    code = (
+        "import sys, typer; from app.cli import cli; command = typer.main.get_command(cli); "
+        "found = command.shell_complete(typer.Context(command), 'd'); "
+        "print([(one.value, one.help) for one in found], {'pydantic_settings', 'sqlalchemy'} & set(sys.modules))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("[('doctor', 'Check that this installation can work.'), ('demo', 'Ingest a small corpus, ")
+    assert told.endswith(" set()\n")
+
+
+@pytest.mark.parametrize("command", ["doctor", "demo", "ask", "ls", "cache warm"])
+def test_help_does_not_wait_for_model_libraries(command: str) -> None:
+    heavy = {"torch", "transformers", "sentence_transformers", "faiss"}
+    assert ragcache(*command.split(), "--help", before=LOADED.format(heavy=heavy)).stdout.endswith("\nset()\n")
+
+
+def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> None:
+    group: Any = typer.main.get_command(cli)
+    assert isinstance(group, CommandTable)
+    assert len(group.table) == 12
+    for name, (_, told) in group.table.items():
+        help_of_it = group.get_command(typer.Context(group), name).help
+        assert told.split()[:2] == help_of_it.split()[:2], (told, help_of_it)
+        assert len(told) < 70, "a line"
 
 
 def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.cli.printing import LATER
-from app.workspace import Workspace
+from app.cli.output import LATER
+from app.library import Library
+from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fill, make_settings
+from tests.app.maintenance.shelves import fill
 
 
 @pytest.fixture
@@ -17,14 +17,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"))
 
 
-@pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
-        yield opened
-
-
-def test_it_tells_what_it_has_done(run: Run, workspace: Workspace) -> None:
-    fill(workspace)
+def test_it_tells_what_it_has_done(run: Run, library: Library, models: Models) -> None:
+    fill(library, models)
     ran = run("reindex", "-c", "default")
     assert (ran.code, ran.out) == (0, "default: 5 chunks embedded by bundled:minilm, 5 chunks indexed\n")
     assert "embedding" not in ran.err, "no progress where nobody looks"
@@ -32,11 +26,11 @@ def test_it_tells_what_it_has_done(run: Run, workspace: Workspace) -> None:
     assert run("reindex", "--json").json == again
 
 
-def test_errors(run: Run, workspace: Workspace) -> None:
-    collection = fill(workspace)
+def test_errors(run: Run, library: Library, models: Models) -> None:
+    collection = fill(library, models)
     assert run("reindex", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"
     assert run("reindex", "--nope").code == 2
-    with workspace.catalog.alone(collection):
+    with library.catalog.alone(collection):
         ran = run("reindex")
     assert (ran.code, ran.out) == (LATER, "")
     assert ran.err.startswith("error: another process is working on collection 'default'")

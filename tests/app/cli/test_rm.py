@@ -4,15 +4,15 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.cli.printing import LATER
-from app.workspace import Workspace
+from app.cli.output import LATER
+from app.library import Library
+from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import files, fill, make_settings
+from tests.app.maintenance.shelves import files, fill
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,55 +35,49 @@ def run(
     return make_run(capsys, monkeypatch, *flags)
 
 
-@pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
-        yield opened
-
-
-def test_documents_and_then_the_collection(run: Run, workspace: Workspace) -> None:
-    fill(workspace, kv=True)
+def test_documents_and_then_the_collection(run: Run, library: Library, models: Models) -> None:
+    fill(library, models, kv=True)
     ran = run("rm", "1", "/books/rye.txt", "-c", "default", "--yes")
     assert (ran.code, ran.out) == (0, "deleted 1 document, 2 chunks, 2 KV variants\n")
     ran = run("rm", "-c", "default", "--all", "--yes", "--json")
     told = {"collection": "default", "documents": 1, "chunks": 3, "kv_variants": 3, "collection_deleted": True}
     assert ran.json == told
-    assert workspace.catalog.collections.all() == []
-    assert len(files(workspace)) == 1, "the System segment's"
+    assert library.catalog.collections.all() == []
+    assert len(files(library)) == 1, "the System segment's"
 
 
-def test_nothing_goes_unless_all_is_well(run: Run, workspace: Workspace) -> None:
-    collection = fill(workspace)
+def test_nothing_goes_unless_all_is_well(run: Run, library: Library, models: Models) -> None:
+    collection = fill(library, models)
     ran = run("rm", "1", "/nowhere.txt", "-c", "default", "--yes")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("error: no document '/nowhere.txt' in collection 'default': `ragcache ls")
     for wrong in (["1", "-c", "default"], ["-c", "default"], ["1", "--all", "-c", "default"], ["1", "--yes"]):
         assert run("rm", *wrong).code == 2, wrong
     assert "add --yes" in run("rm", "1", "-c", "default").err
-    with workspace.catalog.alone(collection):
+    with library.catalog.alone(collection):
         ran = run("rm", "--all", "-c", "default", "--yes")
     assert (ran.code, ran.err.count("\n")) == (LATER, 1)
     assert ran.err.startswith("error: another process is working on collection 'default'")
-    assert workspace.catalog.collections.totals(collection).documents == 2
+    assert library.catalog.collections.totals(collection).documents == 2
 
 
-def test_a_dry_run_names_what_would_go(run: Run, workspace: Workspace) -> None:
-    collection = fill(workspace, kv=True)
-    before = files(workspace), workspace.catalog.documents.all(collection)
+def test_a_dry_run_names_what_would_go(run: Run, library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    before = files(library), library.catalog.documents.all(collection)
     ran = run("rm", "1", "/books/rye.txt", "-c", "default", "--dry-run")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == "would delete 1  /books/rye.txt\nwould delete 1 document, 2 chunks, and their KV\n"
     told = run("rm", "--all", "-c", "default", "--dry-run", "--json").json
     assert (told["documents"], told["chunks"], told["collection_deleted"], told["dry_run"]) == (2, 5, True, True)
     assert len(told["sources"]) == 2
-    assert (files(workspace), workspace.catalog.documents.all(collection)) == before
+    assert (files(library), library.catalog.documents.all(collection)) == before
 
 
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_it_asks_on_a_terminal_and_needs_no_torch(
-    workspace: Workspace, tmp_path: Path, flags: list[str], answer: str
+    library: Library, models: Models, tmp_path: Path, flags: list[str], answer: str
 ) -> None:
-    collection = fill(workspace)
+    collection = fill(library, models)
     loaded = "import atexit, sys; atexit.register(lambda: print({'torch', 'transformers'} & set(sys.modules))); "
     command = [sys.executable, "-W", "error", "-c", f"{loaded}from app.cli import main; main()"]
     terminal, user = pty.openpty()
@@ -97,4 +91,4 @@ def test_it_asks_on_a_terminal_and_needs_no_torch(
     assert "Delete 1 document of default\n  1  /books/rye.txt\n? [y/N] " in ran.stderr
     done = "deleted 1 document, 2 chunks, 0 KV variants\n" if answer == "y" else ""
     assert (ran.returncode, ran.stdout) == (0 if done else 1, f"{done}set()\n")
-    assert workspace.catalog.collections.totals(collection).documents == (1 if done else 2)
+    assert library.catalog.collections.totals(collection).documents == (1 if done else 2)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.workspace import Workspace
+from app.library import Library
+from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fail, fill, make_settings
+from tests.app.maintenance.shelves import fail, fill
 
 
 @pytest.fixture
@@ -16,14 +16,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"))
 
 
-@pytest.fixture
-def workspace(tiny_folder: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(make_settings(tiny_folder, tmp_path)) as opened:
-        yield opened
-
-
-def test_a_document_with_its_chunks_and_kv(run: Run, workspace: Workspace) -> None:
-    fill(workspace, kv=True)
+def test_a_document_with_its_chunks_and_kv(run: Run, library: Library, models: Models) -> None:
+    fill(library, models, kv=True)
     by_path, by_id = run("show", "/books/lamps.txt"), run("show", "2", "-c", "default")
     assert by_path == by_id
     lines = by_path.out.splitlines()
@@ -38,8 +32,8 @@ def test_a_document_with_its_chunks_and_kv(run: Run, workspace: Workspace) -> No
     assert "behind 2 chunks: #0, #1" in with_texts
 
 
-def test_as_json(run: Run, workspace: Workspace) -> None:
-    fill(workspace, kv=True)
+def test_as_json(run: Run, library: Library, models: Models) -> None:
+    fill(library, models, kv=True)
     shown = run("show", "/books/lamps.txt", "--json").json
     assert (shown["id"], shown["collection"], shown["pages"][0]["label"]) == (2, "default", "page")
     third = shown["chunks"][2]
@@ -50,15 +44,15 @@ def test_as_json(run: Run, workspace: Workspace) -> None:
     assert [one["text"] for one in chunk["chunks"]] == ["Ships were warned by a bell."]
 
 
-def test_a_failed_document_tells_why(run: Run, workspace: Workspace) -> None:
-    fail(workspace, fill(workspace), "/bad.pdf", "it is encrypted")
+def test_a_failed_document_tells_why(run: Run, library: Library, models: Models) -> None:
+    fail(library, fill(library, models), "/bad.pdf", "it is encrypted")
     out = run("show", "/bad.pdf").out
     assert "state     failed" in out
     assert "reason    it is encrypted (1 try)" in out
 
 
-def test_errors(run: Run, workspace: Workspace) -> None:
-    fill(workspace)
+def test_errors(run: Run, library: Library, models: Models) -> None:
+    fill(library, models)
     told = {
         ("99",): "error: no document 99: `ragcache ls` shows those that there are\n",
         ("--chunk", "99"): "error: no chunk 99: `ragcache show DOCUMENT --chunks` shows those of a document\n",

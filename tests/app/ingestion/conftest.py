@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app.compose import Parts, load_parts
-from app.ingestion import Ingest, IngestOptions, IngestResult
-from app.models import resolve_embedder
+from app.catalog import open_catalog
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestResult
+from app.library import Library
+from app.loading import TorchModel, load_torch_model
+from app.models import Models, resolve_embedder
 from app.settings import Settings, load_settings
-from app.workspace import Workspace
 from tests.app.ingestion.models import write_tiny_embedder
 
 Run = Callable[..., IngestResult]
@@ -29,20 +31,27 @@ def settings(tiny_folder: Path, tiny_embedder: Path, tmp_path: Path) -> Settings
 
 
 @pytest.fixture(scope="session")
-def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TorchModel:
     """A model that is loaded once for all of these tests."""
     folder = tmp_path_factory.mktemp("parts")
-    return load_parts(load_settings(None, model=str(tiny_folder), dtype="float32", device="cpu", cache_dir=folder))
+    return load_torch_model(
+        load_settings(None, model=str(tiny_folder), dtype="float32", device="cpu", cache_dir=folder)
+    )
 
 
 @pytest.fixture
-def workspace(settings: Settings, parts: Parts) -> Iterator[Workspace]:
-    with Workspace(settings) as workspace:
-        workspace.parts = parts
-        yield workspace
-        workspace.catalog.check_integrity()
-        if store := Workspace.store.peek(workspace):
+def models(settings: Settings, parts: TorchModel) -> Iterator[Models]:
+    with Models(settings, parts) as models:
+        yield models
+        if store := Models.store.peek(models):
             store.check_integrity()
+
+
+@pytest.fixture
+def library(settings: Settings, models: Models) -> Iterator[Library]:
+    with open_catalog(settings) as catalog:
+        yield Library(settings, catalog, models)
+        catalog.check_integrity()
 
 
 @pytest.fixture
@@ -53,12 +62,12 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ingest(workspace: Workspace, docs: Path) -> Run:
+def ingest(library: Library, models: Models, docs: Path) -> Run:
     """Of the folder `docs`, or of other paths, without KV unless it is asked for."""
 
     def run(*paths: Path, **options: object) -> IngestResult:
         values = {"kv": False, "workers": 1} | options
-        collection = workspace.collection_or_new("default")
-        return Ingest(workspace, collection, IngestOptions(**values)).run(paths or [docs])
+        collection = library.collection_or_new("default")
+        return Ingest(library, models, collection, IngestOptions(**values)).run(paths or [docs])
 
     return run

@@ -22,13 +22,13 @@ import numpy as np
 from sqlalchemy import text as sql
 
 import app.cli
-import app.ingestion.chunking
+import app.ingestion.draft
 import app.ingestion.ingest
 import app.maintenance.pruning
 from app.catalog import open_catalog
-from app.compose import load_store
+from app.compose import opened
+from app.loading import load_store
 from app.settings import Settings, load_settings
-from app.workspace import Workspace
 from ragcache.types import VariantKey
 
 NAME = "shelf"
@@ -130,21 +130,21 @@ def write(docs: Path, state: int) -> None:
 
 def assert_derived(settings: Settings, kv: bool) -> None:
     """Indexes follow SQL; every chunk has KV, and after a pruning nothing else has any."""
-    with Workspace(settings) as workspace:
-        collection = workspace.catalog.collections.get(NAME)
-        searcher = workspace.searcher(collection)
+    with opened(settings) as (library, models):
+        collection = library.catalog.collections.get(NAME)
+        searcher = library.searcher(collection)
         searcher.catch_up()
         searcher.vectors.check_integrity()
         searcher.keywords.check_integrity()
-        for ids, _, vectors in workspace.catalog.source(collection).added(0):
+        for ids, _, vectors in library.catalog.source(collection).added(0):
             np.testing.assert_allclose(searcher.vectors.vectors(ids), vectors, atol=0.01)
-        assert searcher.vectors.live == searcher.keywords.live == workspace.catalog.source(collection).position().live
+        assert searcher.vectors.live == searcher.keywords.live == library.catalog.source(collection).position().live
         if not kv:
             return
-        app.maintenance.pruning.prune(workspace)
-        known = workspace.catalog.collections.get(NAME)
+        app.maintenance.pruning.prune(library, models)
+        known = library.catalog.collections.get(NAME)
         assert known.engine_fingerprint and known.system_hash
-        hashes = workspace.catalog.kv.live_hashes()
+        hashes = library.catalog.kv.live_hashes()
         live = {VariantKey(known.engine_fingerprint, known.system_hash, (), one).family for one in hashes}
         there = {path.parent.name for path in (settings.cache_dir / "kv").glob("*/*/*/*.kv")}
         system = VariantKey(known.engine_fingerprint, "", (), known.system_hash).family

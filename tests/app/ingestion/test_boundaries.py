@@ -13,6 +13,7 @@ from app.models import resolve_embedder
 from app.samples import read_samples
 from app.settings import Settings
 from retriever.embedder import Embedder
+from retriever.sentence_model import read_model
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_it_runs_a_third_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
-    whole = Embedder(folder)._read_by_library()
+    whole = read_model(folder)
     shorten(whole)
     expected = whole.encode(texts, normalize_embeddings=True)
     ours = RoughEmbedder(folder, narrow=narrow).embed(texts)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from app.ingestion.confinement import LEAST_MEMORY, memory_for
+from app.ingestion.outcome import Outcome, ReadFile, Unread
 from app.ingestion.readers import Readers
-from app.ingestion.reading import Outcome, ReadFile, Unread
 from app.ingestion.survey import Pending
 from app.loaders.base import ParseLimits
 from tests.app.loaders.files import write_mixed_folder

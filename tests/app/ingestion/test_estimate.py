@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import app.ingestion.estimate as estimating
+from app.library import Library
+from app.models import Models
 from app.samples import read_samples
-from app.workspace import Workspace
 from ragcache.kvgen import LEAD_TOKENS
 from tests.app.ingestion.conftest import Run
 
@@ -21,29 +22,29 @@ def write(docs: Path, *, long: bool = False) -> None:
         (docs / "long.txt").write_text(" ".join(f"The keeper wrote line {number} of the log." for number in range(900)))
 
 
-def kv_files(workspace: Workspace) -> list[int]:
+def kv_files(library: Library, models: Models) -> list[int]:
     """Sizes of all but the System segment's."""
-    system = workspace.cache.kvgen.system_key(workspace.template.system()).digest
-    found = (workspace.settings.cache_dir / "kv").glob("*/*/*/*.kv")
+    system = models.cache.kvgen.system_key(models.template.system()).digest
+    found = (library.settings.cache_dir / "kv").glob("*/*/*/*.kv")
     return [path.stat().st_size for path in found if path.stem != system]
 
 
 @pytest.mark.parametrize("codec", ["raw", "bf16", "int8"])
 @pytest.mark.parametrize("context", [0, 3])
 def test_it_is_what_the_ingest_comes_to(
-    ingest: Run, workspace: Workspace, docs: Path, codec: str, context: int
+    ingest: Run, library: Library, models: Models, docs: Path, codec: str, context: int
 ) -> None:
-    object.__setattr__(workspace.settings, "codec", codec)
-    object.__setattr__(workspace.settings, "context_chunks", context)
-    workspace.parts = replace(workspace.parts, settings=workspace.settings)
+    object.__setattr__(library.settings, "codec", codec)
+    object.__setattr__(library.settings, "context_chunks", context)
+    models.language = replace(models.language, settings=library.settings)
     write(docs, long=codec == "bf16")
     told = ingest(kv=True, dry_run=True)
-    assert kv_files(workspace) == []
+    assert kv_files(library, models) == []
     done = ingest(kv=True)
     assert (told.added, told.chunks, told.tokens, told.notes) == (done.added, done.chunks, done.tokens, ())
     assert told.kv_variants == done.kv_variants
     assert (told.kv_variants > told.chunks) == (codec == "bf16" and context > 0), "lead variants of the long one"
-    assert told.kv_disk_bytes == sum(kv_files(workspace))
+    assert told.kv_disk_bytes == sum(kv_files(library, models))
     assert (told.kv_bytes, done.kv_disk_bytes) == (0, 0)
     assert codec != "bf16" or done.tokens > LEAD_TOKENS
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from app.catalog import Collection
-from app.compose import load_embedder
-from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestResult
+from app.library import Library
+from app.loading import load_embedder
+from app.models import Models
 from app.settings import Settings
-from app.workspace import Workspace
 from retriever import RetrieverError
 from retriever.embedder import Embedder
-from retriever.shared_property import shared_property
 from retriever.types import Vectors
 from splitter import SplitterError
 from splitter.base import Piece, Splitter
@@ -44,69 +44,65 @@ class FragileEmbedder(Embedder):
         return super().embed(texts)
 
 
-class FragileWorkspace(Workspace):
-    @shared_property
-    def embedder(self) -> FragileEmbedder:  # type: ignore[override]
-        return load_embedder(self.settings, FragileEmbedder)
-
-    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
-        return Fragile(super().splitter(collection, name))
+class FragileModels(Models):
+    def splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
+        return Fragile(super().splitter(name, limits))
 
 
 @pytest.fixture
-def workspace(settings: Settings) -> Iterator[FragileWorkspace]:
-    with FragileWorkspace(settings) as workspace:
-        yield workspace
-        workspace.catalog.check_integrity()
+def models(settings: Settings) -> FragileModels:
+    models = FragileModels(settings)
+    models.embedder = load_embedder(settings, FragileEmbedder)
+    return models
 
 
-def ingest(workspace: Workspace, docs: Path, dry_run: bool = False) -> IngestResult:
+def ingest(library: Library, models: Models, docs: Path, dry_run: bool = False) -> IngestResult:
     options = IngestOptions(kv=False, workers=1, dry_run=dry_run)
-    return Ingest(workspace, workspace.collection_or_new("default"), options).run([docs])
+    return Ingest(library, models, library.collection_or_new("default"), options).run([docs])
 
 
-def sources(workspace: Workspace) -> set[str]:
-    return {Path(source).name for source in workspace.catalog.documents.states(workspace.collection())}
+def sources(library: Library) -> set[str]:
+    return {Path(source).name for source in library.catalog.documents.states(library.collection())}
 
 
-def test_what_breaks_a_splitter_costs_one_file(workspace: FragileWorkspace, docs: Path) -> None:
+def test_what_breaks_a_splitter_costs_one_file(library: Library, models: Models, docs: Path) -> None:
     for name in ("a sound", "b deep", "c huge", "d odd", "e sound"):
         (docs / f"{name}.txt").write_text(f"A text that is {name}.")
-    rehearsed, result = ingest(workspace, docs, dry_run=True), ingest(workspace, docs)
+    rehearsed, result = ingest(library, models, docs, dry_run=True), ingest(library, models, docs)
     assert (rehearsed.added, rehearsed.failed) == (2, result.failed)
     assert result.added == 2
     assert [Path(failure.source).name for failure in result.failed] == ["b deep.txt", "c huge.txt", "d odd.txt"]
     assert "RecursionError" in result.failed[0].reason and "MemoryError" in result.failed[1].reason
     assert "SplitterError: no pieces" in result.failed[2].reason
-    assert sources(workspace) == {"a sound.txt", "e sound.txt"}
+    assert sources(library) == {"a sound.txt", "e sound.txt"}
 
 
-def test_what_breaks_an_embedder_costs_one_file_of_a_batch(workspace: FragileWorkspace, docs: Path) -> None:
+def test_what_breaks_an_embedder_costs_one_file_of_a_batch(library: Library, models: Models, docs: Path) -> None:
     for name in ("a sound", "b poison", "c sound"):
         (docs / f"{name}.txt").write_text(f"A text that is {name}.")
-    result = ingest(workspace, docs)
+    result = ingest(library, models, docs)
     assert (result.added, [Path(failure.source).name for failure in result.failed]) == (2, ["b poison.txt"])
     assert "RuntimeError: the model chokes" in result.failed[0].reason
     assert "older version" not in result.failed[0].reason
-    assert sources(workspace) == {"a sound.txt", "c sound.txt"}
+    assert sources(library) == {"a sound.txt", "c sound.txt"}
 
 
-def test_the_older_version_of_a_file_that_breaks_them_stays(workspace: FragileWorkspace, docs: Path) -> None:
+def test_the_older_version_of_a_file_that_breaks_them_stays(library: Library, models: Models, docs: Path) -> None:
     path = docs / "a.txt"
     path.write_text("A sound text.")
-    ingest(workspace, docs)
+    ingest(library, models, docs)
     for word in ("deep", "poison"):
         path.write_text(f"A text that is {word}.")
-        (failure,) = ingest(workspace, docs).failed
+        (failure,) = ingest(library, models, docs).failed
         assert failure.reason.endswith("its older version stays")
-        (state,) = workspace.catalog.documents.states(workspace.collection()).values()
+        (state,) = library.catalog.documents.states(library.collection()).values()
         assert state.state == "ready"
     path.write_text("Sound again.")
-    assert ingest(workspace, docs).replaced == 1
+    assert ingest(library, models, docs).replaced == 1
 
 
-def test_an_embedder_that_does_not_work_at_all_ends_the_ingest(workspace: FragileWorkspace, docs: Path) -> None:
+def test_an_embedder_that_does_not_work_at_all_ends_the_ingest(library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("A sound text.")
-    workspace.embedder.works = False
+    models.embedder.works = False
     with pytest.raises(RetrieverError, match="no model"):
-        ingest(workspace, docs)
+        ingest(library, models, docs)

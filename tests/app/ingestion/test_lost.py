@@ -11,10 +11,12 @@ import pytest
 
 from app.catalog import FileState
 from app.errors import IngestError
-from app.ingestion import Ingest, IngestOptions, IngestResult
+from app.ingestion.ingest import Ingest
 from app.ingestion.lost import lost_documents
+from app.ingestion.records import IngestOptions, IngestResult
 from app.ingestion.survey import take_survey
-from app.workspace import Workspace
+from app.library import Library
+from app.models import Models
 from tests.rights import without_rights
 
 Run = Callable[..., IngestResult]
@@ -33,7 +35,7 @@ def names(folder: Path, sources: object) -> list[str]:
 
 
 @pytest.fixture
-def library(ingest: Run, docs: Path) -> Path:
+def tree(ingest: Run, docs: Path) -> Path:
     """Two folders with two documents each."""
     for source in IN:
         (docs / source).parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +50,8 @@ def unmounted(folder: Path) -> None:
     folder.mkdir()
 
 
-def left(workspace: Workspace) -> int:
-    return len(workspace.catalog.documents.all(workspace.collection()))
+def left(library: Library) -> int:
+    return len(library.catalog.documents.all(library.collection()))
 
 
 def test_only_what_is_surely_gone_is_gone(tmp_path: Path) -> None:
@@ -141,39 +143,39 @@ def test_a_folder_without_rights_is_not_empty(tmp_path: Path) -> None:
     assert names(tmp_path, found.documents) == ["c.txt"]
 
 
-def test_an_empty_mount_point_deletes_nothing(ingest: Run, workspace: Workspace, library: Path) -> None:
-    unmounted(library / "disk")
-    (library / "home" / "new.txt").write_text("New.")
+def test_an_empty_mount_point_deletes_nothing(ingest: Run, library: Library, tree: Path) -> None:
+    unmounted(tree / "disk")
+    (tree / "home" / "new.txt").write_text("New.")
     for dry in (True, False):
         with pytest.raises(IngestError, match=r"none of the 2 files that were below .*disk is there now.*--prune=all"):
-            ingest(library / "disk", library / "home", prune=True, dry_run=dry)
+            ingest(tree / "disk", tree / "home", prune=True, dry_run=dry)
         with pytest.raises(IngestError, match="is its disk mounted"):
-            ingest(library, library / "disk", prune=True, dry_run=dry)
-    assert left(workspace) == 4, "nothing is added either: it is refused at once"
-    (library / "disk" / "foreign.txt").write_text("Another disk.")
+            ingest(tree, tree / "disk", prune=True, dry_run=dry)
+    assert left(library) == 4, "nothing is added either: it is refused at once"
+    (tree / "disk" / "foreign.txt").write_text("Another disk.")
     with pytest.raises(IngestError, match="none of the 2 files"):
-        ingest(library / "disk", prune=True)
-    assert ingest(library / "disk", prune="all").pruned == 2
-    assert left(workspace) == 3
+        ingest(tree / "disk", prune=True)
+    assert ingest(tree / "disk", prune="all").pruned == 2
+    assert left(library) == 3
     with pytest.raises(IngestError, match="prune='everything': choose True, False or 'all'"):
         IngestOptions(prune="everything")  # type: ignore[arg-type]
 
 
-def test_a_disk_that_goes_while_files_are_read_deletes_nothing(workspace: Workspace, library: Path) -> None:
-    (library / "disk" / "new.txt").write_text("New.")
-    collection = workspace.collection()
+def test_a_disk_that_goes_while_files_are_read_deletes_nothing(library: Library, models: Models, tree: Path) -> None:
+    (tree / "disk" / "new.txt").write_text("New.")
+    collection = library.collection()
     options = IngestOptions(kv=False, workers=1, prune=True)
-    run = Ingest(workspace, collection, options, lambda _: unmounted(library / "disk"))
+    run = Ingest(library, models, collection, options, lambda _: unmounted(tree / "disk"))
     with pytest.raises(IngestError, match="is its disk mounted"):
-        run.run([library / "disk"])
-    assert left(workspace) == 5
+        run.run([tree / "disk"])
+    assert left(library) == 5
 
 
-def test_a_dry_run_names_what_would_go(ingest: Run, workspace: Workspace, library: Path) -> None:
-    (library / IN[1]).unlink()
-    told = ingest(library, prune=True, dry_run=True)
-    assert (told.pruned, told.gone) == (1, (str(library / IN[1]),))
-    assert left(workspace) == 4
-    done = ingest(library, prune=True)
+def test_a_dry_run_names_what_would_go(ingest: Run, library: Library, tree: Path) -> None:
+    (tree / IN[1]).unlink()
+    told = ingest(tree, prune=True, dry_run=True)
+    assert (told.pruned, told.gone) == (1, (str(tree / IN[1]),))
+    assert left(library) == 4
+    done = ingest(tree, prune=True)
     assert (done.pruned, done.gone) == (1, told.gone)
-    assert ingest(library).gone == ()
+    assert ingest(tree).gone == ()

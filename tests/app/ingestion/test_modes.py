@@ -12,9 +12,10 @@ import pytest
 from app.catalog import open_catalog
 from app.catalog.engine import Database, database_url
 from app.catalog.schema import _back_up
-from app.ingestion import Ingest, IngestOptions
+from app.compose import opened
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions
 from app.settings import Settings
-from app.workspace import Workspace
 
 
 @pytest.fixture
@@ -33,18 +34,18 @@ def readable(*folders: Path) -> list[tuple[Path, str]]:
 
 def test_catalog_indexes_and_kv_are_for_their_owner_alone(open_umask: None, settings: Settings, docs: Path) -> None:
     (docs / "a.txt").write_text("The lighthouse was lit in 1884. " * 40)
-    with Workspace(settings) as workspace:
-        result = Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(workers=1)).run([docs])
+    with opened(settings) as (library, models):
+        result = Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1)).run([docs])
         assert result.added == 1 and result.kv_variants
         (entry, *_) = settings.cache_dir.rglob("*.kv")
-        (key,) = [one.key for one in workspace.store.variants(entry.parent.name) if one.key.digest == entry.stem][:1]
-        workspace.store.pin(key)
+        (key,) = [one.key for one in models.store.variants(entry.parent.name) if one.key.digest == entry.stem][:1]
+        models.store.pin(key)
         names = {path.name for path in settings.data_dir.iterdir()}
         assert {"catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"} <= names
         assert list(settings.data_dir.rglob("*.faiss"))
         assert readable(settings.data_dir, settings.cache_dir) == []
         entry.write_bytes(b"damaged")
-        assert workspace.store.verify()
+        assert models.store.verify()
     assert list(settings.cache_dir.rglob("*.txt"))  # in quarantine, with its reason
     assert readable(settings.data_dir, settings.cache_dir) == []
 
@@ -52,8 +53,8 @@ def test_catalog_indexes_and_kv_are_for_their_owner_alone(open_umask: None, sett
 def test_folders_that_are_shared_stay_shared(open_umask: None, settings: Settings, docs: Path) -> None:
     (docs / "a.txt").write_text("The lighthouse was lit in 1884.")
     settings.data_dir.mkdir(mode=0o775)
-    with Workspace(settings) as workspace:
-        Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(workers=1, kv=False)).run([docs])
+    with opened(settings) as (library, models):
+        Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1, kv=False)).run([docs])
     assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o775
     assert [path for path, _ in readable(settings.data_dir)] == [settings.data_dir]
 

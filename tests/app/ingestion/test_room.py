@@ -6,57 +6,59 @@ import pytest
 
 import app.ingestion.room as room
 from app.errors import IngestError
-from app.ingestion import Ingest, IngestOptions
-from app.workspace import Workspace
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions
+from app.library import Library
+from app.models import Models
 from tests.app.ingestion.conftest import Run
 
 
-def warnings(workspace: Workspace, docs: Path, *, kv: bool = True) -> list[str]:
+def warnings(library: Library, models: Models, docs: Path, *, kv: bool = True) -> list[str]:
     told: list[str] = []
-    collection = workspace.collection_or_new("default")
-    Ingest(workspace, collection, IngestOptions(kv=kv, workers=1), tell=told.append).run([docs])
+    collection = library.collection_or_new("default")
+    Ingest(library, models, collection, IngestOptions(kv=kv, workers=1), tell=told.append).run([docs])
     return told
 
 
-def test_it_is_told_before_kv_pushes_out_older_kv(workspace: Workspace, docs: Path) -> None:
+def test_it_is_told_before_kv_pushes_out_older_kv(library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("Words of the harbour master. " * 200)
-    assert warnings(workspace, docs) == []
+    assert warnings(library, models, docs) == []
     (docs / "b.txt").write_text("Words of the baker. " * 200)
-    object.__setattr__(workspace.settings, "disk_bytes", 200_000)
-    (warning,) = warnings(workspace, docs)
+    object.__setattr__(library.settings, "disk_bytes", 200_000)
+    (warning,) = warnings(library, models, docs)
     assert "RAGCACHE_DISK_BYTES keeps" in warning
     (docs / "c.txt").write_text("Words of the keeper. " * 200)
-    assert warnings(workspace, docs, kv=False) == []
+    assert warnings(library, models, docs, kv=False) == []
 
 
 def test_it_is_told_before_the_disk_is_too_small(
-    workspace: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+    library: Library, models: Models, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (docs / "a.txt").write_text("Words of the harbour master. " * 200)
     free = room.free_bytes(docs)
     monkeypatch.setattr(room, "RESERVE", free - 1000)
     told: list[str] = []
-    run = Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(workers=1), tell=told.append)
+    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1), tell=told.append)
     with pytest.raises(IngestError, match="is nearly full"):
         run.run([docs])
     assert "GiB free: the ingest will stop" in told[0]
 
 
 def test_it_stops_before_the_disk_is_full_and_goes_on_later(
-    ingest: Run, workspace: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (docs / "a.txt").write_text("Words.")
     ingest(kv=True)
-    before = sorted(workspace.settings.cache_dir.rglob("*.kv"))
+    before = sorted(library.settings.cache_dir.rglob("*.kv"))
     (docs / "b.txt").write_text("More words.")
     with monkeypatch.context() as small:
         small.setattr(room, "RESERVE", 1 << 60)
         for kv in (True, False):
             with pytest.raises(IngestError, match="Free some space and run the same command again"):
                 ingest(kv=kv)
-    collection = workspace.catalog.collections.get("default")
-    assert len(workspace.catalog.documents.all(collection)) == 1
-    assert sorted(workspace.settings.cache_dir.rglob("*.kv")) == before
+    collection = library.catalog.collections.get("default")
+    assert len(library.catalog.documents.all(collection)) == 1
+    assert sorted(library.settings.cache_dir.rglob("*.kv")) == before
     assert ingest(kv=True).added == 1
 
 

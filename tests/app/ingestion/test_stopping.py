@@ -9,51 +9,53 @@ from pathlib import Path
 
 import pytest
 
-import app.ingestion.writing as writing
+import app.ingestion.writer as writing
 from app.catalog import CatalogError
 from app.errors import CollectionBusy
-from app.ingestion import Ingest, IngestOptions, IngestProgress
-from app.workspace import Workspace
+from app.ingestion.ingest import Ingest
+from app.ingestion.records import IngestOptions, IngestProgress
+from app.library import Library
+from app.models import Models
 from tests.app.catalog.test_failures import public_folder, without_rights
 from tests.app.ingestion.conftest import Run
 
 __all__ = ["public_folder"]
 
 
-def test_a_second_one_is_told_who_is_first(workspace: Workspace, docs: Path, ingest: Run) -> None:
+def test_a_second_one_is_told_who_is_first(library: Library, models: Models, docs: Path, ingest: Run) -> None:
     (docs / "a.txt").write_text("Words.")
-    collection, refused = workspace.collection_or_new("default"), list[str]()
+    collection, refused = library.collection_or_new("default"), list[str]()
 
     def second(_: IngestProgress) -> None:
         with pytest.raises(CollectionBusy) as failed:
             ingest()
         refused.append(str(failed.value))
 
-    Ingest(workspace, collection, IngestOptions(kv=False), second).run([docs])
+    Ingest(library, models, collection, IngestOptions(kv=False), second).run([docs])
     assert refused[0].startswith(f"another ingest (process {os.getpid()}, since ")
     assert "--wait" in refused[0]
     assert ingest().unchanged == 1
 
 
-def test_whoever_else_holds_the_lock_is_somebody(workspace: Workspace, docs: Path, ingest: Run) -> None:
-    collection = workspace.collection_or_new("default")
+def test_whoever_else_holds_the_lock_is_somebody(library: Library, docs: Path, ingest: Run) -> None:
+    collection = library.collection_or_new("default")
     busy = r"^another process is working on collection 'default'.*--wait$"
-    with workspace.catalog.alone(collection), pytest.raises(CollectionBusy, match=busy):
+    with library.catalog.alone(collection), pytest.raises(CollectionBusy, match=busy):
         ingest()
 
 
-def test_waiting_is_told_and_ends(workspace: Workspace, docs: Path) -> None:
+def test_waiting_is_told_and_ends(library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("Words.")
-    collection = workspace.collection_or_new("default")
+    collection = library.collection_or_new("default")
     told, waits = list[str](), threading.Event()
 
     def tell(text: str) -> None:
         told.append(text)
         waits.set()
 
-    run = Ingest(workspace, collection, IngestOptions(kv=False, wait=True), tell=tell)
+    run = Ingest(library, models, collection, IngestOptions(kv=False, wait=True), tell=tell)
     with ThreadPoolExecutor(1) as thread:
-        with workspace.catalog.alone(collection):
+        with library.catalog.alone(collection):
             future = thread.submit(run.run, [docs])
             assert waits.wait(60)
             assert not future.done()
@@ -61,59 +63,59 @@ def test_waiting_is_told_and_ends(workspace: Workspace, docs: Path) -> None:
     assert told == ["another process is working on collection 'default': waiting for it"]
 
 
-def test_other_collections_are_free(workspace: Workspace, docs: Path, ingest: Run) -> None:
+def test_other_collections_are_free(library: Library, models: Models, docs: Path, ingest: Run) -> None:
     (docs / "a.txt").write_text("Words.")
-    other = workspace.collection_or_new("other")
-    run = Ingest(workspace, workspace.collection_or_new("default"), IngestOptions(kv=False), lambda _: done())
+    other = library.collection_or_new("other")
+    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv=False), lambda _: done())
 
     def done() -> None:
-        assert Ingest(workspace, other, IngestOptions(kv=False)).run([docs]).added == 1
+        assert Ingest(library, models, other, IngestOptions(kv=False)).run([docs]).added == 1
 
     assert run.run([docs]).added == 1
 
 
-def test_a_collection_that_goes_meanwhile_is_missed(workspace: Workspace, docs: Path) -> None:
-    collection = workspace.collection_or_new("default")
-    workspace.catalog.collections.delete(collection)
+def test_a_collection_that_goes_meanwhile_is_missed(library: Library, models: Models, docs: Path) -> None:
+    collection = library.collection_or_new("default")
+    library.catalog.collections.delete(collection)
     with pytest.raises(CatalogError, match="no collection 'default'"):
-        Ingest(workspace, collection).run([docs])
+        Ingest(library, models, collection).run([docs])
 
 
 def test_ctrl_c_keeps_what_is_in_and_drops_the_rest(
-    workspace: Workspace, docs: Path, ingest: Run, monkeypatch: pytest.MonkeyPatch
+    library: Library, models: Models, docs: Path, ingest: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "TOGETHER", 1)  # each document for itself
     for name in "abc":
         (docs / f"{name}.txt").write_text(f"Words of {name}.")
-    collection = workspace.collection_or_new("default")
+    collection = library.collection_or_new("default")
 
     def stop(progress: IngestProgress) -> None:
         if progress.files == 2:
             raise KeyboardInterrupt
 
-    run = Ingest(workspace, collection, IngestOptions(kv=False), stop)
+    run = Ingest(library, models, collection, IngestOptions(kv=False), stop)
     with pytest.raises(KeyboardInterrupt):
         run.run([docs])
     assert run.result.added == 2
-    assert len(workspace.catalog.documents.all(collection)) == 2
-    (newest,) = workspace.catalog.runs.newest(collection)
+    assert len(library.catalog.documents.all(collection)) == 2
+    (newest,) = library.catalog.runs.newest(collection)
     assert (newest.state, newest.counts["added"]) == ("interrupted", 2)
     again = ingest()
     assert (again.added, again.unchanged) == (1, 2)
 
 
-def test_runs_are_written_down(workspace: Workspace, docs: Path, ingest: Run) -> None:
+def test_runs_are_written_down(library: Library, docs: Path, ingest: Run) -> None:
     (docs / "a.txt").write_text("Words.")
     (docs / "b.txt").write_bytes(b"")
     ingest()
-    (newest,) = workspace.catalog.runs.newest(workspace.catalog.collections.get("default"))
+    (newest,) = library.catalog.runs.newest(library.catalog.collections.get("default"))
     assert (newest.state, newest.counts["added"], newest.counts["failed"]) == ("done", 1, 1)
 
 
-def test_a_lock_that_cannot_be_made_is_told(workspace: Workspace, docs: Path) -> None:
-    collection = workspace.collection_or_new("default")
-    locks = workspace.settings.data_dir / "locks"
+def test_a_lock_that_cannot_be_made_is_told(library: Library, models: Models, docs: Path) -> None:
+    collection = library.collection_or_new("default")
+    locks = library.settings.data_dir / "locks"
     locks.chmod(0o555)
     with without_rights(), pytest.raises(CatalogError, match=r"lock: it cannot be written\. Make the file"):
-        Ingest(workspace, collection).run([docs])
+        Ingest(library, models, collection).run([docs])
     locks.chmod(0o755)

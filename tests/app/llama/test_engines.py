@@ -18,7 +18,7 @@ from app.llama.chat_engine import CachedChatEngine
 from app.llama.kvgen import KVGenTransform
 from app.llama.query_engine import CachedQueryEngine
 from app.llama.synthesizer import CachedSynthesizer
-from app.pipeline.answering import NOTHING_FOUND
+from app.pipeline.answerer import NOTHING_FOUND
 from app.samples import read_samples
 from splitter.nodes import FixedNodeParser
 

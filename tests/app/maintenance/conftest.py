@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from app.compose import Parts, load_parts
+from app.catalog import open_catalog
+from app.library import Library
+from app.loading import TorchModel, load_torch_model
+from app.models import Models
 from app.settings import Settings
-from app.workspace import Workspace
 from tests.app.maintenance.shelves import make_settings
 
 
@@ -17,16 +19,21 @@ def settings(tiny_folder: Path, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TorchModel:
     """A model that is loaded once for all of these tests."""
-    return load_parts(make_settings(tiny_folder, tmp_path_factory.mktemp("parts")))
+    return load_torch_model(make_settings(tiny_folder, tmp_path_factory.mktemp("parts")))
 
 
 @pytest.fixture
-def workspace(settings: Settings, parts: Parts) -> Iterator[Workspace]:
-    with Workspace(settings) as workspace:
-        workspace.parts = parts
-        yield workspace
-        workspace.catalog.check_integrity()
-        if store := Workspace.store.peek(workspace):
+def models(settings: Settings, parts: TorchModel) -> Iterator[Models]:
+    with Models(settings, parts) as models:
+        yield models
+        if store := Models.store.peek(models):
             store.check_integrity()
+
+
+@pytest.fixture
+def library(settings: Settings, models: Models) -> Iterator[Library]:
+    with open_catalog(settings) as catalog:
+        yield Library(settings, catalog, models)
+        catalog.check_integrity()

@@ -1,4 +1,4 @@
-"""Workspaces with documents in them, for the tests of what an operator does."""
+"""Libraries with documents in them, for the tests of what an operator does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from app.catalog import ChunkRecord, Collection, DocumentRecord, KvRecord
+from app.library import Library
 from app.loaders.base import Page
+from app.models import Models
 from app.settings import Settings, load_settings
-from app.workspace import Workspace
 
 DIMENSION = 4
 BOOKS = {
@@ -26,30 +27,32 @@ def make_settings(model: Path, folder: Path, **changes: Any) -> Settings:
     return load_settings(None, model=str(model), **(values | changes))
 
 
-def reopened(workspace: Workspace, **changes: Any) -> Workspace:
-    """As another process sees it: with nothing in RAM, and perhaps other settings that leave the model as it is."""
-    other = Workspace(workspace.settings.model_copy(update=changes), workspace.catalog)
-    other.parts = workspace.parts
-    return other
+def reopened(library: Library, models: Models, **changes: Any) -> tuple[Library, Models]:
+    """As another process sees them: with nothing in RAM, and perhaps other settings that leave the model as it is."""
+    settings = library.settings.model_copy(update=changes)
+    other = Models(settings, models.language)
+    return Library(settings, library.catalog, other), other
 
 
-def make_collection(workspace: Workspace, name: str = "default", **changes: Any) -> Collection:
+def make_collection(library: Library, name: str = "default", **changes: Any) -> Collection:
     values: dict[str, Any] = {
         "embedder": "old-embedder",
         "embedder_fingerprint": "f" * 32,
         "dimension": DIMENSION,
         "splitter": "auto",
     }
-    return workspace.catalog.collections.create(name, **(values | changes))
+    return library.catalog.collections.create(name, **(values | changes))
 
 
-def put(workspace: Workspace, collection: Collection, source: str, texts: Sequence[str], *, kv: bool = False) -> int:
+def put(
+    library: Library, models: Models, collection: Collection, source: str, texts: Sequence[str], *, kv: bool = False
+) -> int:
     """A document of these chunks, with their KV where that is wanted; returns its id."""
     chunks, start, whole = [], 0, "\n".join(texts)
-    segments = [workspace.template.chunk(text) for text in texts]
+    segments = [models.template.chunk(text) for text in texts]
     for text, segment in zip(texts, segments, strict=True):
         end = start + len(text)
-        count = workspace.template.count(text)
+        count = models.template.count(text)
         pages = ((1, "page"),)
         chunks.append(ChunkRecord(start, end, text, count, segment.hash, vector(text), ("Part", "One"), pages))
         start = end + 1
@@ -59,26 +62,31 @@ def put(workspace: Workspace, collection: Collection, source: str, texts: Sequen
     )
     records = []
     if kv:
-        system = workspace.template.system()
-        for variant in workspace.cache.ingest(system, segments):
+        system = models.template.system()
+        for variant in models.cache.ingest(system, segments):
             key = variant.key
             records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
-        workspace.catalog.collections.set_engine(collection, workspace.parts.engine.spec.fingerprint, system.hash)
-    return workspace.catalog.documents.replace(collection, record, chunks, records).document_id
+        library.catalog.collections.set_engine(collection, models.language.engine.spec.fingerprint, system.hash)
+    return library.catalog.documents.replace(collection, record, chunks, records).document_id
 
 
 def fill(
-    workspace: Workspace, name: str = "default", books: Mapping[str, Sequence[str]] = BOOKS, *, kv: bool = False
+    library: Library,
+    models: Models,
+    name: str = "default",
+    books: Mapping[str, Sequence[str]] = BOOKS,
+    *,
+    kv: bool = False,
 ) -> Collection:
     """A collection of books, as an ingest leaves it."""
-    collection = make_collection(workspace, name)
+    collection = make_collection(library, name)
     for source, texts in books.items():
-        put(workspace, collection, source, texts, kv=kv)
-    return workspace.catalog.collections.get(name)
+        put(library, models, collection, source, texts, kv=kv)
+    return library.catalog.collections.get(name)
 
 
-def fail(workspace: Workspace, collection: Collection, source: str, reason: str) -> None:
-    workspace.catalog.documents.fail(collection, DocumentRecord(source, "0" * 64, 3, 7, "", source, ""), reason)
+def fail(library: Library, collection: Collection, source: str, reason: str) -> None:
+    library.catalog.documents.fail(collection, DocumentRecord(source, "0" * 64, 3, 7, "", source, ""), reason)
 
 
 def vector(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -86,6 +94,6 @@ def vector(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
 
 
-def files(workspace: Workspace) -> set[str]:
+def files(library: Library) -> set[str]:
     """Addresses of all KV on the disk, those of the System segment too."""
-    return {path.stem for path in (workspace.settings.cache_dir / "kv").glob("*/*/*/*.kv")}
+    return {path.stem for path in (library.settings.cache_dir / "kv").glob("*/*/*/*.kv")}

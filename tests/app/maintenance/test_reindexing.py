@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from app.catalog import CatalogError
+from app.catalog import CatalogError, open_catalog
 from app.errors import MaintenanceError
-from app.maintenance.reindexing import LOG, reindex
-from app.maintenance.vector_log import VectorLog
-from app.models import resolve_embedder
-from app.workspace import Workspace
+from app.library import Library
+from app.maintenance.reindexing import LOG, VectorLog, reindex
+from app.models import Models, resolve_embedder
 from retriever.embedder import Embedder
 from tests.app.maintenance.shelves import DIMENSION, fill
 
@@ -27,129 +26,134 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture
-def workspace(workspace: Workspace, embedder: Embedder) -> Workspace:
-    workspace.embedder = embedder  # read once for all of these tests
-    return workspace
+def models(models: Models, embedder: Embedder) -> Models:
+    models.embedder = embedder  # read once for all of these tests
+    return models
 
 
-def check(workspace: Workspace) -> None:
+def check(library: Library, models: Models) -> None:
     """A question finds what it should, and what it finds has the vector of its text below its headings."""
-    collection = workspace.collection()
-    hits = workspace.searcher(collection).search("Which ship had the bell 1?", 1)
-    found = workspace.catalog.chunks.found([hits[0].id])[0]
+    collection = library.collection()
+    hits = library.searcher(collection).search("Which ship had the bell 1?", 1)
+    found = library.catalog.chunks.found([hits[0].id])[0]
     assert found.chunk.text == "The bell of ship 1."
-    for ids, texts, vectors in workspace.catalog.source(collection).added(0):
+    for ids, texts, vectors in library.catalog.source(collection).added(0):
         assert len(ids) == 6
-        chunks = [found.chunk for found in workspace.catalog.chunks.found(ids)]
+        chunks = [found.chunk for found in library.catalog.chunks.found(ids)]
         assert [chunk.text for chunk in chunks] == texts
         assert all(chunk.heading for chunk in chunks)
         expected = [f"{' > '.join(chunk.heading)}\n{chunk.text}" for chunk in chunks]
-        np.testing.assert_allclose(vectors, workspace.embedder.embed(expected), atol=1e-5)
+        np.testing.assert_allclose(vectors, models.embedder.embed(expected), atol=1e-5)
 
 
-def test_another_embedder_embeds_everything_again(workspace: Workspace) -> None:
-    old = fill(workspace, books=BOOKS)
+def test_another_embedder_embeds_everything_again(library: Library, models: Models) -> None:
+    old = fill(library, models, books=BOOKS)
     with pytest.raises(CatalogError, match="ragcache reindex -c default"):
-        workspace.collection()
-    workspace.index_folder(old).mkdir(parents=True)
-    *_, last = reindex(workspace, "default")
+        library.collection()
+    library.index_folder(old).mkdir(parents=True)
+    *_, last = reindex(library, models, "default")
     assert (last.chunks, last.embedded, last.done) == (6, 6, True)
-    assert last.collection.dimension == workspace.embedder.dimension != DIMENSION
-    assert not workspace.index_folder(old).exists()
-    check(workspace)
-    (again,) = reindex(workspace, "default")
+    assert last.collection.dimension == models.embedder.dimension != DIMENSION
+    assert not library.index_folder(old).exists()
+    check(library, models)
+    (again,) = reindex(library, models, "default")
     assert (again.embedded, again.done, again.collection.uid) == (0, True, last.collection.uid)
-    check(workspace)
+    check(library, models)
 
 
-def test_the_same_embedder_builds_the_indexes_anew(workspace: Workspace) -> None:
-    fill(workspace, books=BOOKS)
-    list(reindex(workspace, "default"))
-    folder = workspace.index_folder(workspace.collection())
+def test_the_same_embedder_builds_the_indexes_anew(library: Library, models: Models) -> None:
+    fill(library, models, books=BOOKS)
+    list(reindex(library, models, "default"))
+    folder = library.index_folder(library.collection())
     for path in folder.glob("vectors.*.faiss"):
         path.write_bytes(b"nothing")
-    list(reindex(workspace, "default"))
+    list(reindex(library, models, "default"))
     assert all(path.stat().st_size > 100 for path in folder.glob("vectors.*.faiss"))
-    check(workspace)
+    check(library, models)
 
 
 @pytest.mark.parametrize("stop", range(4))
-def test_a_run_that_was_stopped_goes_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
-    old = fill(workspace, books=BOOKS)
+def test_a_run_that_was_stopped_goes_on(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    old = fill(library, models, books=BOOKS)
     monkeypatch.setattr("app.maintenance.reindexing._BATCH", 2)
-    running = reindex(workspace, "default")
+    running = reindex(library, models, "default")
     seen = [report.embedded for report in itertools.islice(running, stop + 1)]
     running.close()
     if stop % 2:  # by an older version
-        for path in workspace.settings.data_dir.glob(f"index/*/{LOG}*"):
+        for path in library.settings.data_dir.glob(f"index/*/{LOG}*"):
             path.rename(path.with_name(LOG + path.name.rpartition("-")[2]))
     assert seen == [0, 2, 4, 6][: stop + 1]
-    assert workspace.catalog.collections.get("default") == old, "nothing has happened yet"
-    reports = list(reindex(workspace, "default"))
+    assert library.catalog.collections.get("default") == old, "nothing has happened yet"
+    reports = list(reindex(library, models, "default"))
     assert reports[0].embedded == seen[-1], "it goes on from there"
-    assert list(workspace.settings.data_dir.glob(f"index/*/{LOG}*")) == []
-    check(workspace)
+    assert list(library.settings.data_dir.glob(f"index/*/{LOG}*")) == []
+    check(library, models)
 
 
-def test_one_stopped_behind_the_change_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = fill(workspace, books=BOOKS)
-    running = reindex(workspace, "default")
+def test_one_stopped_behind_the_change_leaves_nothing(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = fill(library, models, books=BOOKS)
+    running = reindex(library, models, "default")
     for report in running:
         if report.collection.uid != old.uid:
             break
     running.close()
-    check(workspace)
-    list(reindex(workspace, "default"))
-    assert not workspace.index_folder(old).exists()
+    check(library, models)
+    list(reindex(library, models, "default"))
+    assert not library.index_folder(old).exists()
 
 
-def test_chunks_that_are_gone_meanwhile_are_left_out(workspace: Workspace) -> None:
-    collection = fill(workspace, books=BOOKS)
-    running = reindex(workspace, "default")
+def test_chunks_that_are_gone_meanwhile_are_left_out(library: Library, models: Models) -> None:
+    collection = fill(library, models, books=BOOKS)
+    running = reindex(library, models, "default")
     next(running), next(running)
     running.close()
-    first = workspace.catalog.documents.all(collection)[0]
-    workspace.catalog.documents.delete(collection, [first.id])
-    *_, last = reindex(workspace, "default")
+    first = library.catalog.documents.all(collection)[0]
+    library.catalog.documents.delete(collection, [first.id])
+    *_, last = reindex(library, models, "default")
     assert (last.chunks, last.embedded) == (4, 4)
 
 
-def test_the_files_of_another_collection_stay(workspace: Workspace) -> None:
+def test_the_files_of_another_collection_stay(library: Library, models: Models) -> None:
     """Another process may be embedding it at this moment."""
-    fill(workspace, books=BOOKS)
-    other = fill(workspace, "other", books=BOOKS)
-    theirs = workspace.index_folder(other) / f"{LOG}abc.vectors"
+    fill(library, models, books=BOOKS)
+    other = fill(library, models, "other", books=BOOKS)
+    theirs = library.index_folder(other) / f"{LOG}abc.vectors"
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"half")
-    list(reindex(workspace, "default"))
+    list(reindex(library, models, "default"))
     assert theirs.exists()
 
 
-def test_what_another_database_has_not_finished_stays(workspace: Workspace, tmp_path: Path) -> None:
+def test_what_another_database_has_not_finished_stays(library: Library, models: Models, tmp_path: Path) -> None:
     """Its indexes lie in the same data folder. What this one has left there goes."""
     url = SecretStr(f"sqlite:///{tmp_path}/other.sqlite")
-    with Workspace(workspace.settings.model_copy(update={"database_url": url})) as other:
-        other.parts, other.embedder = workspace.parts, workspace.embedder
-        theirs = fill(other, books=BOOKS)
-        running = reindex(other, "default")
+    settings = library.settings.model_copy(update={"database_url": url})
+    with open_catalog(settings) as catalog:
+        other = Library(settings, catalog, models)
+        theirs = fill(other, models, books=BOOKS)
+        running = reindex(other, models, "default")
         next(running), next(running)
         running.close()
-        old = fill(workspace, books=BOOKS)
-        for report in reindex(workspace, "default"):
+        old = fill(library, models, books=BOOKS)
+        for report in reindex(library, models, "default"):
             if report.collection.uid != old.uid:
                 break  # killed: its file is still there
-        list(reindex(workspace, "default"))
-        assert [path.name for path in (workspace.settings.data_dir / "index").iterdir() if path.name == old.uid] == []
-        assert next(iter(reindex(other, "default"))).embedded == 6, "they go on"
+        list(reindex(library, models, "default"))
+        assert [path.name for path in (library.settings.data_dir / "index").iterdir() if path.name == old.uid] == []
+        assert next(iter(reindex(other, models, "default"))).embedded == 6, "they go on"
         assert other.index_folder(theirs).exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told(workspace: Workspace) -> None:
-    collection = fill(workspace, books=BOOKS)
-    (workspace.settings.data_dir / "index").write_text("a file where the folder should be")
+def test_a_folder_that_cannot_be_written_is_told(library: Library, models: Models) -> None:
+    collection = fill(library, models, books=BOOKS)
+    (library.settings.data_dir / "index").write_text("a file where the folder should be")
     with pytest.raises(MaintenanceError, match=r"cannot keep the new embeddings in .* it goes on from here"):
-        list(reindex(workspace, "default"))
-    assert workspace.catalog.collections.get("default") == collection
+        list(reindex(library, models, "default"))
+    assert library.catalog.collections.get("default") == collection
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

@@ -5,40 +5,41 @@ import pytest
 from app.catalog import CatalogError
 from app.catalog.locks import lock_file
 from app.errors import MaintenanceError
+from app.library import Library
 from app.maintenance import indexes
 from app.maintenance.removal import Removal, remove_collection, remove_documents
-from app.workspace import Workspace
+from app.models import Models
 from ragcache.types import VariantKey
 from retriever.keyword_index import KeywordIndex
 from retriever.vector_index import VectorIndex
 from tests.app.maintenance.shelves import BOOKS, DIMENSION, files, fill, put
 
 
-def test_a_document_goes_with_its_kv_but_not_with_that_of_others(workspace: Workspace) -> None:
-    collection = fill(workspace, kv=True)
+def test_a_document_goes_with_its_kv_but_not_with_that_of_others(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
     shared = BOOKS["/books/rye.txt"][:1]
-    other = fill(workspace, "other", {"/elsewhere/copy.txt": shared}, kv=True)
-    rye = workspace.catalog.documents.find(collection, "/books/rye.txt")
+    other = fill(library, models, "other", {"/elsewhere/copy.txt": shared}, kv=True)
+    rye = library.catalog.documents.find(collection, "/books/rye.txt")
     assert rye is not None
-    before = files(workspace)
-    removal = remove_documents(workspace, collection, [rye.id, 10**6])
+    before = files(library)
+    removal = remove_documents(library, models, collection, [rye.id, 10**6])
     assert removal == Removal(documents=1, chunks=2, kv_variants=1)
-    assert workspace.catalog.documents.find(collection, "/books/rye.txt") is None
-    spec, system = workspace.parts.engine.spec, workspace.template.system()
-    kept = VariantKey(spec.fingerprint, system.hash, (), workspace.template.chunk(shared[0]).hash)
-    assert kept.digest in files(workspace)
-    assert len(before - files(workspace)) == 1
-    assert remove_collection(workspace, other).kv_variants == 1
-    assert kept.digest not in files(workspace)
+    assert library.catalog.documents.find(collection, "/books/rye.txt") is None
+    spec, system = models.language.engine.spec, models.template.system()
+    kept = VariantKey(spec.fingerprint, system.hash, (), models.template.chunk(shared[0]).hash)
+    assert kept.digest in files(library)
+    assert len(before - files(library)) == 1
+    assert remove_collection(library, models, other).kv_variants == 1
+    assert kept.digest not in files(library)
 
 
-def test_the_index_files_forget_it(workspace: Workspace) -> None:
-    collection = fill(workspace)
-    indexes.rebuild(workspace, collection)
-    folder, source = workspace.index_folder(collection), workspace.catalog.source(collection)
-    lamps = workspace.catalog.documents.find(collection, "/books/lamps.txt")
+def test_the_index_files_forget_it(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    indexes.rebuild(library, collection)
+    folder, source = library.index_folder(collection), library.catalog.source(collection)
+    lamps = library.catalog.documents.find(collection, "/books/lamps.txt")
     assert lamps is not None
-    remove_documents(workspace, collection, [lamps.id])
+    remove_documents(library, models, collection, [lamps.id])
     vectors = VectorIndex(DIMENSION, collection.embedder_fingerprint, folder)
     words = KeywordIndex(folder)
     for index in (vectors, words):
@@ -50,43 +51,43 @@ def test_the_index_files_forget_it(workspace: Workspace) -> None:
     assert all('"live": 2' in text for text in manifests), "the files themselves, not what a query made of them"
 
 
-def test_a_collection_goes_with_everything(workspace: Workspace) -> None:
-    collection = fill(workspace, kv=True)
-    indexes.rebuild(workspace, collection)
-    removal = remove_collection(workspace, collection)
+def test_a_collection_goes_with_everything(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    indexes.rebuild(library, collection)
+    removal = remove_collection(library, models, collection)
     assert removal == Removal(documents=2, chunks=5, kv_variants=5)
-    assert not workspace.index_folder(collection).exists()
-    assert not lock_file(workspace.catalog.database, collection.id).exists()
-    assert len(files(workspace)) == 1, "the System segment's"
+    assert not library.index_folder(collection).exists()
+    assert not lock_file(library.catalog.database, collection.id).exists()
+    assert len(files(library)) == 1, "the System segment's"
     with pytest.raises(CatalogError, match="no collection 'default'"):
-        workspace.catalog.collections.get("default")
+        library.catalog.collections.get("default")
 
 
-def test_kv_of_answers_goes_though_no_ingest_made_any(workspace: Workspace) -> None:
+def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: Models) -> None:
     """A collection ingested without KV gets some from each answer."""
-    collection = fill(workspace, books={"/a.txt": ["The bell rang at noon."]})
-    system, chunk = workspace.template.system(), workspace.template.chunk("The bell rang at noon.")
-    assert len(list(workspace.cache.ingest(system, [chunk]))) == 1
-    assert len(files(workspace)) == 2
-    assert remove_collection(workspace, collection).kv_variants == 1
+    collection = fill(library, models, books={"/a.txt": ["The bell rang at noon."]})
+    system, chunk = models.template.system(), models.template.chunk("The bell rang at noon.")
+    assert len(list(models.cache.ingest(system, [chunk]))) == 1
+    assert len(files(library)) == 2
+    assert remove_collection(library, models, collection).kv_variants == 1
 
 
-def test_nothing_goes_while_an_ingest_runs(workspace: Workspace) -> None:
-    collection = fill(workspace)
-    with workspace.catalog.alone(collection):
+def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    with library.catalog.alone(collection):
         with pytest.raises(CatalogError, match="another process is working on collection 'default'"):
-            remove_collection(workspace, collection)
+            remove_collection(library, models, collection)
         with pytest.raises(CatalogError, match="try again"):
-            remove_documents(workspace, collection, [1])
-    assert workspace.catalog.collections.totals(collection).documents == 2
+            remove_documents(library, models, collection, [1])
+    assert library.catalog.collections.totals(collection).documents == 2
 
 
-def test_a_cache_that_fails_is_told_with_what_is_done_already(workspace: Workspace) -> None:
-    collection = fill(workspace)
-    workspace.settings.cache_dir.mkdir()
-    (workspace.settings.cache_dir / "kv" / "engine").mkdir(parents=True)
-    (workspace.settings.cache_dir / "kv" / "index.mark").mkdir()  # where a file should be
-    document = put(workspace, collection, "/new.txt", ["New."])
+def test_a_cache_that_fails_is_told_with_what_is_done_already(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    library.settings.cache_dir.mkdir()
+    (library.settings.cache_dir / "kv" / "engine").mkdir(parents=True)
+    (library.settings.cache_dir / "kv" / "index.mark").mkdir()  # where a file should be
+    document = put(library, models, collection, "/new.txt", ["New."])
     with pytest.raises(MaintenanceError, match=r"the documents are deleted, but not all of their KV: cannot open"):
-        remove_documents(workspace, collection, [document])
-    assert workspace.catalog.documents.find(collection, "/new.txt") is None
+        remove_documents(library, models, collection, [document])
+    assert library.catalog.documents.find(collection, "/new.txt") is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.pipeline.budget import fit
+from app.pipeline.answerer import fit
 from app.prompt import PromptTemplate, Turn
 from ragcache.errors import PromptError
 

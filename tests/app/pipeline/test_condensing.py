@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from app import RagPipeline
-from app.pipeline.condensing import CONDENSE, condensed
+from app.pipeline.search_query import CONDENSE, condensed
 from app.prompt import Turn
 from app.settings import Settings
 from ragcache.errors import PromptError
@@ -60,7 +60,7 @@ LONG = "The harbour has a lighthouse, a bakery and many cats. " * 60
 
 
 def test_earlier_questions_get_the_room_that_is_left_and_the_last_one_is_whole(pipeline: RagPipeline) -> None:
-    fits = pipeline.workspace.embedder.whole_query
+    fits = pipeline.models.embedder.whole_query
     history = [("One?", "1."), (f"{LONG}Who designed it?", "Margaret Aldous."), ("When?", "In 1846.")]
     query = condensed("join", history, "How tall is it?", no_model, fits)
     assert fits(query)
@@ -73,7 +73,7 @@ def test_earlier_questions_get_the_room_that_is_left_and_the_last_one_is_whole(p
 
 
 def test_a_question_that_fills_the_embedder_stands_alone(pipeline: RagPipeline) -> None:
-    fits = pipeline.workspace.embedder.whole_query
+    fits = pipeline.models.embedder.whole_query
     assert condensed("join", HISTORY, LONG, no_model, fits) == LONG
 
 
@@ -81,7 +81,7 @@ def test_a_long_question_before_does_not_hide_the_one_that_is_asked(pipeline: Ra
     history: list[Turn] = [(f"{LONG}Which bread does the bakery sell?", "Rye bread.")]
     asked = "How do meerkats keep watch for eagles?"
     sought = [pipeline.condensed(before, asked) for before in ((), history)]
-    embed = pipeline.workspace.embedder.embed_query
+    embed = pipeline.models.embedder.embed_query
     alone, behind = map(embed, sought)
     cut = embed(LONG)
     assert float(alone @ behind) > float(alone @ cut) + 0.1
@@ -95,8 +95,8 @@ def test_a_question_that_is_searched_for_in_parts_says_so(pipeline: RagPipeline)
     assert not pipeline.ask("Who designed the lighthouse?", max_tokens=2).notes
 
 
-def test_words_are_searched_for_whole(library: Settings) -> None:
-    with RagPipeline(library.model_copy(update={"retrieval": "keyword"})) as pipeline:
+def test_words_are_searched_for_whole(sampled: Settings) -> None:
+    with RagPipeline(sampled.model_copy(update={"retrieval": "keyword"})) as pipeline:
         history: list[Turn] = [(LONG, "Yes.")]
         assert pipeline.condensed(history, "When?") == f"{LONG}\nWhen?"
 

@@ -37,7 +37,7 @@ def test_messages_are_stored_with_citations_and_report(pipeline: RagPipeline) ->
     assert tuple(Citation.from_dict(one) for one in said.citations) == answer.citations
     assert said.report == json.loads(json.dumps(answer.report.to_dict()))
     assert conversation.id is not None
-    assert pipeline.workspace.catalog.conversations.get(conversation.id).title == FIRST
+    assert pipeline.library.catalog.conversations.get(conversation.id).title == FIRST
 
 
 def test_a_follow_up_is_a_turn_behind_the_chunks(pipeline: RagPipeline, prompts: list[list[Segment]]) -> None:
@@ -73,10 +73,10 @@ def test_the_documents_of_the_last_turn_lead(pipeline: RagPipeline) -> None:
     assert last in titles
 
 
-def test_another_program_goes_on(library: Settings, pipeline: RagPipeline) -> None:
+def test_another_program_goes_on(sampled: Settings, pipeline: RagPipeline) -> None:
     conversation = pipeline.conversation()
     first = conversation.ask(FIRST)
-    with RagPipeline(library) as other:
+    with RagPipeline(sampled) as other:
         again = other.conversation(conversation.id)
         assert again.collection == conversation.collection
         again.ask(SECOND)
@@ -124,7 +124,7 @@ def test_an_unknown_conversation_is_told(pipeline: RagPipeline) -> None:
 
 
 def test_turns_are_questions_with_answers(pipeline: RagPipeline) -> None:
-    catalog = pipeline.workspace.catalog
+    catalog = pipeline.library.catalog
     conversation_id = catalog.conversations.create(catalog.collections.get("default")).id
     said = [("user", "a"), ("user", "b"), ("assistant", "B"), ("assistant", "?"), ("user", "c"), ("assistant", " ")]
     messages = catalog.conversations.add(conversation_id, [NewMessage(role, text) for role, text in said])  # type: ignore[arg-type]  # roles are right

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
+from app.chat_template import load_tokenizer
 from app.pipeline.pieces import BROKEN, PATIENCE, Pieces
-from app.prompt import PromptTemplate, load_tokenizer
+from app.prompt import PromptTemplate
 
 
 @pytest.fixture(scope="module")

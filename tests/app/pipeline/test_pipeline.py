@@ -14,7 +14,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.catalog import CatalogError
-from app.pipeline.answering import NOTHING_FOUND
+from app.pipeline.answerer import NOTHING_FOUND
 from ragcache.errors import ConfigError, PromptError
 from ragcache.sampling import Sampling
 from tests.app.library import FOLDER, put
@@ -34,7 +34,7 @@ def test_an_answer_cites_its_chunks_at_their_exact_places(pipeline: RagPipeline)
     assert [one.number for one in answer.citations] == [1, 2, 3, 4, 5]
     assert answer.report.answer_tokens == 12
     assert (answer.notes, answer.report.incidents) == ((), [])
-    layouts = pipeline.workspace.catalog.documents.layout
+    layouts = pipeline.library.catalog.documents.layout
     for one in answer.citations:
         assert isinstance(one.document_id, int)
         text = layouts(one.document_id).text
@@ -45,8 +45,8 @@ def test_an_answer_cites_its_chunks_at_their_exact_places(pipeline: RagPipeline)
     assert any("designed by the engineer Margaret Aldous" in one.text for one in answer.citations)
 
 
-def test_every_chunk_is_read_from_the_cache(library: Settings) -> None:
-    with RagPipeline(library) as again:  # with nothing in RAM, as after a restart
+def test_every_chunk_is_read_from_the_cache(sampled: Settings) -> None:
+    with RagPipeline(sampled) as again:  # with nothing in RAM, as after a restart
         report = again.ask(QUESTION).report
     assert [chunk.tier for chunk in report.chunks] == ["disk"] * 5
     assert report.system_tier == "disk"
@@ -91,8 +91,8 @@ def test_a_filter_that_matches_nothing_is_told(pipeline: RagPipeline) -> None:
         pipeline.retrieve(QUESTION, where=sources)
 
 
-def test_with_no_hit_it_answers_and_says_so(library: Settings) -> None:
-    with RagPipeline(library.model_copy(update={"retrieval": "keyword"})) as pipeline:
+def test_with_no_hit_it_answers_and_says_so(sampled: Settings) -> None:
+    with RagPipeline(sampled.model_copy(update={"retrieval": "keyword"})) as pipeline:
         answer = pipeline.ask("Xyzzy?", where={"source": [f"{FOLDER}/bakery.md"]})
     assert (answer.citations, answer.notes) == ((), (NOTHING_FOUND,))
     assert answer.report.incidents == [NOTHING_FOUND]
@@ -105,8 +105,8 @@ def test_the_report_tells_what_retrieval_took(pipeline: RagPipeline) -> None:
     assert "condense" not in report.seconds
 
 
-def test_copies_of_a_text_count_once(library: Settings, tmp_path: Path) -> None:
-    settings = library.model_copy(update={"data_dir": tmp_path})
+def test_copies_of_a_text_count_once(sampled: Settings, tmp_path: Path) -> None:
+    settings = sampled.model_copy(update={"data_dir": tmp_path})
     with RagPipeline(settings) as own:
         text = "# Notes\n\nThe lighthouse was designed by Margaret Aldous."
         put(own, {f"/copies/{number}.md": text for number in range(9)} | {"/other.md": "Bread is baked at night."})
@@ -145,34 +145,34 @@ def test_wrong_options_are_refused(pipeline: RagPipeline) -> None:
         pipeline.ask(QUESTION, linker="nope")
 
 
-def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(library: Settings, tmp_path: Path) -> None:
-    with RagPipeline(library.model_copy(update={"data_dir": tmp_path})) as own:
+def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(sampled: Settings, tmp_path: Path) -> None:
+    with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path})) as own:
         with pytest.raises(
             CatalogError, match=r"no collection 'my books'; .* none yet. `ragcache ingest PATH -c 'my b"
         ):
             own.ask(QUESTION, collection="my books")
-        own.workspace.collection_or_new("books")
+        own.library.collection_or_new("books")
         with pytest.raises(CatalogError, match=r"collection 'books' is empty: `ragcache ingest PATH -c books` puts"):
             own.conversation(collection="books")
         with pytest.raises(CatalogError, match="there are: books"):
             own.retrieve(QUESTION)
 
 
-def test_a_collection_that_was_emptied_meanwhile_is_told_too(library: Settings, tmp_path: Path) -> None:
+def test_a_collection_that_was_emptied_meanwhile_is_told_too(sampled: Settings, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The ferry leaves at noon.")
-    with RagPipeline(library.model_copy(update={"data_dir": tmp_path / "data"})) as own:
+    with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path / "data"})) as own:
         own.ingest(tmp_path / "a.txt", "books", kv=False)
         (found,) = own.retrieve(QUESTION, collection="books")
-        catalog = own.workspace.catalog
+        catalog = own.library.catalog
         assert isinstance(found.document_id, int)
         catalog.documents.delete(catalog.collections.get("books"), [found.document_id])
         with pytest.raises(CatalogError, match="collection 'books' is empty"):
             own.retrieve(QUESTION, collection="books")
 
 
-def test_threads_share_a_pipeline(library: Settings) -> None:
+def test_threads_share_a_pipeline(sampled: Settings) -> None:
     questions = [QUESTION, "What do meerkats eat?", "When does the shift begin?"] * 2
-    with RagPipeline(library) as shared, ThreadPoolExecutor(3) as pool:
+    with RagPipeline(sampled) as shared, ThreadPoolExecutor(3) as pool:
 
         def ask(question: str) -> str:
             return shared.ask(question, top_k=2, max_tokens=6, quotes=False).text

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.citations import Retrieved
-from app.pipeline.prompt_order import in_prompt_order
+from app.pipeline.answerer import in_prompt_order
 
 
 def chunk(document: int | str, ordinal: int) -> Retrieved:

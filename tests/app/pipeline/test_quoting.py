@@ -6,7 +6,7 @@ import numpy as np
 
 from app.catalog import PageName
 from app.citations import Citation
-from app.pipeline.quoting import LIKELY, quoted
+from app.pipeline.quotes import LIKELY, quoted
 from retriever.types import Vectors
 
 TEXT = (

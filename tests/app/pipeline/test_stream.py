@@ -13,8 +13,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.pipeline import Answer, AnswerStream
-from app.pipeline.answering import STOPPED, AnswerRequest
-from app.workspace import Workspace
+from app.pipeline.answerer import STOPPED, AnswerRequest
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
@@ -44,7 +43,7 @@ def buffers(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_quotes_are_waited_for_too(pipeline: RagPipeline) -> None:
     """Captures hold on meanwhile, as they do while chunks are found."""
     answering, begun, held = pipeline.answering, threading.Event(), list[bool]()
-    keeper, embed = pipeline.workspace.parts.keeper, answering.embed
+    keeper, embed = pipeline.models.language.keeper, answering.embed
     assert embed is not None
 
     def task() -> list[str]:
@@ -65,11 +64,11 @@ def test_quotes_are_waited_for_too(pipeline: RagPipeline) -> None:
     assert begun.is_set()
 
 
-def test_waiting_for_captures_loads_no_model(library: Settings) -> None:
-    with RagPipeline(library) as opened:
+def test_waiting_for_captures_loads_no_model(sampled: Settings) -> None:
+    with RagPipeline(sampled) as opened:
         opened.settle()
         opened.retrieve(QUESTION)
-        assert Workspace.parts.peek(opened.workspace) is None
+        assert opened.models.loaded is None
 
 
 def test_the_pieces_are_the_answer(pipeline: RagPipeline) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from app import RagPipeline, Settings
-from app.compose import load_parts
 from app.doctor import check_engine
+from app.loading import load_torch_model
 from app.maintenance.warming import warm
-from app.pipeline.answer import Answer
+from app.pipeline.records import Answer
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED
 from tests.app.library import fill
@@ -76,7 +76,7 @@ def test_a_report_tells_all_that_the_question_waited_for(pipeline: RagPipeline) 
 
 
 def test_notes_stay_in_the_report(pipeline: RagPipeline) -> None:
-    room = pipeline.workspace.parts.engine.spec.max_tokens
+    room = pipeline.models.language.engine.spec.max_tokens
     answer = pipeline.ask(QUESTION, top_k=20, max_tokens=room - 600)
     assert answer.notes
     assert set(answer.notes) <= set(answer.report.incidents)
@@ -106,7 +106,7 @@ def test_many_questions_at_once(pipeline: RagPipeline) -> None:
 
 
 def test_streams_that_nobody_reads_to_the_end_are_aborted(pipeline: RagPipeline) -> None:
-    engine = pipeline.workspace.parts.engine
+    engine = pipeline.models.language.engine
     engine.drain()  # type: ignore[attr-defined]  # of VllmEngine
     before = engine.free_blocks()  # type: ignore[attr-defined]
     unread, begun = (pipeline.stream(QUESTION, max_tokens=900) for _ in range(2))
@@ -124,7 +124,7 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
     pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python ends it on any thread, whatever locks that holds; one that the engine needs would never come free."""
-    engine: Any = pipeline.workspace.parts.engine
+    engine: Any = pipeline.models.language.engine
     engine.drain()
     before = engine.free_blocks()
     stream = pipeline.stream(QUESTION, max_tokens=900)
@@ -142,7 +142,7 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
 
 def test_a_stream_of_which_nobody_read_a_word_is_aborted(pipeline: RagPipeline) -> None:
     """Python runs no `finally` of a generator that was never started."""
-    engine: Any = pipeline.workspace.parts.engine
+    engine: Any = pipeline.models.language.engine
     stream = pipeline.stream(QUESTION, max_tokens=900)
     assert engine._ask(lambda: len(engine._deliver)) == 1
     del stream
@@ -153,7 +153,7 @@ def test_a_stream_of_which_nobody_read_a_word_is_aborted(pipeline: RagPipeline) 
 
 def test_stopping_ends_the_wait_for_a_token(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when it comes: a prompt behind many others may wait long."""
-    engine: Any = pipeline.workspace.parts.engine
+    engine: Any = pipeline.models.language.engine
     with monkeypatch.context() as patch:
         patch.setattr(engine, "_hand_out", lambda name, output: None)
         stream = pipeline.stream(QUESTION, max_tokens=900)
@@ -167,7 +167,7 @@ def test_stopping_ends_the_wait_for_a_token(pipeline: RagPipeline, monkeypatch: 
 
 
 def test_a_report_is_whole_where_vllm_was_ahead_of_its_reader(pipeline: RagPipeline) -> None:
-    engine: Any = pipeline.workspace.parts.engine
+    engine: Any = pipeline.models.language.engine
     pipeline.ask(QUESTION)
     pipeline.settle()
     for read in (1, 4):
@@ -206,16 +206,16 @@ def test_what_is_missing_is_computed(pipeline: RagPipeline) -> None:
     assert tiers(first) == {COMPUTED}
     pipeline.settle()
     assert COMPUTED not in tiers(pipeline.ask("Who stands guard?", collection="burrow", top_k=2))
-    space = pipeline.workspace
-    *_, done = warm(space, space.catalog.collections.get("burrow"))
+    library = pipeline.library
+    *_, done = warm(library, pipeline.models, library.catalog.collections.get("burrow"))
     assert done.computed > 0
-    *_, again = warm(space, space.catalog.collections.get("burrow"))
+    *_, again = warm(library, pipeline.models, library.catalog.collections.get("burrow"))
     assert again.computed == 0
 
 
 def test_what_needs_the_torch_engine_says_so(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="RAGCACHE_ENGINE='vllm' does not run this: choose torch"):
-        load_parts(settings)
+        load_torch_model(settings)
 
 
 def test_a_cache_that_holds_no_prompt_is_told_with_its_settings(settings: Settings, pipeline: RagPipeline) -> None:

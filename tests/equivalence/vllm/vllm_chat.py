@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from app import RagPipeline, Settings
-from app.prompt import PromptTemplate, load_tokenizer
+from app.chat_template import load_tokenizer
+from app.prompt import PromptTemplate
 from app.wording import Wording
 from examples import vllm_client
 from ragcache.cache import ChunkCache

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.compose import LoadedModel, load_parts
+from app.loading import LoadedModel, load_torch_model
 from app.settings import Settings, load_settings
 from benchmarks.answering import open_answering
 from benchmarks.caches import capture
@@ -46,7 +46,7 @@ def vllm(settings: Settings) -> Iterator[LoadedModel]:
 
 @pytest.fixture(scope="module")
 def torch_model(settings: Settings) -> LoadedModel:
-    return load_parts(settings.model_copy(update={"engine": "torch"}))
+    return load_torch_model(settings.model_copy(update={"engine": "torch"}))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from app.catalog import ChunkRecord, DocumentRecord
 from app.catalog.records import Vectors
 from app.embedding import Headed
-from app.ingestion.reading import FileStamp
+from app.ingestion.outcome import FileStamp
 from app.loaders.base import Parsed
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk

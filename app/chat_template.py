@@ -1,16 +1,21 @@
-"""What a model's chat template writes around the texts of a prompt: it is rendered with marks in their places."""
+"""A model's tokenizer as transformers reads it, and what its chat template writes around the texts of a prompt.
+
+The template is rendered with marks in the places of the texts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TokenizersBackend
+
+from app.plain_tokenizer import IDS, Frame
 from ragcache.errors import ModelError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 # What stands for the texts while the chat template is rendered; no template writes such words itself.
 SYSTEM, PASSAGES, ANSWER = "RAGCACHE-SYSTEM-TEXT", "RAGCACHE-PASSAGES", "RAGCACHE-ANSWER"
@@ -19,27 +24,46 @@ LATER = ("RAGCACHE-ANSWER-1", "RAGCACHE-QUESTION-2", "RAGCACHE-ANSWER-2", "RAGCA
 Messages = list[dict[str, str]]
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The strings around the system prompt, around the user's text, and between the turns of a conversation.
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a local model folder; nothing is fetched. Raises ModelError."""
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ModelError(f"cannot load the tokenizer in {folder}: {reason}") from error
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"the tokenizer in {folder} cannot tell where each token stands, which splitting asks for: choose a model "
+            "that has a tokenizer.json"
+        )
+    return tokenizer
 
-    Where the template knows no turns, those that went before are told in plain text inside the user's.
-    """
 
-    before_system: str
-    after_system: str
-    after_user: str  # up to where the answer starts
-    after_answer: str = ""  # what ends an answer
-    to_answer: str = "\nAnswer:"  # from an earlier question to its answer
-    gap: str = " "  # in front of that answer, a part of its own text
-    to_user: str = "\n\n"  # from that answer to the next question
+def recorded(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
+    """None for one that does more than its backend, or whose chat template cannot be used."""
+    kind = type(tokenizer)
+    own = [kind._encode_plus is TokenizersBackend._encode_plus, kind._decode is TokenizersBackend._decode]
+    own += [kind.encode is TokenizersBackend.encode, kind.decode is TokenizersBackend.decode]
+    own += [kind.__call__ is TokenizersBackend.__call__]
+    if not isinstance(tokenizer, TokenizersBackend) or not all(own) or tokenizer.clean_up_tokenization_spaces:
+        return None
+    if tokenizer.chat_template is not None and not isinstance(tokenizer.chat_template, str):
+        return None
+    try:
+        frame = read_frame(tokenizer)
+    except ModelError:
+        return None
+    return {
+        "backend": tokenizer.backend_tokenizer.to_str(),
+        "frame": asdict(frame),
+        "all_special_ids": tokenizer.all_special_ids,
+        "chat_template": tokenizer.chat_template,
+        **{name: getattr(tokenizer, name) for name in IDS},
+    }
 
 
 def read_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
     """Raises ModelError for a template that does not write our texts in our order."""
-    known: Frame | None = getattr(tokenizer, "frame", None)  # a PlainTokenizer has it from an earlier start
-    if known is not None:
-        return known
     if not tokenizer.chat_template:
         return _plain_frame(tokenizer)
     apart = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": PASSAGES}]
@@ -86,8 +110,6 @@ def _plain_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
 
 
 def _after_answer(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
-    from jinja2 import TemplateError
-
     try:
         rendered = _render(tokenizer, [*messages, {"role": "assistant", "content": ANSWER}], more=False)
     except TemplateError:
@@ -96,8 +118,6 @@ def _after_answer(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str
 
 
 def _cut_rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages, *marks: str) -> list[str] | None:
-    from jinja2 import TemplateError
-
     try:
         return _cut(_render(tokenizer, messages), marks)
     except TemplateError:

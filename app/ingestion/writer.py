@@ -11,25 +11,24 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.catalog import Collection, DocumentRecord, Removed
 from app.catalog.records import Vectors
 from app.embedding import embed_chunks, in_parts
+from app.ingestion.draft import Draft
+from app.ingestion.draft import draft as cut
 from app.ingestion.kv import KvCapture, KvRemoval
-from app.ingestion.reading import FileStamp, ReadFile
+from app.ingestion.outcome import FileStamp, ReadFile
 from app.ingestion.records import Failure, IngestTally
 from app.ingestion.survey import Pending
-from app.workspace import Workspace
+from app.library import Library
+from app.models import Models
 from ragcache.errors import PromptError
 from retriever.shared_property import shared_property
 from splitter import SplitterError
-
-if TYPE_CHECKING:
-    from app.ingestion.chunking import Draft
-    from splitter.base import Splitter
+from splitter.base import Splitter
 
 # Chunks that are embedded together. Twice as many are no faster, and what is embedded and not yet written is lost when
 # the process is stopped. Beside the KV, embedding takes next to no time, so a document is written when it is read.
@@ -53,13 +52,15 @@ def uncut(file: Pending, error: Exception) -> Failure:
 
 
 class Writer:
-    def __init__(self, workspace: Workspace, collection: Collection, tally: IngestTally, kv: bool, advance: Advance):
-        self._workspace = workspace
+    def __init__(
+        self, library: Library, models: Models, collection: Collection, tally: IngestTally, kv: bool, advance: Advance
+    ):
+        self._library, self._models = library, models
         self._advance = advance
         self._collection = collection
         self._tally = tally
         self._kv = kv
-        self._removal = KvRemoval(workspace, tally)
+        self._removal = KvRemoval(library, models, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
         self._in_parts = 0  # chunks
@@ -71,14 +72,14 @@ class Writer:
     def _capture(self) -> KvCapture | None:
         if not self._kv:
             return None
-        if not self._workspace.settings.disk_bytes:
+        if not self._library.settings.disk_bytes:
             self._tally.note("no KV is kept, since RAGCACHE_DISK_BYTES is 0")
             return None
-        return KvCapture(self._workspace, self._collection, self._tally)
+        return KvCapture(self._library, self._models, self._collection, self._tally)
 
     @shared_property
     def _splitter(self) -> Splitter:
-        return self._workspace.splitter(self._collection)
+        return self._library.splitter(self._collection)
 
     # -- file by file -----------------------------------------------------------------------------------------------
 
@@ -88,12 +89,10 @@ class Writer:
         Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
         linear time, and what a text does to it costs that file.
         """
-        from app.ingestion.chunking import draft
-
         together = 1 if self._capture else TOGETHER  # a model that cannot be loaded is told before the work
         splitter = self._splitter
         try:
-            self._drafts.append((file, draft(file.source, read.stamp, read.parsed, splitter)))
+            self._drafts.append((file, cut(file.source, read.stamp, read.parsed, splitter)))
         except OF_A_TEXT as error:
             self._give_up(file, error)
         if sum(len(one.pieces) for _, one in self._drafts) >= together:
@@ -109,12 +108,10 @@ class Writer:
     def fail(self, file: Pending, stamp: FileStamp, reason: str) -> None:
         """The file no longer says what its document said, so that goes."""
         record = DocumentRecord(file.source, stamp.content_hash, stamp.size, stamp.mtime_ns, "", "", "")
-        self._forget(self._workspace.catalog.documents.fail(self._collection, record, reason))
+        self._forget(self._library.catalog.documents.fail(self._collection, record, reason))
 
     def prune(self, document_ids: Sequence[int]) -> int:
-        removed = (
-            self._workspace.catalog.documents.delete(self._collection, document_ids) if document_ids else Removed()
-        )
+        removed = self._library.catalog.documents.delete(self._collection, document_ids) if document_ids else Removed()
         self._forget(removed)
         return removed.documents
 
@@ -127,9 +124,9 @@ class Writer:
         """Indexes that are up to date and saved, so that the first question need not wait."""
         self.flush()
         if self._in_parts:
-            self._tally.note(in_parts(self._workspace.embedder, self._in_parts))
+            self._tally.note(in_parts(self._models.embedder, self._in_parts))
         if self._behind:
-            searcher = self._workspace.searcher(self._collection)
+            searcher = self._library.searcher(self._collection)
             searcher.catch_up()
             searcher.save()
 
@@ -165,7 +162,7 @@ class Writer:
     def _embeds(self) -> bool:
         """Whether the embedder works at all."""
         try:
-            return len(self._workspace.embedder.embed(["word"])) == 1
+            return len(self._models.embedder.embed(["word"])) == 1
         except OF_A_BATCH:
             return False
 
@@ -179,7 +176,7 @@ class Writer:
         share = EMBEDDING if self._capture else 1.0
         parts = []
         for start in range(0, max(1, len(headed)), STEP):
-            vectors, long = embed_chunks(self._workspace.embedder, headed[start : start + STEP])
+            vectors, long = embed_chunks(self._models.embedder, headed[start : start + STEP])
             parts.append(vectors)
             self._in_parts += long
             if start + STEP < len(headed):
@@ -190,14 +187,14 @@ class Writer:
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
 
-        template = self._workspace.template
+        template = self._models.template
         try:
             chunks = draft.chunks(template, vectors)
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return
         kv = self._capture.capture(draft, captured) if self._capture else []
-        replaced = self._workspace.catalog.documents.replace(self._collection, draft.record, chunks, kv)
+        replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks, kv)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         self._behind += len(chunks)
@@ -208,9 +205,9 @@ class Writer:
         self._removal.drop(removed.orphans)
         self._behind += removed.chunks
         if self._behind >= FOLLOW:
-            self._workspace.searcher(self._collection).catch_up()
+            self._library.searcher(self._collection).catch_up()
             self._behind = 1  # not 0: they are still to be saved
 
     def _touch(self) -> None:
         touched, self._touched = self._touched, []
-        self._workspace.catalog.documents.touch(touched)
+        self._library.catalog.documents.touch(touched)

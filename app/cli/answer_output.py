@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from app.cli.printing import plain
-
-if TYPE_CHECKING:
-    from app.citations import Citation
-    from app.pipeline import Answer, AnswerStream
+from app.citations import Citation
+from app.cli.output import plain
+from app.pipeline import Answer, AnswerStream, told
 
 SHORT = 100  # characters of a quote
 
@@ -43,8 +40,6 @@ def show_citations(citations: Sequence[Citation]) -> None:
 
 def show_report(answer: Answer, wanted: bool) -> None:
     """What a user should know of an answer is told in any case."""
-    from app.pipeline import told
-
     if wanted:
         print(told(answer.report), file=sys.stderr)
     for note in answer.notes:

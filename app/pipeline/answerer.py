@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.catalog import Catalog, PageName
 from app.citations import Citation, Retrieved, locate
-from app.pipeline.answer import Answer
-from app.pipeline.budget import fit
 from app.pipeline.pieces import Pieces
-from app.pipeline.prompt_order import in_prompt_order
-from app.pipeline.quoting import quoted
+from app.pipeline.quotes import quoted
+from app.pipeline.records import Answer
 from app.pipeline.stream import AnswerStream
-from ragcache.errors import RagcacheError
+from ragcache.errors import PromptError, RagcacheError
 
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
@@ -111,3 +109,81 @@ class Answering:
     def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
         places = locate(self.catalog, cited, start, end, text) if self.catalog else None
         return None if places is None else [(place.page, place.label) for place in places]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How many of the best chunks, and how many of the newest turns, are kept."""
+
+    chunks: int
+    turns: int
+    notes: tuple[str, ...]
+
+
+def fit(
+    template: PromptTemplate,
+    question: str,
+    chunks: Sequence[int],
+    history: Sequence[Turn],
+    context: int,
+    answer: int,
+) -> Fitted:
+    """`chunks` are lengths in tokens, best first. Raises PromptError for a question that does not fit alone.
+
+    Chunks go before turns, the lowest-ranked first; but where a long conversation would leave no room for any, the
+    oldest turns go as far as they take more than half of it.
+    """
+    # As without chunks, which takes a few tokens more: they may all have to go.
+    fixed = len(template.system()) + len(template.turns((), question, passages=False))
+    room = context - answer - fixed
+    if room < 0:
+        raise PromptError(
+            f"the question is too long: with the system prompt it takes {fixed} tokens and the answer up to {answer}, "
+            f"while the model's context has {context}: shorten it, or ask for fewer max_tokens"
+        )
+    kept, turns = list(chunks), [len(template.turn(turn)) for turn in history]
+    while sum(turns) > room // 2 and sum(kept) + sum(turns) > room:
+        turns.pop(0)
+    while len(kept) > 1 and sum(kept) + sum(turns) > room:
+        kept.pop()
+    while turns and sum(kept) + sum(turns) > room:
+        turns.pop(0)
+    if sum(kept) > room:
+        kept = []
+    return Fitted(len(kept), len(turns), tuple(_notes(len(chunks), len(kept), len(history), len(turns), context)))
+
+
+def _notes(chunks: int, kept: int, history: int, turns: int, context: int) -> list[str]:
+    why = f"the prompt and the answer would not fit the model's context of {context} tokens"
+    notes = []
+    if kept < chunks:
+        notes.append(f"the lowest-ranked {chunks - kept} of {chunks} chunks left out: {why}")
+    if turns < history:
+        notes.append(f"the oldest {history - turns} of {history} turns left out: {why}")
+    return notes
+
+
+def in_prompt_order(found: Sequence[Retrieved], last: Sequence[int | str] = ()) -> list[Retrieved]:
+    """Document by document, each in its own order; the documents of the last turn's prompt (`last`) come first.
+
+    Two things make a stored chunk cheap to reuse. Its neighbours in the document in front of it, which its KV was
+    computed behind: so a document is never torn apart, not even to keep single chunks of the last turn where they
+    were. And the place right behind System, where the variant that was captured alone is exact: so the document that
+    led the last prompt leads again, and its first chunk, which had that place, mostly has it again. Where the other
+    chunks stand costs nothing, since K is stored unrotated and turned to any position.
+    """
+    before = _places(last)
+    # Numbers of the catalog grow; names of llama-index say nothing, so there the better ranked document comes first.
+    rank = _places(one.document_id for one in found)
+
+    def place(one: Retrieved) -> tuple[int, int, int]:
+        document = one.document_id
+        if document in before:
+            return (before[document], 0, one.ordinal)
+        return (len(before), document if isinstance(document, int) else rank[document], one.ordinal)
+
+    return sorted(found, key=place)
+
+
+def _places(documents: Iterable[int | str]) -> dict[int | str, int]:
+    return {document: place for place, document in enumerate(dict.fromkeys(documents))}

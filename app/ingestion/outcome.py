@@ -14,7 +14,7 @@ from app.ingestion.confinement import memory_told, near_the_limit
 from app.loaders import parse, refuse_unknown
 from app.loaders.base import Parsed, ParseLimits
 from app.loaders.damage import DAMAGE
-from app.loaders.reading import read_file
+from app.loaders.file_bytes import read_file
 
 _TRIES = 3  # for a file that changes while it is read
 _FURTHEST = (1 << 63) - 1  # nanoseconds that a catalog can keep: file systems go beyond the year 2262

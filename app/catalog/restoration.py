@@ -39,7 +39,8 @@ from app.catalog.copies import (
 )
 from app.catalog.engine import Database
 from app.catalog.failures import told
-from app.catalog.schema import alone, inspect_schema
+from app.catalog.locks import schema_alone
+from app.catalog.schema import inspect_schema
 from app.errors import CatalogError
 from app.folders import UID
 from ragcache.private import FILE
@@ -62,7 +63,7 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         raise CatalogError(f"there is no file {source}: nothing was changed")
     if path.exists() and source.samefile(path):
         raise CatalogError(f"{source} is the catalog itself: name a copy of it")
-    with alone(database), told(str(path), OSError), beside(path) as fresh:
+    with schema_alone(database), told(str(path), OSError), beside(path) as fresh:
         with told(str(source), OSError):
             write_copy(source, fresh)
         check_sound(fresh, source)

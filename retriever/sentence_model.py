@@ -1,0 +1,132 @@
+"""An embedding model as sentence-transformers reads and runs it, whose import takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import BertModel
+from transformers.utils import logging as talk
+
+from retriever import RetrieverError
+from retriever.bert import BertEncoder
+from retriever.bert_folder import FIRST, GELU, MEAN
+from retriever.encoder import IDS, Encoder, Row
+from retriever.packed_weights import near, pack, packs
+
+PROBE = ["What does the harbour master of the old town write down every evening?"]
+PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
+SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
+
+
+def read_model(folder: Path, device: str = "cpu") -> SentenceTransformer:
+    """Raises RetrieverError; nothing is fetched."""
+    with loading("embedding", folder):
+        return SentenceTransformer(str(folder), device=device, local_files_only=True).eval()
+
+
+@contextmanager
+def loading(kind: str, folder: Path) -> Iterator[None]:
+    """Of a model, without progress bars. Raises RetrieverError for a folder that holds none."""
+    bars = talk.is_progress_bar_enabled()
+    talk.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RetrieverError(f"cannot load the {kind} model in {folder}: {reason}") from error
+    finally:
+        if bars:
+            talk.enable_progress_bar()
+
+
+def make_encoder(model: SentenceTransformer) -> Encoder:
+    """The quickest that gives the vectors that the library gives. The model belongs to the encoder from now on."""
+    return as_bert(model) or LibraryEncoder(model)
+
+
+def as_bert(model: SentenceTransformer) -> BertEncoder | None:
+    """None for another model, or one whose vectors come out otherwise than the library's."""
+    if not _fits(model):
+        return None
+    expected = _by_library(model)
+    encoder = BertEncoder(model)
+    with torch.inference_mode():
+        ours = encoder.forward(encoder.tokenized(PROBES))
+    return encoder if near(ours.to(expected.dtype), expected) else None
+
+
+class LibraryEncoder(Encoder):
+    """As sentence-transformers does it, with its weights packed where that can be."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__(model)
+        self._model = model
+        pack(model, lambda: self.forward(self.tokenized(PROBE)))
+
+    def tokenized(self, texts: list[str]) -> list[Row]:
+        found = self._model.tokenizer(texts, truncation=True, max_length=self._model.max_seq_length, padding=False)
+        return [{name: rows[place] for name, rows in found.items()} for place in range(len(texts))]
+
+    def length(self, text: str) -> int:
+        # With the settings of `tokenized`: a tokenizer of the fast kind keeps them, and threads share it.
+        found = self._model.tokenizer(
+            [text], truncation=True, max_length=self._model.max_seq_length, return_overflowing_tokens=True
+        )
+        more: list[int] = found.get("num_truncated_tokens", [0])  # of one of the slow kind, which gives a single row
+        rows: list[list[int]] = found[IDS]
+        return sum(map(len, rows)) + max(0, *more)
+
+    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
+        padded = self._model.tokenizer.pad(list(rows), return_tensors="pt").to(self._model.device)
+        vectors: torch.Tensor = self._model(dict(padded))[SENTENCE]
+        return vectors
+
+
+def _fits(model: SentenceTransformer) -> bool:
+    parts: list[Any] = list(model)
+    if [type(part) for part in parts] not in ([Transformer, Pooling], [Transformer, Pooling, Normalize]):
+        return False
+    bert, pooling = parts[0].model, parts[1]
+    return (
+        type(bert) is BertModel
+        and _is_plain(bert)
+        and pooling.pooling_mode in (MEAN, FIRST)
+        and (pooling.include_prompt or not any(model.prompts.values()))
+        and _cuts_plainly(model, bert.config.max_position_embeddings)
+    )
+
+
+def _is_plain(bert: Any) -> bool:
+    config = bert.config
+    return (
+        not config.is_decoder
+        and config.hidden_act in GELU
+        and getattr(config, "position_embedding_type", "absolute") == "absolute"
+        and packs(bert.encoder)
+    )
+
+
+def _cuts_plainly(model: SentenceTransformer, most: int) -> bool:
+    tokenizer: Any = model.tokenizer
+    sides = (tokenizer.padding_side, tokenizer.truncation_side) if tokenizer.is_fast else None
+    return sides == ("right", "right") and model.max_seq_length is not None and model.max_seq_length <= most
+
+
+def _by_library(model: SentenceTransformer) -> torch.Tensor:
+    """Without the length of 1 that a last part may give them. [texts, dimension]"""
+    length = model.max_seq_length
+    found: dict[str, Any] = dict(
+        model.tokenizer(PROBES, truncation=True, max_length=length, padding=True, return_tensors="pt")
+    )
+    with torch.inference_mode():
+        for part in list(model)[:2]:
+            found = part(found)
+    vectors: torch.Tensor = found[SENTENCE]
+    return vectors
