@@ -93,10 +93,11 @@ class KVStore(ABC):
         return sum(self.delete(info.key) for info in self.variants(family))
 
     @abstractmethod
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
-        """Keep an entry from being evicted, or let go of it.
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        """Keep an entry from being evicted, for as long as that is; or let go of it.
 
-        A key may be pinned before its entry is put; the pin outlives a replacement and ends with `delete`.
+        It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
+        all end with `delete`.
         """
 
     @abstractmethod

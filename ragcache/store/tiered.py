@@ -38,7 +38,7 @@ class TieredStore(KVStore):
     def get(self, key: VariantKey) -> Fetched | None:
         fetched = self._ram.get(key)
         if fetched is not None:
-            self._disk.touch(key)  # or the disk would evict what is used most
+            self._disk.use(key)  # or the disk would evict what is used most
             return fetched
         fetched = self._disk.get(key)
         if fetched is not None:
@@ -59,10 +59,10 @@ class TieredStore(KVStore):
         in_ram = self._ram.delete(key)
         return on_disk or in_ram
 
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """In both tiers; the disk's pin alone survives a restart."""
-        self._disk.pin(key, pinned)
-        self._ram.pin(key, pinned)
+        self._disk.pin(key, pinned, owner=owner, seconds=seconds)
+        self._ram.pin(key, pinned, owner=owner, seconds=seconds)
 
     def stats(self) -> Sequence[TierStats]:
         return [*self._ram.stats(), *self._disk.stats()]
@@ -76,5 +76,5 @@ class TieredStore(KVStore):
 
     def _promote(self, variant: Variant) -> None:
         """Into RAM where it fits. A thread that deleted the entry since we had it from the disk must win."""
-        if self._ram.offer(variant) and not self._disk.touch(variant.key):
+        if self._ram.offer(variant) and not self._disk.holds(variant.key):
             self._ram.delete(variant.key)

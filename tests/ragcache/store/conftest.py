@@ -80,3 +80,12 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreOfKi
     yield stores
     for store in stores.opened:
         store.check_integrity()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A cache folder that is sound at the end."""
+    yield tmp_path / "kv"
+    left = open_store(tmp_path / "kv", 0, None, "raw")
+    assert left.verify() == []
+    left.check_integrity()

@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("processes.py")
 
 
-@pytest.mark.parametrize("scene", ["crash", "stress", "count", "family"])
+@pytest.mark.parametrize("scene", ["crash", "kill", "rebuilt", "stress", "count", "family"])
 def test_the_folder_stays_sound(tmp_path: Path, scene: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.fspath(SCRIPT.parents[3])}
     command = [sys.executable, os.fspath(SCRIPT), scene, os.fspath(tmp_path / "store")]
