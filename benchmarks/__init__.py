@@ -1,1 +1,1 @@
-"""What `ragcache bench …` runs: each benchmark prints a table and writes its figures as JSON."""
+"""What `ragcache bench …` and `make gpu` run, a folder per benchmark: tables for people, JSON for programs."""

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
 
-from app.loading import TorchModel
+from benchmarks.choices import CONTEXTS
+from benchmarks.output import Row
+from benchmarks.timing import timed
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.prefill import Prefilled, prefill
-from ragcache.errors import ConfigError
 from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
 from ragcache.linking.full import Full
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, System, Variant
 
-# How many chunks before it in its document each chunk is computed behind.
-CONTEXTS: Mapping[str, int] = {"alone": 0, "document": 3}
-
-
-def check_context(name: str) -> str:
-    if name not in CONTEXTS:
-        raise ConfigError(f"unknown context {name!r}: choose from {', '.join(CONTEXTS)}")
-    return name
+if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
+    from app.loading import TorchModel
 
 
 def memory_cache(parts: TorchModel, context: str) -> ChunkCache:
     """An empty cache in RAM. The linker is given with each prompt."""
     store = open_store(None, None, None, parts.settings.codec)
-    return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[check_context(context)], keep_missed=False)
+    return ChunkCache(parts.engine, store, Full(), context_chunks=CONTEXTS[context], keep_missed=False)
 
 
 def prefill_prompt(
     cache: ChunkCache, segments: Sequence[Segment], linker: str | None = None, room: int = 1
 ) -> Prefilled:
     """A prompt's KV, by the torch engine, with `room` for an answer."""
+    return prefill(torch_engine(cache), PromptRequest(segments, cache.chosen(linker), room), cache.source)
+
+
+def torch_engine(cache: ChunkCache) -> TorchEngine:
     assert isinstance(cache.engine, TorchEngine), cache.engine
-    return prefill(cache.engine, PromptRequest(segments, cache.chosen(linker), room), cache.source)
+    return cache.engine
 
 
 def capture(
@@ -67,3 +69,35 @@ def _as_far_as(document: Sequence[Chunk], wanted: set[str], context_chunks: int)
         return [chunk for chunk in document if chunk.hash in wanted]
     places = [place for place, chunk in enumerate(document) if chunk.hash in wanted]
     return document[: places[-1] + 1] if places else []
+
+
+def plain_prefill(cache: ChunkCache, system: Variant, chunks: Iterable[Chunk]) -> None:
+    """The chunks' tokens in one piece behind System, of which nothing is kept."""
+    ids = [token for chunk in chunks for token in chunk.ids]
+    engine = torch_engine(cache)
+    buffer = engine.buffer(len(system) + len(ids))
+    engine.place(buffer, system, 0)
+    hidden = engine.compute(ids, range(len(system), len(system) + len(ids)), buffer)
+    float(hidden.float().sum())  # on an accelerator: wait until it is done
+
+
+def measured_capture(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
+    """Capture and prefill in turns."""
+
+    def capture_all() -> None:
+        deque(cache.kvgen.ingest(system, chunks), maxlen=0)
+        torch_engine(cache).synchronize()
+
+    captures, prefills = [], []
+    for turn in range(rounds + 1):
+        captured = timed(capture_all)
+        prefilled = timed(lambda: plain_prefill(cache, system, chunks))
+        if turn:  # the first round does not count
+            captures.append(captured)
+            prefills.append(prefilled)
+    return {
+        "tokens": sum(len(chunk) for chunk in chunks),
+        "kvgen_s": median(captures),
+        "prefill_s": median(prefills),
+        "ratio": median(captures) / median(prefills),
+    }

@@ -1,19 +1,20 @@
-"""Lists on the command line."""
+"""Lists and names on the command line: each reader takes what was written and the flag's name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 
-from benchmarks.caches import CONTEXTS
 from ragcache.errors import ConfigError
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 
+# How many chunks before it in its document each chunk is computed behind.
+CONTEXTS = {"alone": 0, "document": 3}
 SETTING = re.compile(r"\s*\w+\s*=")
 
 
-def parse_linkers(text: str) -> dict[str, Linker]:
+def parse_linkers(text: str, flag: str = "linkers") -> dict[str, Linker]:
     """`full,query:first=8,ratio=0.1` is two linkers, by what was written: a linker's settings have commas too."""
     specs: list[str] = []
     for item in text.split(","):
@@ -21,33 +22,45 @@ def parse_linkers(text: str) -> dict[str, Linker]:
             specs[-1] += f",{item}"
         else:
             specs.append(item)
-    return {spec: make_linker(spec) for spec in _distinct(specs, "linkers")}
+    return {spec: make_linker(spec) for spec in _distinct(specs, flag)}
 
 
-def parse_contexts(text: str) -> tuple[str, ...]:
-    return parse_names(text, "context", tuple(CONTEXTS))
+def parse_linker(text: str, flag: str) -> str:
+    """As it was written. A wrong one is said before anything is measured."""
+    make_linker(text)
+    return text
 
 
-def parse_names(text: str, flag: str, known: Sequence[str]) -> tuple[str, ...]:
-    names = _distinct(text.split(","), flag)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(f"unknown {flag} {unknown[0]!r}: choose from {', '.join(known)}")
-    return names
+def one_of(*known: str) -> Callable[[str, str], str]:
+    def read(text: str, flag: str) -> str:
+        if text not in known:
+            raise ConfigError(f"unknown {flag.removesuffix('s')} {text!r}: choose from {', '.join(known)}")
+        return text
+
+    return read
+
+
+def some_of(*known: str) -> Callable[[str, str], tuple[str, ...]]:
+    one = one_of(*known)
+    return lambda text, flag: tuple(one(name, flag) for name in parse_names(text, flag))
+
+
+def parse_names(text: str, flag: str) -> tuple[str, ...]:
+    return _distinct(text.split(","), flag)
 
 
 def parse_percents(text: str, flag: str) -> tuple[int, ...]:
-    names = _distinct(text.split(","), flag)
+    names = parse_names(text, flag)
     if not all(name.isdecimal() and int(name) <= 100 for name in names):
         raise ConfigError(f"--{flag} {text!r}: give numbers from 0 to 100, with commas between them")
-    return tuple(int(name) for name in names)
+    return tuple(map(int, names))
 
 
 def parse_numbers(text: str, flag: str) -> tuple[int, ...]:
-    names = _distinct(text.split(","), flag)
+    names = parse_names(text, flag)
     if not all(name.isdecimal() and int(name) > 0 for name in names):
         raise ConfigError(f"--{flag} {text!r}: give numbers above 0, with commas between them")
-    return tuple(int(name) for name in names)
+    return tuple(map(int, names))
 
 
 def _distinct(items: list[str], flag: str) -> tuple[str, ...]:
@@ -55,8 +68,3 @@ def _distinct(items: list[str], flag: str) -> tuple[str, ...]:
     if not all(stripped):
         raise ConfigError(f"--{flag} {','.join(items)!r} has an empty item: put one comma between two names")
     return tuple(dict.fromkeys(stripped))
-
-
-def known_settings(linkers: Mapping[str, Linker]) -> dict[str, str]:
-    """Each linker with all its settings, those by default too: what its figures are of."""
-    return {spec: repr(linker) for spec, linker in linkers.items()}

@@ -11,7 +11,8 @@ from app.samples import read_samples
 from benchmarks.data import read_dataset
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk
-from splitter.passages import split_passages
+from splitter import make_splitter
+from splitter.base import ChunkLimits
 
 
 def read_texts(data: Path | None) -> list[str]:
@@ -22,11 +23,15 @@ def read_texts(data: Path | None) -> list[str]:
     return [*dataset.corpora.values(), *(text for question in dataset.questions for text in question.contexts)]
 
 
+def passages(template: PromptTemplate, text: str, chunk_tokens: int) -> list[str]:
+    """Even ones, as the splitter `fixed` cuts a document that is ingested."""
+    limits = ChunkLimits(min(ChunkLimits.min_tokens, chunk_tokens // 2), chunk_tokens)
+    pieces = make_splitter("fixed", template.tokens, limits=limits).split(text)
+    return [text[piece.start : piece.end] for piece in pieces]
+
+
 def split_documents(template: PromptTemplate, texts: Sequence[str], chunk_tokens: int) -> list[list[Chunk]]:
-    return [
-        [template.chunk(text[start:end]) for start, end in split_passages(text, template.count, chunk_tokens)]
-        for text in texts
-    ]
+    return [[template.chunk(passage) for passage in passages(template, text, chunk_tokens)] for text in texts]
 
 
 def shuffled(chunks: Sequence[Chunk], seed: int) -> Iterator[Chunk]:

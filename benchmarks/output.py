@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from app.loading import LoadedModel
-from benchmarks.table import Row, render
 from ragcache.errors import ConfigError
 
+if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
+    from app.loading import LoadedModel
+
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "sentence-transformers", "numpy")
+Value = str | int | float | None
+Row = Mapping[str, Value]
 
 
-def versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
+def versions() -> dict[str, str | None]:
+    return {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def common_settings(parts: LoadedModel) -> dict[str, Any]:
@@ -40,11 +50,11 @@ def common_settings(parts: LoadedModel) -> dict[str, Any]:
 def publish(
     settings: Mapping[str, Any],
     rows: Sequence[Row],
-    columns: Sequence[str],
     out: Path | None,
     more: Mapping[str, Any] | None = None,
+    hidden: Collection[str] = (),
 ) -> None:
-    """The table to stdout, everything to `out`, `more` among it."""
+    """The rows as a table to stdout, but for `hidden` columns; everything to `out`, `more` among it."""
     if out is not None:
         # The last argument that names the program may be a path of this machine; the words after it are the command.
         document = {
@@ -55,7 +65,7 @@ def publish(
             **(more or {}),
         }
         write_json(out, document)
-    print(render(rows, columns))
+    print(render(rows, hidden))
 
 
 def write_json(out: Path, document: Mapping[str, Any]) -> None:
@@ -66,3 +76,26 @@ def write_json(out: Path, document: Mapping[str, Any]) -> None:
         beside.replace(out)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error}; name another place with --json") from error
+
+
+def render(rows: Sequence[Row], hidden: Collection[str] = ()) -> str:
+    """A header, a rule and a line per row; texts to the left, numbers to the right."""
+    columns = [name for name in rows[0] if name not in hidden]
+    cells = [[shown(row[column]) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    numeric = [any(isinstance(row[column], int | float) for row in rows) for column in columns]
+
+    def line(texts: Sequence[str]) -> str:
+        pairs = zip(texts, widths, numeric, strict=True)
+        return "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in pairs).rstrip()
+
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(row) for row in cells)])
+
+
+def shown(value: Value) -> str:
+    """Three digits that mean something."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import closing
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from statistics import median
-from typing import TypeVar
+from time import perf_counter, sleep
+from types import TracebackType
+from typing import Self, TypeVar
 
-from benchmarks.busy import BusyProcesses
+from benchmarks.output import Row
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.linking import make_linker
-from ragcache.report import COMPUTED, Report
+from ragcache.report import COMPUTED, PREFIX, Report
 from ragcache.types import Segment
 
+STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
+EXACT = "exact"  # the case of what vLLM's own prefix cache holds
+TURN = "turn"  # that of a chat's second question
+TIERS = {"disk": "disk", TURN: PREFIX}  # of others "ram"
+SETTLE_S = 1.0  # until whoever looks at the load of the machine sees that it has changed
 Case = Callable[[], Report]
 Name = TypeVar("Name", bound=Hashable)
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = perf_counter()
+    work()
+    return perf_counter() - started
 
 
 def first_token(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> Report:
@@ -61,3 +77,76 @@ def check_tiers(linker: str, tier: str, reports: Sequence[Report]) -> None:
             raise StoreError(
                 f"{linker} from {expected}: some chunks were {', '.join(sorted(strange))} instead ({told})"
             )
+
+
+def measured_rows(
+    cases: Mapping[tuple[str, str], Case], plain: set[tuple[str, str]], rounds: int, others: int = 0
+) -> list[Row]:
+    """Idle, and beside so many other processes. `plain`: cases whose efficiency says nothing."""
+    idle = interleaved(cases, rounds)
+    rows = _rows(idle, 0, idle, plain)
+    if others:
+        rows += _rows(beside(cases, rounds, others), others, idle, plain)
+    return rows
+
+
+Reports = Mapping[tuple[str, str], Sequence[Report]]
+
+
+def _rows(reports: Reports, others: int, idle: Reports, plain: set[tuple[str, str]]) -> list[Row]:
+    for (place, spec), measured in reports.items():
+        check_tiers(spec, TIERS.get(place, "ram"), measured)
+    stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
+    rows: list[Row] = []
+    for case, measured in reports.items():
+        slower = median_ttft(measured) / median_ttft(idle[case]) if others else None
+        row = dict(_row(case, others, measured, stock, floor)) | {"slower": slower}
+        rows.append(row | {"efficiency": None} if case in plain else row)
+    return rows
+
+
+def _row(case: tuple[str, str], others: int, reports: Sequence[Report], stock: float, floor: float) -> Row:
+    """The efficiency says how close a link comes to its bound: placing everything, and its part of a prefill."""
+    linked, part = median_ttft(reports), 0.0 if case[0] == EXACT else reports[0].part
+    return {
+        "case": case[0],
+        "tokens": reports[0].prompt_tokens,
+        "linker": case[1],
+        "beside": others,
+        "part": part,
+        "ttft_s": linked,
+        "efficiency": (floor + part * stock) / linked,
+        "speedup": stock / linked,
+    }
+
+
+class BusyProcesses:
+    """Other programs at full load. Use it in a `with`; they sleep until `running`."""
+
+    def __init__(self, count: int):
+        self._children = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        self._send(signal.SIGSTOP)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._send(signal.SIGCONT)
+        sleep(SETTLE_S)
+        try:
+            yield
+        finally:
+            self._send(signal.SIGSTOP)
+            sleep(SETTLE_S)
+
+    def _send(self, number: signal.Signals) -> None:
+        for child in self._children:
+            child.send_signal(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait()

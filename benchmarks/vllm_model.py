@@ -13,7 +13,7 @@ from app.models import resolve_model
 from app.prompt import PromptTemplate
 from app.settings import Settings
 from app.vllm import open_engine
-from benchmarks.caches import CONTEXTS, check_context
+from benchmarks.choices import CONTEXTS
 from ragcache.benefit import LinkWhen
 from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError
@@ -47,7 +47,7 @@ def empty_store(settings: Settings) -> KVStore:
 
 def vllm_cache(engine: VllmEngine, store: KVStore, context: str, keeper: Keeper | None = None) -> ChunkCache:
     """The linker is given with each prompt. What a prompt lacked is captured by the keeper alone."""
-    behind = CONTEXTS[check_context(context)]
+    behind = CONTEXTS[context]
     return ChunkCache(engine, store, "naive", context_chunks=behind, keep_missed=keeper is not None, keeper=keeper)
 
 

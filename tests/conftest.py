@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,18 @@ KINDS = [
     ("mistral", "default", "tied"),
     ("mistral", "llama3", "untied"),
 ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marks that follow from what a test is, so that nobody forgets them. Who asks for PostgreSQL by a parameter
+    marks that parameter.
+    """
+    for item in items:
+        if item.path.name.startswith("vllm_"):
+            item.add_marker("vllm")
+        if "postgres_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +90,11 @@ def smollm2(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[postgres.Server]:
     """A PostgreSQL server of our own."""
+    assert not re.search(r"not (\([^)]*)?postgres", pytestconfig.option.markexpr), (
+        "a test that is not marked so needs PostgreSQL: mark the parameter that asks for it"
+    )
     with postgres.running() as server:
         yield server
 

@@ -10,6 +10,8 @@ from app.cli.demo import QUESTION, own_settings, run
 from app.samples import read_samples
 from app.settings import load_settings
 
+pytestmark = pytest.mark.slow
+
 LINE = r"first token \d+\.\d\d s \(without cache \d+\.\d\d s, measured\) · {} · \d+ % repaired"
 
 

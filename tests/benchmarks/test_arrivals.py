@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.arrivals import Popularity, percentile, poisson_arrivals
+from benchmarks.load.arrivals import Popularity, percentile, poisson_arrivals
 from ragcache.errors import ConfigError
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.choices import known_settings, parse_contexts, parse_linkers, parse_numbers
+from benchmarks.choices import one_of, parse_linkers, parse_numbers, parse_percents, some_of
 from ragcache.errors import ConfigError
 from ragcache.linking.first_tokens import FirstTokens
 from ragcache.linking.full import Full
@@ -19,12 +19,6 @@ def test_linkers_and_their_settings_are_told_apart() -> None:
     ]
 
 
-def test_defaults_are_part_of_what_was_measured() -> None:
-    (told,) = known_settings(parse_linkers("query:first=4")).values()
-    assert told == repr(Query(first=4))
-    assert "ratio=" in told
-
-
 @pytest.mark.parametrize("text", ["full,", "", "full,,query"])
 def test_an_empty_item_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="has an empty item"):
@@ -36,10 +30,12 @@ def test_an_unknown_linker_lists_the_known() -> None:
         parse_linkers("full,nope")
 
 
-def test_contexts() -> None:
-    assert parse_contexts("document,alone") == ("document", "alone")
-    with pytest.raises(ConfigError, match="unknown context 'lonely': choose from alone, document"):
-        parse_contexts("lonely")
+def test_names() -> None:
+    assert some_of("alone", "document")("document, alone,document", "context") == ("document", "alone")
+    assert one_of("alone", "document")("alone", "context") == "alone"
+    for read in (one_of, some_of):
+        with pytest.raises(ConfigError, match="unknown system 'lonely': choose from alone, document"):
+            read("alone", "document")("lonely", "systems")
 
 
 def test_numbers() -> None:
@@ -47,3 +43,6 @@ def test_numbers() -> None:
     for text in ("1k", "0", "-3", "1.5"):
         with pytest.raises(ConfigError, match=f"--tokens {text!r}"):
             parse_numbers(text, "tokens")
+    assert parse_percents("0, 5,100", "cached") == (0, 5, 100)
+    with pytest.raises(ConfigError, match="--cached '0,101': give numbers from 0 to 100"):
+        parse_percents("0,101", "cached")

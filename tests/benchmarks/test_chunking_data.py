@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.chunking_data import SpanQuestion, read_corpora, read_questions, united
+from benchmarks.chunking.data import SpanQuestion, read_corpora, read_questions, united
 from ragcache.errors import ConfigError
 
 LINE = {"corpus": "a", "question": "Q?", "references": [{"start": 4, "end": 6}, {"start": 0, "end": 2, "text": "x"}]}

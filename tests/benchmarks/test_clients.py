@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.clients import Stream, open_loop
+from benchmarks.load.clients import Stream, open_loop
 
 
 def test_a_late_answer_delays_no_arrival() -> None:

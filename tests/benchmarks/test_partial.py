@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.partial import Partial, settings_key
+from benchmarks.quality.records import Partial, settings_key
 from ragcache.errors import ConfigError
 
 

@@ -10,14 +10,13 @@ import pytest
 
 from app.loading import TorchModel
 from app.samples import read_samples
-from benchmarks.choices import parse_names, parse_percents
 from benchmarks.corpus import prompt_chunks, split_documents
-from benchmarks.partial_cache import BESIDE, DECODING, KEEPING, WARM_UPS, PartialBenchOptions, measure, part_of
-from benchmarks.torch_partial import TorchPrompts
-from ragcache.errors import ConfigError
+from benchmarks.partial import BESIDE, KEEPING, PartialBenchOptions
+from benchmarks.partial.measurement import DECODING, WARM_UPS, measure, part_of
+from benchmarks.partial.torch import TorchPrompts
 
 TEXTS = list(read_samples().values())
-OPTIONS = PartialBenchOptions((400,), (0, 50, 100), BESIDE, 2, "naive", 60, 2, 0)
+OPTIONS = PartialBenchOptions((0, 50, 100), (400,), BESIDE, 2, "naive", 60, 2)
 
 
 def test_a_row_for_each_share_and_state(parts: TorchModel, tmp_path: Path) -> None:
@@ -40,15 +39,6 @@ def test_chunks_of_about_a_share_of_the_tokens_are_cached(parts: TorchModel, sha
     part, total = sum(map(len, part_of(chunks, share, 0))), sum(map(len, chunks))
     assert abs(100 * part / total - share) < 5
     assert share < 100 or part == total
-
-
-def test_lists_on_the_command_line() -> None:
-    assert parse_percents("0, 5,100", "cached") == (0, 5, 100)
-    assert parse_names("busy,idle", "beside", BESIDE) == ("busy", "idle")
-    with pytest.raises(ConfigError, match="--cached '0,101': give numbers from 0 to 100"):
-        parse_percents("0,101", "cached")
-    with pytest.raises(ConfigError, match="unknown beside 'lazy': choose from idle, busy, keeping"):
-        parse_names("lazy", "beside", BESIDE)
 
 
 def test_right_behind_a_prompt_what_it_lacked_is_being_captured(

@@ -7,7 +7,7 @@ import pytest
 from app.loading import TorchModel
 from benchmarks.caches import capture, memory_cache, prefill_prompt
 from benchmarks.data import Dataset, read_dataset
-from benchmarks.prompts import Prompt, PromptBuilder
+from benchmarks.quality.prompts import Prompt, PromptBuilder
 from ragcache.errors import ConfigError
 from ragcache.types import System, Text
 from tests.benchmarks.conftest import letters

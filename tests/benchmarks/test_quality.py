@@ -11,7 +11,8 @@ import pytest
 from app.loading import TorchModel
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
-from benchmarks.quality import Measurement, QualityBenchOptions, run
+from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality.measurement import Measurement, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
@@ -24,7 +25,7 @@ TIMES = {"ttft_s", "ttft_speedup"}
 def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any) -> QualityBenchOptions:
     chosen: dict[str, Any] = {
         "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "order": "best",
-        "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2,
+        "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2, "data": Path(),
     }  # fmt: skip
     return QualityBenchOptions(parse_linkers(linkers), **{**chosen, **changed})
 
@@ -34,6 +35,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["given_file", "corpora_folder"])
 def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRequest) -> None:
     data = read_dataset(request.getfixturevalue(form))
@@ -75,6 +77,7 @@ def test_full_is_not_measured_by_a_short_cut(
     assert all(row["kl"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_continued(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +98,7 @@ def test_an_interrupted_run_is_continued(
         Measurement, "_measure",
         lambda self, prompt, *rest, **named: (measured.append(prompt.name), measure(self, prompt, *rest, **named))[1],
     )  # fmt: skip
-    rows = run(parts, letters, data, options(), out, resume=True)
+    rows = run(parts, letters, data, options(resume=True), out)
     assert measured == [question.name for question in data.questions], "none of them twice"
     for row, expected in zip(rows, at_once, strict=True):
         assert {key: row[key] for key in FIELDS - TIMES} == {key: expected[key] for key in FIELDS - TIMES}

@@ -10,19 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.cli import app
-from benchmarks.retrieval import (
-    COLUMNS,
-    HITS,
-    ClusteredSource,
-    Clusters,
-    RetrievalBenchOptions,
-    measure,
-    nearest,
-    recall,
-)
+from benchmarks.retrieval import RetrievalBenchOptions
+from benchmarks.retrieval.measurement import HITS, ClusteredSource, Clusters, measure, nearest, recall
 from ragcache.errors import ConfigError
 from retriever import RetrieverError
 
+COLUMNS = ("index", "vectors", "recall_at_10", "p50_ms", "p99_ms", "build_s", "bytes")
 OPTIONS = RetrievalBenchOptions((300,), ("flat",), dimension=16, clusters=10, spread=0.5, queries=40, seed=0)
 
 

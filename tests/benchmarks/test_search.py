@@ -12,8 +12,10 @@ from app.compose import opened
 from app.loading import load_embedder
 from app.samples import read_samples
 from app.settings import Settings, load_settings
-from benchmarks import search, search_data
-from benchmarks.search_data import Topics, fill, vocabulary
+from benchmarks.search import SearchBenchOptions
+from benchmarks.search import data as search_data
+from benchmarks.search import measurement as search
+from benchmarks.search.data import Topics, fill, vocabulary
 from ragcache.errors import ConfigError
 
 TEXTS = list(read_samples().values())
@@ -37,12 +39,14 @@ def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_row_with_the_stages_of_a_question(settings: Settings, tmp_path: Path) -> None:
     out = tmp_path / "search.json"
-    rows = search.run(settings, TEXTS, search.SearchBenchOptions(100, 3, 300, 2, 60, 0), out)
+    rows = search.run(settings, TEXTS, SearchBenchOptions(100, 3, 300, 2, 60, 0), out)
     written = json.loads(out.read_text())
     assert written["rows"] == rows
     assert written["settings"]["linker"] == "auto"
     (row,) = rows
-    assert tuple(row) == search.COLUMNS
+    assert list(row) == [
+        "chunks", "mode", "embed_ms", "search_ms", "rows_ms", "total_p50_ms", "total_p99_ms", "ttft_linked_ms", "share"
+    ]  # fmt: skip
     assert (row["chunks"], row["mode"]) == (100, "hybrid")
     figures = {name: value for name, value in row.items() if isinstance(value, float)}
     assert all(value > 0 for value in figures.values())
@@ -83,4 +87,4 @@ def test_words_are_those_of_the_texts_and_compounds_of_them() -> None:
 
 def test_a_prompt_longer_than_the_context_is_refused(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
-        search.run(settings, TEXTS, search.SearchBenchOptions(10, 1, 3000, 1, 60, 0), None)
+        search.run(settings, TEXTS, SearchBenchOptions(10, 1, 3000, 1, 60, 0), None)

@@ -9,9 +9,15 @@ import pytest
 
 from app.loading import TorchModel
 from app.samples import read_samples
-from benchmarks import kvgen, memory, ttft
+from benchmarks import timing
 from benchmarks.choices import parse_linkers
 from benchmarks.corpus import fill, read_texts, shuffled, split_documents
+from benchmarks.kvgen import KvgenBenchOptions
+from benchmarks.kvgen import measurement as kvgen
+from benchmarks.memory import MemoryBenchOptions
+from benchmarks.memory import measurement as memory
+from benchmarks.ttft import TtftBenchOptions
+from benchmarks.ttft import measurement as ttft
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk
 
@@ -20,7 +26,7 @@ TEXTS = list(read_samples().values())
 
 def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "ttft.json"
-    options = ttft.TtftBenchOptions((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
+    options = TtftBenchOptions((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
     rows = ttft.run(parts, TEXTS, options, out)
     assert json.loads(out.read_text())["rows"] == rows
     cases = [("stock", "full"), ("floor", "naive"), *[(case, linker) for case in ("ram", "disk")
@@ -43,7 +49,7 @@ def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
 
 
 def test_ttft_beside_busy_processes(parts: TorchModel) -> None:
-    rows = ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
+    rows = ttft.run(parts, TEXTS, TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
     idle, busy = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     assert [(row["case"], row["beside"]) for row in busy] == [(row["case"], 1) for row in idle]
     for quiet, loud in zip(idle, busy, strict=True):
@@ -52,36 +58,39 @@ def test_ttft_beside_busy_processes(parts: TorchModel) -> None:
 
 def test_ttft_from_disk_is_from_disk(parts: TorchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiers: list[set[str]] = []
-    row = ttft._row
+    row = timing._row
     monkeypatch.setattr(
-        ttft, "_row", lambda case, reports, *rest: (
-            tiers.append({chunk.tier for report in reports for chunk in report.chunks}), row(case, reports, *rest))[1]
+        timing, "_row", lambda case, others, reports, *rest: (
+            tiers.append({chunk.tier for report in reports for chunk in report.chunks}),
+            row(case, others, reports, *rest),
+        )[1],
     )  # fmt: skip
-    ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0), None)
+    ttft.run(parts, TEXTS, TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0), None)
     assert tiers == [{"computed"}, {"ram"}, {"ram"}, {"disk"}]
     assert list(parts.settings.cache_dir.glob("bench-*")) == [], "nothing is left behind"
 
 
 def test_a_prompt_longer_than_the_context_is_refused(parts: TorchModel) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
-        ttft.run(parts, TEXTS, ttft.TtftBenchOptions((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
+        ttft.run(parts, TEXTS, TtftBenchOptions((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
     with pytest.raises(ConfigError, match="the model's context has"):
-        kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((2048,), 60, 1), None)
+        kvgen.run(parts, TEXTS, KvgenBenchOptions((2048,), 60, 1), None)
 
 
 def test_kvgen(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "kvgen.json"
-    rows = kvgen.run(parts, TEXTS, kvgen.KvgenBenchOptions((200, 400), 60, 1), out)
+    rows = kvgen.run(parts, TEXTS, KvgenBenchOptions((200, 400), 60, 1), out)
     assert json.loads(out.read_text())["rows"] == rows
     assert [row["tokens"] for row in rows] == [200, 400]
     for row in rows:
         assert row["ratio"] == pytest.approx(row["kvgen_s"] / row["prefill_s"])
 
 
+@pytest.mark.slow
 def test_memory(tiny_folder: Path, parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "memory.json"
     settings = parts.settings.model_copy(update={"linker": "query"})
-    load, ingest, link = memory.run(settings, 0.01, 3, out)
+    load, ingest, link = memory.main(settings, MemoryBenchOptions(0.01, 3), out)
     assert [row["case"] for row in (load, ingest, link)] == ["load", "ingest", "link"]
     assert load["tokens"] == 0
     assert 1500 < ingest["tokens"] < 4000, "10,000 characters"

@@ -19,6 +19,8 @@ from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, System, Text
 from tests.tiny import assert_close, stock
 
+pytestmark = pytest.mark.slow
+
 SYSTEM = "<|im_start|>system\nAnswer from the passages.<|im_end|>\n<|im_start|>user\n"
 PASSAGES = [
     "The harbour of Marsdiep froze in the winter of 1795. The fleet lay at anchor off Den Helder, fast in the ice.\n",

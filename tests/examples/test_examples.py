@@ -10,6 +10,8 @@ from app import Settings
 from examples import ask_documents, llama_index_engines
 from tests.app.library import LIGHTHOUSE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def settings(smollm2: Path, tmp_path: Path) -> Settings:

@@ -9,6 +9,8 @@ import pytest
 from app.loaders.base import ParseLimits
 from tests.fuzz.files import Reader, Readers, case, seeds
 
+pytestmark = pytest.mark.slow
+
 
 def test_mutated_files_end_in_a_document_or_a_clear_error() -> None:
     with Readers(2) as readers:

@@ -12,6 +12,7 @@ import pytest
 
 from ragcache.keeping import RECHECK_S, Keeper
 from tests.ragcache.test_keeping import Steps
+from tests.waiting import wait_until
 
 EXIT = """
 import threading
@@ -95,8 +96,7 @@ def test_an_answer_may_end_on_the_thread_that_is_about_to_wait(monkeypatch: pyte
     monkeypatch.setattr(change, "wait", ended)
     task = Steps(keeper)
     keeper.later(task)
-    while keeper._own._thread is not None:
-        threading.Event().wait(0.01)
+    wait_until(lambda: keeper._own._thread is None, 60)
     assert task.done == 3
     assert 0 < max(waited) <= RECHECK_S
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from splitter import SPLITTERS, make_splitter
 from splitter.base import ChunkLimits
 from splitter.lines import lines_as_lf
-from splitter.passages import split_passages
 from tests.splitter.conftest import Words, letters
 
 WORDS = " ".join(f"word{number}" for number in range(30))
@@ -48,12 +47,6 @@ LINES = st.lists(
 @given(text=LINES, kind=st.sampled_from(sorted(DOCUMENTS)), end=st.sampled_from(ENDS))
 def test_ends_of_lines_change_no_piece_of_broken_documents(text: str, kind: str, end: str) -> None:
     assert cut("structure", text, kind, end) == cut("structure", text, kind, "\n")
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_passages_end_with_paragraphs_of_any_system(end: str) -> None:
-    text = "One two three\n\nfour five six".replace("\n", end)
-    assert [text[slice(*span)] for span in split_passages(text, Words().count, 4)] == ["One two three", "four five six"]
 
 
 @given(st.text(alphabet="ab\r\n\x85\u2028\u2029\f\v é"))

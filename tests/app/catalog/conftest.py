@@ -21,7 +21,7 @@ def postgres_url(postgres_server: Server) -> str:
     return url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
     """Settings of an empty catalog, in either kind of database."""
     if request.param == "sqlite":

@@ -12,6 +12,8 @@ import pytest
 from app import RagPipeline, Settings
 from tests.app.library import fill
 
+pytestmark = pytest.mark.slow
+
 HEAVY = {"torch", "transformers", "sentence_transformers", "alembic", "llama_index.core", "nltk", "psycopg", "scipy"}
 HEAVY |= {"sklearn", "pandas", "jinja2", "faiss"}
 RUN = """

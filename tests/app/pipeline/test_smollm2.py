@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from app import RagPipeline, Settings
 from tests.app.library import LIGHTHOUSE, put
+
+pytestmark = pytest.mark.slow
 
 
 def test_questions_are_answered_from_the_document(smollm2: Path, tmp_path: Path) -> None:

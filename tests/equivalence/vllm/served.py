@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from ragcache.cache import ChunkCache
@@ -17,6 +16,7 @@ from ragcache.engine.vllm.checks import WORKER
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment
 from tests.ports import held_port
+from tests.waiting import wait_until
 
 PATIENCE_S = 600.0  # a server starts in half a minute, where nothing else runs
 
@@ -124,9 +124,7 @@ def serving(model: Path, folder: Path, *, captures: bool = False, **flags: Any) 
     with held_port() as port:
         started = Server(model, folder / "kv", folder / "log", port, captures, flags)
         try:
-            deadline = monotonic() + PATIENCE_S
-            while not started.ready():
-                assert monotonic() < deadline, started.log.read_text()[-4000:]
+            wait_until(started.ready, PATIENCE_S, lambda: started.log.read_text()[-4000:])
             yield started
         finally:
             started.process.terminate()

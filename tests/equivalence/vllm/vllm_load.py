@@ -19,7 +19,7 @@ OPTIONS = LoadBenchOptions(SYSTEMS, (0.5, 1.0), 0.5, 3, 4, 40, 5, 12, 1.0, "auto
 
 
 def test_every_system_under_every_load(smollm2: Path, tmp_path: Path) -> None:
-    from benchmarks.vllm_load import run
+    from benchmarks.load.measurement import run
 
     folder, out = write_small_folder(tmp_path / "model", smollm2), tmp_path / "load.json"
     settings = load_settings(None, model=str(folder), dtype="float32", cache_dir=tmp_path, engine="vllm")

@@ -11,19 +11,22 @@ import pytest
 
 from app.loading import LoadedModel, load_torch_model
 from app.settings import Settings, load_settings
-from benchmarks.answering import open_answering
 from benchmarks.caches import capture
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
-from benchmarks.quality import QualityBenchOptions, run
-from benchmarks.quality_compare import compare
+from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality.answering import open_answering
+from benchmarks.quality.comparison import compare
+from benchmarks.quality.measurement import run
 from ragcache.errors import StoreError
 from tests.benchmarks.conftest import letters
 from tests.benchmarks.small_folder import write_small_folder
 from tests.tiny import make_chunks, make_question
 
 LINKERS = "full,naive,first_tokens:k=4,query"
-OPTIONS = QualityBenchOptions(parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 20, 1, 1)
+OPTIONS = QualityBenchOptions(
+    parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 20, 1, 1, data=Path()
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def settings(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Setting
 
 @pytest.fixture(scope="module")
 def vllm(settings: Settings) -> Iterator[LoadedModel]:
-    from benchmarks.forcing import engine_options
+    from benchmarks.quality.forcing import engine_options
     from benchmarks.vllm_model import open_vllm
 
     with open_vllm(

@@ -8,7 +8,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import perf_counter, sleep
 from types import SimpleNamespace as Some
 from typing import Any
 
@@ -27,6 +27,7 @@ from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.ragcache.engine.vllm.conftest import NamesDouble
 from tests.tiny import assert_close, make_chunks, make_question, make_system
+from tests.waiting import LOOK_S
 
 SYSTEM, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(30, 25, 28, 22)
@@ -66,6 +67,7 @@ def park(pair: Pair, linker: str) -> Any:
     connector.scheduler.arrived("asked", IDS, link_params(PROMPT, linker), NamesDouble())
     while connector.scheduler.matched("asked", 0) is None:
         connector.scheduler.step(Budget(0, False, 1))
+        sleep(LOOK_S)
     external = connector.scheduler.matched("asked", 0)
     connector.scheduler.allocated("asked", BLOCKS, external)
     request = connector._parked["asked"] = Some(
@@ -89,6 +91,7 @@ def run(pair: Pair, step: Step, scheduled: int) -> list[str]:
         if output is not None:
             connector.update_connector_output(output)
             finished = sorted(output.finished_recving or ())
+        sleep(LOOK_S)
     raise AssertionError("it never ends")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import monotonic
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Text, VariantKey
 from tests.equivalence.vllm.served import PATIENCE_S, Server, check_alike, serving
 from tests.tiny import make_chunks, make_question, make_system, make_tiny
+from tests.waiting import wait_until
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -99,8 +99,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(server: Server, cache: Chu
         assert response.readline().startswith(b"data: ")
         response.close()
         connection.close()
-    deadline = monotonic() + PATIENCE_S
-    while server.metric("vllm:num_requests_running") or server.metric("vllm:kv_cache_usage_perc"):
-        assert monotonic() < deadline, server.metrics()
+    gauges = ("vllm:num_requests_running", "vllm:kv_cache_usage_perc")
+    wait_until(lambda: not any(map(server.metric, gauges)), PATIENCE_S, server.metrics)
     tokens, _ = server.answer(PROMPT, link_params(PROMPT, "auto"))
     assert tokens == list(cache.generate(PROMPT, max_tokens=12, linker="auto"))

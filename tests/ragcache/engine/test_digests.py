@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from ragcache.engine import digests
 from ragcache.engine.digests import KEPT, Digests
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -57,9 +57,13 @@ def test_a_file_that_changed_has_another_digest(tmp_path: Path, file: Path, sett
     """Also where its size and its time of change are made to be the old ones."""
     known, times = Digests(tmp_path / "digests.json"), file.stat()
     first = known.of([file])
-    deadline = time.monotonic() + 10
-    while file.stat().st_ctime_ns == times.st_ctime_ns and time.monotonic() < deadline:  # its clock has ticked
+
+    def ticked() -> bool:
+        """The file system's clock."""
         file.write_bytes(b"other")
+        return file.stat().st_ctime_ns != times.st_ctime_ns
+
+    wait_until(ticked, 10)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
     assert known.of([file]) != first

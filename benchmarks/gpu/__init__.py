@@ -1,0 +1,34 @@
+"""What a machine with CUDA and its own torch can measure from a checkout: `make gpu`.
+
+It needs torch, numpy, safetensors, xxhash, filelock and tqdm. transformers and faiss-gpu are used where they are there;
+nothing of the application is, and no model: weights are random. Each part runs in a process of its own, so that one
+which fails, runs out of its time or lacks a library leaves the others alone.
+
+| part | what it measures |
+|---|---|
+| exactness | logits of small random models: ours against transformers', linked against recomputed |
+| 1b, 8b | of a Llama of that shape: first tokens, linked and recomputed; capture; the bytes per second of loading |
+| index | the FAISS structures on the GPU against the same in memory |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.choices import some_of
+from benchmarks.options import ROUNDS, SEED, BenchOptions, option
+
+SHAPES = ("tiny", "1b", "8b")
+
+
+@dataclass(frozen=True)
+class GpuBenchOptions(BenchOptions):
+    """What a machine with CUDA and its own torch can measure from a checkout."""
+
+    device: str = option("cuda", "cuda; or cpu, to try out the same code.")
+    shapes: tuple[str, ...] = option(
+        "1b,8b", f"Of the models: {', '.join(SHAPES)}, with commas.", read=some_of(*SHAPES)
+    )
+    rounds: int = option(5, ROUNDS)
+    vectors: int = option(200_000, "Of the index.")
+    seed: int = option(0, SEED)

@@ -1,0 +1,108 @@
+"""Where reuse must be exact, is it on this device? Small random models, each case against a full forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from benchmarks.caches import prefill_prompt
+from benchmarks.gpu import GpuBenchOptions
+from benchmarks.gpu.shapes import RandomIds, random_engine
+from benchmarks.output import Row
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.store import open_store
+from ragcache.types import Segment
+
+FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
+SIZES = {
+    "vocab_size": 199, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 1024,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+# Of the largest logit: what rounding alone may do.
+ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
+CONTEXT = 2  # chunks
+Forward = Callable[[Sequence[int]], torch.Tensor]  # ids -> logits of the last one
+
+
+def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
+    device, seed, rows = torch.device(options.device), options.seed, list[Row]()
+    for dtype in ALLOWED:
+        for name, engine, forward in _models(device, dtype, seed):
+            rows += [
+                {"model": name, "dtype": str(dtype).removeprefix("torch."), **row}
+                for row in _compared(engine, forward, seed)
+            ]
+    yield part, rows
+
+
+def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, TorchEngine, Forward]]:
+    """With what their logits are compared with: stock transformers, or else our own forward in one piece."""
+    if find_spec("transformers") is None:
+        engine = random_engine("tiny", device, dtype, seed)
+        yield "Llama, against our own forward", engine, partial(_own, engine)
+        return
+    for family, more in FAMILIES.items():
+        model = _stock_model(family, more, device, dtype, seed)
+        yield family, TorchEngine.from_model(model), partial(_theirs, model)
+
+
+def _stock_model(family: str, more: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int) -> Any:
+    import transformers
+
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{family}Config")(**SIZES, **more, initializer_range=0.05)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    frequencies = model.model.rotary_emb.inv_freq.clone()
+    model.to(device=device, dtype=dtype)
+    model.model.rotary_emb.inv_freq = frequencies.to(device)  # as a folder is read: these stay in float32
+    return model
+
+
+@torch.inference_mode()
+def _theirs(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    logits: torch.Tensor = model(torch.tensor([list(ids)], device=model.device)).logits[0, -1]
+    return logits.float()
+
+
+def _own(engine: TorchEngine, ids: Sequence[int]) -> torch.Tensor:
+    return engine.logits(engine.compute(ids, range(len(ids)), engine.buffer(len(ids))))[0]
+
+
+def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]:
+    drawn = RandomIds(engine.spec.vocabulary, seed)
+    system, question, document = drawn.system(9), drawn.question(7), drawn.chunks(240, 40)
+    cache = ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=CONTEXT, keep_missed=False)
+    list(cache.ingest(system, document))
+    known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
+    cases: dict[str, tuple[str, Sequence[Segment]]] = {
+        "a plain prefill": ("full", mixed),
+        "behind their own context": ("naive", known),
+        "all repaired, by the question": ("query:ratio=1", mixed),
+        "all repaired, by auto": ("auto:ratio=1", mixed),
+    }
+    for case, (linker, chunks) in cases.items():
+        segments = [system, *chunks, question]
+        yield _row(case, engine, prefill_prompt(cache, segments, linker).logits, forward, segments)
+    # The answer's tokens one by one, over KV that was linked.
+    segments = [system, *known, question]
+    answer = list(cache.generate(segments, max_tokens=8))
+    ids = [token for segment in segments for token in segment.ids] + answer[:-1]
+    wanted = forward(ids)
+    error = float((wanted.max() - wanted[answer[-1]]) / wanted.abs().max())
+    yield _judged("an answer's eighth token", engine, error)
+
+
+def _row(case: str, engine: TorchEngine, logits: torch.Tensor, forward: Forward, segments: Sequence[Segment]) -> Row:
+    wanted = forward([token for segment in segments for token in segment.ids])
+    return _judged(case, engine, float((logits.float() - wanted).abs().max() / wanted.abs().max()))
+
+
+def _judged(case: str, engine: TorchEngine, error: float) -> Row:
+    allowed = ALLOWED[engine.spec.dtype]
+    return {"case": case, "error": error, "allowed": allowed, "exact": "yes" if error <= allowed else "NO"}

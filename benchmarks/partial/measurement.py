@@ -1,0 +1,164 @@
+"""Linked and recomputed prompts in turns, idle and beside others, on either engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from statistics import median
+from threading import Barrier, Event, Thread
+from time import sleep
+from typing import ClassVar
+
+import numpy as np
+from tqdm import tqdm
+
+from app.loading import LoadedModel
+from app.settings import Settings
+from benchmarks.corpus import prompt_chunks, read_texts, split_documents
+from benchmarks.output import Row, common_settings, publish
+from benchmarks.partial import BUSY, KEEPING, PartialBenchOptions
+from benchmarks.partial.unchanging import UnchangingStore
+from benchmarks.ttft.measurement import QUESTION
+from ragcache.cache import ChunkCache
+from ragcache.keeping import QUIET_S
+from ragcache.report import Report
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk, Segment
+
+DECODING = "beside"  # names of the threads that read the requests beside begin so
+STOCK = "full"
+CONTEXT = "document"
+STORY, ANSWER = "Tell a long story.", 512  # of a request beside: its question and its tokens; then the next one begins
+WARM_UPS = 3  # rounds that do not count: in them the predictions become this machine's
+RESAMPLES = 2000
+
+
+def main(settings: Settings, options: PartialBenchOptions, out: Path) -> None:
+    engine = "vllm" if settings.engine == "vllm" else "torch"
+    import_module(f"benchmarks.partial.{engine}").run(settings, read_texts(options.data), options, out)
+
+
+class Prompts(ABC):
+    """An engine, and caches over it that link where it pays."""
+
+    name: ClassVar[str]
+    parts: LoadedModel
+
+    @abstractmethod
+    def captured(self, documents: Sequence[Sequence[Chunk]], needed: Sequence[Chunk]) -> KVStore:
+        """KV of the System segment and of these chunks, in RAM."""
+
+    @abstractmethod
+    def cache(self, store: KVStore, keep_missed: bool = False) -> ChunkCache:
+        """With the keeper of the parts."""
+
+    def first_token(
+        self, store: KVStore, segments: Sequence[Segment], linker: str, keep_missed: bool = False
+    ) -> Report:
+        with closing(self.cache(store, keep_missed).generate(segments, max_tokens=1, linker=linker)) as generation:
+            list(generation)
+            return generation.report
+
+
+@contextmanager
+def decoding(cache: ChunkCache, segments: Sequence[Segment], requests: int) -> Iterator[None]:
+    """So many requests decode while it is open, each read by a thread of its own, as in a web server."""
+    stop, started = Event(), Barrier(requests + 1)
+
+    def decode() -> None:
+        waited = False
+        while not stop.is_set():
+            with closing(cache.generate(segments, max_tokens=ANSWER, linker=STOCK)) as answer:
+                for _ in answer:
+                    if not waited:
+                        started.wait()
+                        waited = True
+                    if stop.is_set():
+                        break
+
+    threads = [Thread(target=decode, name=f"{DECODING}-{number}") for number in range(requests)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def measure(prompts: Prompts, texts: Sequence[str], options: PartialBenchOptions, out: Path | None) -> list[Row]:
+    parts = prompts.parts
+    documents = split_documents(parts.template, texts, options.chunk_tokens)
+    rows: list[Row] = []
+    for tokens in tqdm(options.tokens, desc="partial", unit="length"):
+        chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
+        segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
+        shares = {share: prompts.captured(documents, part_of(chunks, share, options.seed)) for share in options.cached}
+        for beside in options.beside:
+            with prompts_beside(prompts, options) if beside == BUSY else nullcontext():
+                rows += _measure(prompts, segments, shares, beside, options)
+    publish(common_settings(parts) | options.told() | {"context": CONTEXT}, rows, out)
+    return rows
+
+
+def prompts_beside(prompts: Prompts, options: PartialBenchOptions) -> AbstractContextManager[None]:
+    template = prompts.parts.template
+    segments = (template.system(), template.question(STORY))
+    return decoding(prompts.cache(prompts.captured([], [])), segments, options.decoding)
+
+
+def part_of(chunks: Sequence[Chunk], share: int, seed: int) -> list[Chunk]:
+    """Chunks by lot that have about so many percent of the tokens; another prompt's too, if none is wanted."""
+    wanted = share * sum(map(len, chunks)) / 100
+    chosen: list[Chunk] = []
+    for chunk in Random(seed).sample(list(chunks), len(chunks)):
+        if wanted > 0 and sum(map(len, chosen)) + len(chunk) / 2 <= wanted:
+            chosen.append(chunk)
+    return chosen
+
+
+def _measure(
+    prompts: Prompts,
+    segments: Sequence[Segment],
+    shares: Mapping[int, KVStore],
+    beside: str,
+    options: PartialBenchOptions,
+) -> list[Row]:
+    """Rounds of all shares in turns."""
+    pairs: dict[int, list[tuple[Report, Report]]] = {share: [] for share in shares}
+    for turn in range(WARM_UPS + options.rounds):
+        for share, store in shares.items():
+            order = (options.linker, STOCK) if turn % 2 else (STOCK, options.linker)
+            reports = {}
+            for linker in order:
+                if beside == KEEPING:
+                    prompts.first_token(UnchangingStore(store), segments, linker, keep_missed=linker != STOCK)
+                    sleep(2 * QUIET_S)  # by then the capture has begun
+                reports[linker] = prompts.first_token(store, segments, linker)
+                prompts.parts.keeper.settle()
+            if turn >= WARM_UPS:
+                pairs[share].append((reports[options.linker], reports[STOCK]))
+    return [_row(prompts.name, share, beside, measured, options.seed) for share, measured in pairs.items()]
+
+
+def _row(engine: str, share: int, beside: str, pairs: Sequence[tuple[Report, Report]], seed: int) -> Row:
+    ratios = np.array([linked.ttft_s / stock.ttft_s for linked, stock in pairs])
+    draws = np.random.default_rng(seed).integers(0, len(ratios), (RESAMPLES, len(ratios)))
+    return {
+        "engine": engine,
+        "tokens": pairs[0][0].prompt_tokens,
+        "cached": share,
+        "beside": beside,
+        "reused": median(linked.reused for linked, _ in pairs),
+        "ttft_s": median(linked.ttft_s for linked, _ in pairs),
+        "stock_s": median(stock.ttft_s for _, stock in pairs),
+        "ratio": float(np.median(ratios)),
+        # Up to here the median may well be: 95 % of the medians of resampled rounds are below.
+        "ratio_high": float(np.percentile(np.median(ratios[draws], axis=1), 95)),
+    }

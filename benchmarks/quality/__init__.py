@@ -1,0 +1,46 @@
+"""What linking costs in answers, against the full recompute of the same prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+
+from benchmarks.choices import CONTEXTS, one_of, parse_linkers, some_of
+from benchmarks.options import CHUNK_TOKENS, LINKERS, OF_SETTINGS, ROUNDS, SEED, BenchOptions, option
+from ragcache.linking.base import Linker
+
+ORDERS = ("document", "best")
+
+
+@dataclass(frozen=True)
+class QualityBenchOptions(BenchOptions):
+    """What linking costs in answers, and what it saves until the first token."""
+
+    of_settings = OF_SETTINGS
+
+    data: Path = option(
+        MISSING, "JSON lines with contexts, or a folder of corpora with questions.", kind=Path, told=False
+    )
+    linkers: Mapping[str, Linker] = option("auto", LINKERS, read=parse_linkers)
+    contexts: tuple[str, ...] = option(
+        ",".join(CONTEXTS),
+        "What chunks are computed behind: alone, document or both.",
+        read=some_of(*CONTEXTS),
+        flag="context",
+    )
+    limit: int | None = option(None, "So many questions, at random; all when left out.", kind=int, least=1)
+    seed: int = option(0, SEED)
+    max_tokens: int = option(64, "Longest answer.", least=1)
+    top_k: int = option(5, "Chunks per question, where they are retrieved.", least=1)
+    order: str = option("document", "Of retrieved chunks: document, or best first (best).", read=one_of(*ORDERS))
+    chunk_tokens: int = option(200, CHUNK_TOKENS, least=1)
+    ttft_rounds: int = option(5, ROUNDS, least=1)
+    ttft_prompts: int = option(3, "So many prompts are timed.", least=1)
+    resume: bool = option(False, "Continue a run that was interrupted.", told=False)
+    compare: Path | None = option(
+        None,
+        "The --json of a run in another engine, to be compared question by question.",
+        kind=Path,
+        told=False,
+    )

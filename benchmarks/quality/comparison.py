@@ -1,0 +1,72 @@
+"""Two runs of `ragcache bench quality` question by question: the same prompts and linkers in two engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.output import Row
+from benchmarks.quality.metrics import estimate
+from ragcache.errors import ConfigError
+
+# What makes prompts and their chunks the same; the engine, its rounding and its times may differ.
+SAME = ("model", "fingerprint", "system", "data", "seed", "limit", "max_tokens", "top_k", "order", "chunk_tokens")
+
+
+def compare(ours: Path, other: Path) -> list[Row]:
+    """Raises ConfigError for runs that did not ask the same."""
+    one, two = read_result(ours), read_result(other)
+    for name in SAME:
+        if one["settings"].get(name) != two["settings"].get(name):
+            told = f"{name} is {one['settings'].get(name)!r} here and {two['settings'].get(name)!r} there"
+            raise ConfigError(f"{other} cannot be compared with {ours}: {told}")
+    left, right = _results(one), _results(two)
+    linkers = two["settings"]["linkers"]
+    cases = [(linker, context) for linker, context in left if (linker, context) in right]
+    same = [case for case in cases if linkers[case[0]] == one["settings"]["linkers"][case[0]]]
+    if not same:
+        raise ConfigError(f"{other} has no linker of {ours} with the same settings and context: run it with the same")
+    return [_row(case, left[case], right[case], one["settings"]["seed"]) for case in same]
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Raises ConfigError for a file that is none."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return {"settings": dict(document["settings"]), "answers": dict(document["answers"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is no result of `ragcache bench quality`: {error!r}") from error
+
+
+def _results(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """By linker and context, then by question."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, record in document["answers"].items():
+        for result in record["results"]:
+            found.setdefault((result["linker"], result["context"]), {})[name] = result
+    return found
+
+
+def _row(case: tuple[str, str], ours: Mapping[str, Any], other: Mapping[str, Any], seed: int) -> Row:
+    names = sorted(ours.keys() & other.keys())
+    differences = [ours[name]["kl"] - other[name]["kl"] for name in names]
+    mean = estimate(differences, seed)
+
+    def of(results: Mapping[str, Any], figure: str) -> float:
+        return float(sum(results[name][figure] for name in names) / len(names))
+
+    return {
+        "linker": case[0],
+        "context": case[1],
+        "kl": of(ours, "kl"),
+        "other_kl": of(other, "kl"),
+        "difference": mean.mean,
+        "low": mean.low,
+        "high": mean.high,
+        "furthest": max(differences, key=abs),
+        "part": of(ours, "part"),
+        "other_part": of(other, "part"),
+        "n": len(names),
+    }

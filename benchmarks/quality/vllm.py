@@ -1,0 +1,84 @@
+"""Answering by vLLM: every figure from requests as applications send them, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from app.loading import LoadedModel, VllmModel
+from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
+from benchmarks.quality.forcing import forced
+from benchmarks.quality.metrics import divergence
+from benchmarks.timing import check_tiers
+from benchmarks.vllm_model import empty_store, outputs, vllm_cache
+from ragcache.cache import ChunkCache
+from ragcache.engine.base import TokenStream
+from ragcache.engine.vllm.requests import link_params
+from ragcache.report import Report
+from ragcache.types import Segment
+
+
+class VllmAnswering(AnsweringEngine):
+    def __init__(self, parts: LoadedModel, context: str, max_tokens: int):
+        assert isinstance(parts, VllmModel), parts
+        self.cache: ChunkCache = vllm_cache(parts.engine, empty_store(parts.settings), context)
+        self._engine, self._template, self._max_tokens = parts.engine, parts.template, max_tokens
+        self._stop = parts.engine.spec.eos | parts.template.stop
+
+    def reference(self, segments: Sequence[Segment]) -> FullAnswer:
+        ids, logprobs = self._distributions(segments, "full", self._max_tokens, {}, stop_token_ids=sorted(self._stop))
+        answer = tuple(token for token in ids if token not in self._stop)
+        return FullAnswer(answer, self._template.decode(answer), logprobs)
+
+    def linked(self, segments: Sequence[Segment], linker: str, full: FullAnswer) -> Linked:
+        steps = len(full.logits)
+        answer = (*full.ids, 0)[:steps]  # behind the last token it is the distribution alone that counts
+        extra, settings = forced(answer)
+        ids, logprobs = self._distributions(segments, linker, steps, extra, **settings)
+        assert ids == answer, "vLLM left the answer that it was led along"
+        generation = self._generate(segments, linker, self._max_tokens)
+        text = self._template.decode(tuple(generation))
+        check_tiers(linker, "ram", [generation.report])
+        return Linked(divergence(full.logits, logprobs), text, generation.report.part)
+
+    def first_token(self, segments: Sequence[Segment], linker: str) -> Report:
+        generation = self._generate(segments, linker, 1)
+        list(generation)
+        return generation.report
+
+    def _generate(self, segments: Sequence[Segment], linker: str, max_tokens: int) -> TokenStream:
+        self._prepare()
+        return self.cache.generate(segments, max_tokens=max_tokens, linker=linker, stop=self._template.stop)
+
+    def _prepare(self) -> None:
+        """Each prompt as the first one that vLLM sees: its prefix cache would answer the second full recompute."""
+        self._engine.use_store(self.cache.store)
+        self._engine.forget_prefixes()
+
+    def _distributions(
+        self, segments: Sequence[Segment], linker: str, max_tokens: int, extra: dict[str, Any], **settings: Any
+    ) -> tuple[tuple[int, ...], torch.Tensor]:
+        """An answer's tokens, the end among them, and each step's log-probabilities [steps, vocabulary]."""
+        self._prepare()
+        extra = {"kv_transfer_params": link_params(segments, linker), **extra}
+        params = self._engine.sampling(max_tokens, extra, logprobs=-1, flat_logprobs=True, **settings)
+        ids: list[int] = []
+        rows: list[torch.Tensor] = []
+        for output in outputs(self._engine, [token for segment in segments for token in segment.ids], params):
+            completion = output.outputs[0]
+            ids += completion.token_ids
+            rows += _rows(completion.logprobs, self._engine.spec.vocabulary)
+        return tuple(ids), torch.stack(rows)
+
+
+def _rows(flat: Any, vocabulary: int) -> list[torch.Tensor]:
+    """From vLLM's FlatLogprobs, which has each token with its log-probability, the sampled one twice."""
+    rows = []
+    for start, end in zip(flat.start_indices, flat.end_indices, strict=True):
+        row = torch.full((vocabulary,), torch.nan)
+        row[torch.tensor(flat.token_ids[start:end])] = torch.tensor(flat.logprobs[start:end])
+        assert not row.isnan().any(), "vLLM left tokens out: it was started without max_logprobs=-1"
+        rows.append(row)
+    return rows

@@ -1,0 +1,124 @@
+"""Through vLLM's own streaming path.
+
+Stock is a request that asks nothing of us, `exact` the same one again, when vLLM's prefix cache holds it: nothing can
+be sooner. `turn` is the second question of a chat over the same chunks, behind the first one's answer: of a request
+that asks nothing of us (full), whose whole history vLLM's prefix cache holds, and of linked ones. From disk means that
+the system's page cache has been told to forget the files.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from app.loading import VllmModel
+from app.settings import Settings
+from benchmarks.corpus import prompt_chunks, split_documents, with_cut
+from benchmarks.output import Row, common_settings, publish
+from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows
+from benchmarks.ttft import TtftBenchOptions
+from benchmarks.ttft.measurement import CONTEXT, QUESTION
+from benchmarks.vllm_model import empty_store, open_vllm, outputs, vllm_cache
+from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.requests import link_params
+from ragcache.report import Report
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk, Segment, Text
+
+if TYPE_CHECKING:  # vLLM is not everywhere
+    from ragcache.engine.vllm.engine import VllmEngine
+
+ROOM = 320  # tokens of a first answer and another question behind the longest prompt, and what a template adds
+ANSWER = 128  # tokens of the first turn: more than a block, so that the chunks lie in full ones
+AGAIN = "And in what do they differ?"
+
+
+def run(settings: Settings, texts: Sequence[str], options: TtftBenchOptions, out: Path | None) -> list[Row]:
+    length = max(options.tokens) + ROOM
+    with open_vllm(settings, max_model_len=length, max_num_batched_tokens=length) as parts:
+        rows = _lengths(parts, texts, options)
+        told = common_settings(parts)
+    publish(told | options.told() | {"context": CONTEXT}, rows, out)
+    return rows
+
+
+def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) -> list[Row]:
+    documents = split_documents(parts.template, texts, options.chunk_tokens)
+    system, question = parts.template.system(), parts.template.question(QUESTION)
+    cache = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as kept:
+        disk = open_store(Path(kept), 0, None, parts.settings.codec)
+        disk.put(cache.system_variant(system))
+        for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
+            chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
+            for document in _documents(documents, chunks):
+                for variant in cache.ingest(system, document):
+                    disk.put(variant)
+            places = Places(parts.engine, cache, disk, Path(kept), parts.template.question(AGAIN).ids)
+            rows += _measure(places, (system, *chunks, question), options)
+    return rows
+
+
+def _documents(documents: Sequence[Sequence[Chunk]], chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+    """Those that hold chunks of the prompt, and what was cut to fill it by itself."""
+    wanted = {chunk.hash for chunk in chunks}
+    return with_cut((document for document in documents if wanted & {chunk.hash for chunk in document}), chunks)
+
+
+class Places:
+    """One prompt's chunks in RAM and on a disk that nobody has read from."""
+
+    def __init__(self, engine: VllmEngine, cache: ChunkCache, disk: KVStore, folder: Path, again: Sequence[int]):
+        """`again`: the ids of a second question."""
+        self._engine, self._cache, self._folder, self._again = engine, cache, folder, again
+        self._disk = disk
+
+    def first_token(self, place: str, segments: Sequence[Segment], linker: str) -> Report:
+        engine = self._engine
+        engine.use_store(self._disk if place == "disk" else self._cache.store)
+        if place == "disk":
+            self._forget_pages()
+        if place != EXACT:  # it comes right after stock, whose blocks it finds
+            engine.forget_prefixes()
+        generation = self._cache.generate(segments, max_tokens=1, linker=linker)
+        list(generation)
+        return generation.report
+
+    def second_turn(self, segments: Sequence[Segment], linker: str) -> Report:
+        engine = self._engine
+        engine.use_store(self._cache.store)
+        engine.forget_prefixes()
+        *before, question = segments
+        # Answers of one length, whatever ends them: then as much of the last block is left to compute.
+        params = engine.sampling(ANSWER, {"kv_transfer_params": link_params(segments, linker)})
+        ids = [token for segment in segments for token in segment.ids]
+        answer = [token for output in outputs(engine, ids, params) for token in output.outputs[0].token_ids]
+        behind = Text((*question.ids, *answer, *self._again))
+        generation = self._cache.generate([*before, behind], max_tokens=1, linker=linker)
+        list(generation)
+        return generation.report
+
+    def _forget_pages(self) -> None:
+        for path in self._folder.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+
+
+def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:
+    names = [STOCK, (EXACT, "full"), FLOOR, *((place, spec) for place in ("ram", "disk") for spec in options.linkers)]
+    cases: dict[tuple[str, str], Case] = {
+        (place, spec): partial(places.first_token, place, segments, spec) for place, spec in names
+    }
+    turns = [(TURN, spec) for spec in ("full", *options.linkers)]
+    cases |= {(place, spec): partial(places.second_turn, segments, spec) for place, spec in turns}
+    return measured_rows(cases, {STOCK, (EXACT, "full"), *turns}, options.rounds, options.beside)
