@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.catalog import Collection, Document, KvRecord, StoredChunk
+from app.catalog import Collection, Document, StoredChunk
 from app.errors import MaintenanceError
 from app.library import Library
 from app.models import Models
@@ -67,24 +67,21 @@ def _warm(
     ]
     library.catalog.chunks.retokenize(collection, changed)
     failed = done.failed
-    records: dict[str, KvRecord] = {}
+    sizes: dict[VariantKey, int] = {}
     tokens = 0
     try:
         for variant in warmer.document(segments):
-            key = variant.key
-            records[key.digest] = KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes)
+            sizes[variant.key] = variant.nbytes
             tokens += len(variant)
     except PromptError as error:
         failed += ((document.source, str(error)),)
-    if records:
-        library.catalog.kv.record(collection, list(records.values()))
     return replace(
         done,
         documents=done.documents + 1,
         chunks=done.chunks + len(stored),
-        computed=done.computed + len(records),
+        computed=done.computed + len(sizes),
         tokens=done.tokens + tokens,
-        nbytes=done.nbytes + sum(record.nbytes for record in records.values()),
+        nbytes=done.nbytes + sum(sizes.values()),
         failed=failed,
     )
 

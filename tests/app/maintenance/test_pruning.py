@@ -8,12 +8,13 @@ import pytest
 from app.catalog import CatalogError
 from app.library import Library
 from app.maintenance.census import Census, FileTally, shares, take_census
+from app.maintenance.listing import summaries
 from app.maintenance.pruning import prune, verify
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import ModelError
 from ragcache.types import Variant
-from tests.app.maintenance.shelves import BOOKS, files, fill, make_collection, make_settings
+from tests.app.maintenance.shelves import BOOKS, addresses, files, fill, make_collection, make_settings
 
 LOST = ["A page that was torn out.", "And the one behind it."]
 
@@ -132,14 +133,13 @@ def test_leftovers_of_killed_processes_and_old_bad_files_go(library: Library, mo
 def test_flawed_and_pruned_kv_leaves_the_totals(library: Library, models: Models, settings: Settings) -> None:
     collection = fill(library, models, kv=True)
     models.store.verify()
-    assert library.catalog.collections.totals(collection).kv_variants == 5
-    recorded = library.catalog.kv.all(collection)[0]
-    path = next((settings.cache_dir / "kv").rglob(f"{recorded.address}.kv"))
+    assert summaries(library, models)[0].kv_variants == 5
+    path = next((settings.cache_dir / "kv").rglob(f"{addresses(library, collection)[0]}.kv"))
     path.write_bytes(b"RAGC")
     assert len(verify(library, models).flaws) == 1
-    assert library.catalog.collections.totals(collection).kv_variants == 4
+    assert summaries(library, models)[0].kv_variants == 4
     prune(library, Models(settings.model_copy(update={"dtype": "bfloat16"})), others=True)
-    assert library.catalog.collections.totals(collection).kv_variants == 0
+    assert summaries(library, models)[0].kv_variants == 0
 
 
 def test_shares(library: Library, models: Models) -> None:
