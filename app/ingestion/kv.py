@@ -64,8 +64,7 @@ class KvCapture:
             self._tally.note(lacking(collection))
 
     def _count_evictions(self) -> int:
-        """Of the tier that keeps, which is the last one."""
-        return self._cache.store.stats()[-1].evictions
+        return self._cache.store.kept.evictions
 
 
 class KvRemoval:

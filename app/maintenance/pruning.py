@@ -70,8 +70,8 @@ def verify(library: Library, models: Models) -> Verified:
     if not has_kv(library.settings):
         return Verified(0, 0, ())
     store = models.store
-    disk = [stats for stats in store.stats() if stats.tier == "disk"]
-    return Verified(sum(one.entries for one in disk), sum(one.nbytes for one in disk), tuple(store.verify()))
+    kept = store.kept
+    return Verified(kept.entries, kept.nbytes, tuple(store.verify()))
 
 
 def _loose(items: list[Item]) -> list[Item]:

@@ -16,6 +16,7 @@ from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import LEAD_TOKENS
+from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
@@ -41,7 +42,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
     StoreError when it cannot be written.
     """
     with library.catalog.alone(collection):
-        if models.store.stats()[-1].tier != "disk":
+        if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, system = models.cache, models.template.system()
         warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
@@ -93,8 +94,7 @@ def _segments(library: Library, models: Models, document: Document) -> tuple[lis
 
 
 def _evictions(cache: ChunkCache) -> int:
-    """Of the tier that keeps: the RAM over it may well be smaller."""
-    return cache.store.stats()[-1].evictions
+    return cache.store.kept.evictions
 
 
 class _Vanished(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -101,7 +102,13 @@ class KVStore(ABC):
         """
 
     @abstractmethod
-    def stats(self) -> Sequence[TierStats]: ...
+    def stats(self) -> Sequence[TierStats]:
+        """Of each tier, the fastest first; what the last one has outlives the program, if anything does."""
+
+    @property
+    def kept(self) -> TierStats:
+        """Of the tier that keeps: those over it may well be smaller."""
+        return self.stats()[-1]
 
     @abstractmethod
     def verify(self) -> list[Flaw]:
@@ -110,3 +117,21 @@ class KVStore(ABC):
     @abstractmethod
     def check_integrity(self) -> None:
         """Assert the invariants of the bookkeeping (for tests)."""
+
+
+class Tier(KVStore):
+    """One place of a store that may have several."""
+
+    name: ClassVar[str]
+    level = 0  # how many faster ones stand over it
+
+    @abstractmethod
+    def offer(self, variant: Variant) -> bool:
+        """Keep what a slower tier has, if there is room for it; says whether."""
+
+    @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use that a faster tier served."""
+
+    @abstractmethod
+    def holds(self, key: VariantKey) -> bool: ...

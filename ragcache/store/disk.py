@@ -18,7 +18,7 @@ from pathlib import Path
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.private import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.store.base import Fetched, Flaw, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.durable import opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, pack
@@ -30,7 +30,9 @@ from ragcache.store.quarantine import BadFile, Quarantine
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
-class DiskTier(KVStore):
+class DiskTier(Tier):
+    name = "disk"
+
     def __init__(
         self,
         root: Path,
@@ -86,7 +88,7 @@ class DiskTier(KVStore):
                 variant = reader.whole(fd).variant(self._heads)
         self._index.use(key.digest)
         self._tally("hits")
-        return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
+        return Fetched(variant, self.name, reader.file_size, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
         assert self._heads is None, "some heads of a variant are no variant"
@@ -118,8 +120,14 @@ class DiskTier(KVStore):
             else:
                 self._index.change(lambda change: change.unpin(key.digest, owner))
 
+    def offer(self, variant: Variant) -> bool:
+        try:
+            self.put(variant)
+        except StoreError:
+            return False
+        return True
+
     def use(self, key: VariantKey) -> None:
-        """Count a use that another tier served."""
         self._index.use(key.digest)
 
     def holds(self, key: VariantKey) -> bool:
@@ -134,7 +142,7 @@ class DiskTier(KVStore):
         with self._counting:
             seen = self._counts.copy()
         told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
-        return [TierStats("disk", entries, nbytes, self._budget, *told)]
+        return [TierStats(self.name, entries, nbytes, self._budget, *told)]
 
     def verify(self) -> list[Flaw]:
         self._background.settle()
@@ -172,7 +180,7 @@ class DiskTier(KVStore):
         self._expect_place(reader, path)
         header = reader.header
         size, profile = reader.file_size, reader.profile()
-        return VariantInfo(header.key, header.shape.tokens, size, "disk", profile, header.lossless)
+        return VariantInfo(header.key, header.shape.tokens, size, self.name, profile, header.lossless, self.level)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with opened(path) as fd:

@@ -13,7 +13,7 @@ from itertools import count
 import torch
 
 from ragcache.errors import StoreError
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.store.base import Fetched, Flaw, Tier, TierStats
 from ragcache.store.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -25,8 +25,10 @@ class _Resident:
     used: int
 
 
-class RamTier(KVStore):
+class RamTier(Tier):
     """One lock guards all: nothing under it takes longer than looking for what to evict."""
+
+    name = "ram"
 
     def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
         self._budget = budget
@@ -44,7 +46,10 @@ class RamTier(KVStore):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
             found = [self._residents[name].variant for name in self._families.get(family, ())]
-        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile, item.lossless) for item in found]
+        return [
+            VariantInfo(item.key, len(item), item.nbytes, self.name, item.profile, item.lossless, self.level)
+            for item in found
+        ]
 
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()
@@ -57,7 +62,7 @@ class RamTier(KVStore):
             resident.used = next(self._ticks)
             self._residents.move_to_end(key.digest)
         variant = resident.variant
-        return Fetched(variant, "ram", variant.nbytes, time.perf_counter() - started)
+        return Fetched(variant, self.name, variant.nbytes, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
         if not self.offer(variant):
@@ -66,8 +71,17 @@ class RamTier(KVStore):
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
             )
 
+    def use(self, key: VariantKey) -> None:
+        with self._lock:
+            if (resident := self._residents.get(key.digest)) is not None:
+                resident.used = next(self._ticks)
+                self._residents.move_to_end(key.digest)
+
+    def holds(self, key: VariantKey) -> bool:
+        with self._lock:
+            return key.digest in self._residents
+
     def offer(self, variant: Variant) -> bool:
-        """Keep it if there is room for it; says whether."""
         variant = _compact(variant)
         name, nbytes = variant.key.digest, _footprint(variant)
         with self._lock:
@@ -98,7 +112,7 @@ class RamTier(KVStore):
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
             held = (len(self._residents), self._nbytes, self._budget)
-            return [TierStats("ram", *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
+            return [TierStats(self.name, *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
 
     def verify(self) -> list[Flaw]:
         return []  # nothing is kept as bytes
