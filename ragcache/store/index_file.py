@@ -112,16 +112,16 @@ class IndexFile:
 
     def before_fork(self) -> None:
         """SQLite's connections belong to the process that opened them."""
-        for lock in (self._writing, self._reading):
-            lock.acquire(timeout=BUSY_S)
-        self._close()
+        self._held = [lock for lock in (self._writing, self._reading) if lock.acquire(timeout=BUSY_S)]
+        if len(self._held) == 2:
+            self._close()
 
     def after_fork(self) -> None:
-        for lock in (self._writing, self._reading):
-            with suppress(RuntimeError):  # it was not got
-                lock.release()
+        for lock in self._held:
+            lock.release()
 
     def after_fork_in_child(self) -> None:
+        self._parents = self._writer, self._reader  # not even closed, where somebody was using them
         self._begin()
 
     def _close(self) -> None:
