@@ -7,27 +7,16 @@ become visible, which the indexes rely on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from app.catalog.columns import escape
+from app.catalog.engine import batches
 from app.catalog.locks import check_held
 from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.errors import CatalogError
-
-Item = TypeVar("Item")
-# How many values go into one statement: SQLite takes 32,766, PostgreSQL 65,535.
-BATCH = 5000
-
-
-def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def source_key(source: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, select, update
 
-from app.catalog.changes import batches, lock
-from app.catalog.engine import Database
+from app.catalog.changes import lock
+from app.catalog.engine import Database, batches
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, Document, DocumentLayout, Found, StoredChunk
 from app.catalog.tables import CHUNKS, DOCUMENTS

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from app.catalog.columns import now
-from app.catalog.engine import Database
+from app.catalog.engine import DatabasePart
 from app.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.catalog.tables import CONVERSATIONS, MESSAGES
 from app.errors import CatalogError, NotFound
@@ -18,11 +18,8 @@ _COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fie
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
 
 
-class Conversations:
+class Conversations(DatabasePart):
     """Each belongs to a collection, and goes with it."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def create(self, collection: Collection, title: str = "") -> StoredConversation:
         started = now()

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert
 
 from app.catalog.changes import add, lock, remove_documents, retire, source_key, unused
 from app.catalog.columns import now
-from app.catalog.engine import Database
+from app.catalog.engine import DatabasePart
 from app.catalog.records import (
     ChunkRecord,
     Collection,
@@ -30,10 +30,7 @@ _COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
 _STATE = [DOCUMENTS.c[name] for name in FileState.__dataclass_fields__]
 
 
-class Documents:
-    def __init__(self, database: Database):
-        self._database = database
-
+class Documents(DatabasePart):
     def states(self, collection: Collection) -> dict[str, FileState]:
         """All documents by source, in one query."""
         query = select(DOCUMENTS.c.source, *_STATE).where(DOCUMENTS.c.collection_id == collection.id)

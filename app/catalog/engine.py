@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
@@ -23,7 +24,9 @@ from app.settings import Settings, expanded
 from ragcache.forks import carry_over
 from ragcache.mounts import MOUNTS
 
+Item = TypeVar("Item")
 FILE = "catalog.sqlite"
+BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
@@ -167,6 +170,19 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+class DatabasePart:
+    """What a catalog does with some of its tables."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+
+def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
 
 def _note(sessions: WeakSet[Any], session: Any, record: Any) -> None:

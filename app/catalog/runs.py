@@ -8,17 +8,14 @@ from collections.abc import Mapping
 from sqlalchemy import insert, select, update
 
 from app.catalog.columns import now
-from app.catalog.engine import Database
+from app.catalog.engine import DatabasePart
 from app.catalog.records import Collection, IngestRun, RunState
 from app.catalog.tables import INGEST_RUNS
 
 _COLUMNS = [INGEST_RUNS.c[name] for name in IngestRun.__dataclass_fields__]
 
 
-class IngestRuns:
-    def __init__(self, database: Database):
-        self._database = database
-
+class IngestRuns(DatabasePart):
     def start(self, collection: Collection) -> int:
         """The id of a new run of this process. Call it inside `Catalog.alone`: whoever holds that lock knows that all
         others, on whatever machine, run no more; those that are still called running were killed, and are marked so."""

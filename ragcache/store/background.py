@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +27,10 @@ class Background:
         with self._lock:
             self._tasks.append(task)
             if self._thread is None or not self._thread.is_alive():  # a child of a fork has no thread of its parent's
-                self._thread = threading.Thread(target=self._run, name="ragcache-store", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="ragcache-store", daemon=True)
+                with suppress(RuntimeError):  # there are no more to be had, so the task waits for the next one
+                    thread.start()
+                    self._thread = thread
 
     def settle(self) -> None:
         """Wait until all is done."""
@@ -35,12 +38,13 @@ class Background:
             thread = self._thread
         if thread is not None:
             thread.join()
+        self._run()  # what no thread could be had for
 
     def _run(self) -> None:
         while True:
             with self._lock:
                 if not self._tasks:
-                    self._thread = None
+                    self._thread = None if self._thread is threading.current_thread() else self._thread
                     return
                 task = self._tasks.popleft()
             try:

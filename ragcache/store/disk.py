@@ -58,7 +58,9 @@ class DiskTier(Tier):
         with reporting("open", root):
             private_folder(root)
             sweep(self._layout.temporaries())
-            self._index.change(partial(self._make_room, more=0))  # the budget may be smaller than last time
+            _, nbytes = self._index.usage()
+            if budget is not None and nbytes > budget:  # it may be smaller than last time
+                self._index.change(partial(self._make_room, more=0))
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._forms[fingerprint] = form

@@ -23,7 +23,7 @@ from ragcache.errors import StoreError
 from ragcache.store.background import Background
 from ragcache.store.durable import being_written, remove_if_empty, stat_of
 from ragcache.store.eviction import Evictable
-from ragcache.store.frame import read_fields
+from ragcache.store.frame import key_of, read_fields
 from ragcache.store.index_file import IndexFile, look
 from ragcache.store.index_tables import ENTRY, evictable
 from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout
@@ -250,7 +250,8 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
         digest: (inode, nbytes, coming)
         for digest, inode, nbytes, coming in connection.execute("SELECT digest, inode, nbytes, coming FROM entries")
     }
-    connection.execute("UPDATE folder SET revision = ?", (time.time_ns(),))  # an older one would count to it again
+    number = time.time_ns()  # an older index would come to numbers again that were given already
+    connection.execute("UPDATE folder SET revision = ?", (number,))
     left = {digest for digest, (*_, coming) in known.items() if not (coming and being_written(layout.writing / coming))}
     old = [layout.root / OLD_USAGE]
     for found in layout.files():
@@ -265,7 +266,7 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
             stat = found.stat
             if known.get(digest) != (stat.st_ino, stat.st_size, None):
                 row = {"digest": digest, "engine": engine, "family": family, "nbytes": stat.st_size}
-                told = {"inode": stat.st_ino, "file": time.time_ns(), "used": stat.st_mtime_ns, "coming": None}
+                told = {"inode": stat.st_ino, "file": number, "used": stat.st_mtime_ns, "coming": None}
                 connection.execute(ENTRY, row | told | _header_columns(found.path))
     connection.executemany("DELETE FROM entries WHERE digest = ?", [(digest,) for digest in left])
     return old
@@ -275,8 +276,12 @@ def _header_columns(path: str) -> dict[str, Any]:
     fields = read_fields(path)
     if fields is None:
         return dict.fromkeys(("fingerprint", "system", "context", "history", "chunk", "codec", "lossless"))
-    names = ("fingerprint", "system", "history", "chunk", "codec", "lossless")
-    return {name: fields.get(name) for name in names} | {"context": json.dumps(fields["context"])}
+    codec, lossless = fields.get("codec"), fields.get("lossless")  # of a forged file anything
+    known = isinstance(codec, str) and codec.isascii()
+    return _key_columns(key_of(fields)) | {
+        "codec": codec if known else None,
+        "lossless": lossless if isinstance(lossless, bool) else None,
+    }
 
 
 def _key_columns(key: VariantKey) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -113,16 +112,16 @@ class IndexFile:
 
     def before_fork(self) -> None:
         """SQLite's connections belong to the process that opened them."""
-        for lock in (self._writing, self._reading):
-            lock.acquire(timeout=BUSY_S)
-        self._close()
+        self._held = [lock for lock in (self._writing, self._reading) if lock.acquire(timeout=BUSY_S)]
+        if len(self._held) == 2:
+            self._close()
 
     def after_fork(self) -> None:
-        for lock in (self._writing, self._reading):
-            with suppress(RuntimeError):  # it was not got
-                lock.release()
+        for lock in self._held:
+            lock.release()
 
     def after_fork_in_child(self) -> None:
+        self._parents = self._writer, self._reader  # not even closed, where somebody was using them
         self._begin()
 
     def _close(self) -> None:
@@ -189,12 +188,13 @@ class IndexFile:
                 pins = old.execute("SELECT digest, owner, expires FROM pins").fetchall()
         self._discard()
         private_file(self._layout.index)
-        connection = _connect(self._layout.index)
-        connection.execute("PRAGMA synchronous = OFF")  # what a power cut leaves of it is made again
-        connection.executescript(SCHEMA)
-        # Changes are counted on from the time: whoever remembers a file by its number meets no other one under it.
-        connection.execute("INSERT INTO folder VALUES (?, 0, 0)", (time.time_ns(),))
-        connection.executemany("INSERT INTO pins VALUES (?, ?, ?)", pins)
+        with ExitStack() as failed:
+            connection = _connect(self._layout.index)
+            failed.callback(connection.close)
+            connection.execute("PRAGMA synchronous = OFF")  # what a power cut leaves of it is made again
+            connection.executescript(SCHEMA)
+            connection.executemany("INSERT INTO pins VALUES (?, ?, ?)", pins)
+            failed.pop_all()
         return connection
 
     def _discard(self) -> None:
@@ -269,7 +269,7 @@ def look(layout: FolderLayout, sql: str, values: Sequence[Any] = ()) -> Rows | N
 
 def mark_of(connection: sqlite3.Connection, inode: int | None, shared: bool) -> bytes:
     """Of one length, so that it is written in one piece."""
-    revision = connection.execute("SELECT sum(revision) FROM folder").fetchone()[0] or 0
+    (revision,) = connection.execute("SELECT revision FROM folder").fetchone()
     boot = ""  # each of several machines has another one
     if not shared:
         with suppress(OSError):

@@ -10,6 +10,8 @@ _COLUMNS = (
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE folder (revision INTEGER NOT NULL, entries INTEGER NOT NULL, nbytes INTEGER NOT NULL);
+-- Changes are counted on from the time: whoever remembers a file by its number meets no other one under it.
+INSERT INTO folder VALUES (CAST(strftime('%s', 'now') AS INTEGER) * 1000000000, 0, 0);
 CREATE TABLE entries (
     digest TEXT NOT NULL UNIQUE,
     engine TEXT NOT NULL,

@@ -94,6 +94,6 @@ def _files(folder: str) -> Iterator[FoundFile]:
 def _listing(folder: str | Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as items:
-            return list(items)
+            return [item for item in items if item.name.isascii()]  # no other name is of ours
     except (FileNotFoundError, NotADirectoryError):
         return []

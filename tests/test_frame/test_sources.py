@@ -37,6 +37,18 @@ MAY_IMPORT = {
 }
 # `ragcache bench` hands over to the benchmarks, in a module that is imported when the command is called.
 LAZY = {("app/cli/bench.py", "benchmarks")}
+# What functions of these packages import: it takes long, and most commands or answers have no use for it.
+AT_THE_TOP = ("app/", "retriever/", "splitter/")
+SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "typer._click.shell_completion", "vllm.platforms"}
+SLOW |= {"app.loading", "app.chat_template", "app.gguf", "app.engine_check", "app.prompt", "app.vllm"}
+SLOW |= {"app.catalog.source", "app.ingestion.boundaries", "app.ingestion.estimate", "app.maintenance"}
+SLOW |= {"app.maintenance.indexes", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
+SLOW |= {
+    "splitter.sentences",
+    "ragcache.engine.vllm.cache",
+    "ragcache.engine.vllm.checks",
+    "ragcache.engine.vllm.engine",
+}
 # Since Python 3.12 functools.cached_property may be made by two threads; here that is cheap and gives equal values.
 MADE_TWICE_AT_WORST = {"benchmarks/retrieval/measurement.py", "benchmarks/search/data.py"}
 MADE_TWICE_AT_WORST |= {"ragcache/engine/torch/decoder.py", "ragcache/types.py", "splitter/tokens.py"}
@@ -118,6 +130,21 @@ def test_imports_go_one_way() -> None:
 
 def test_imports_never_go_round() -> None:
     assert cycles(import_graph(SOURCES)) == []
+
+
+def test_imports_stand_at_the_top_but_for_what_is_slow() -> None:
+    late = {
+        (named(path), target)
+        for path in SOURCES
+        if named(path).startswith(AT_THE_TOP)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for one in ast.walk(node)
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        for target, _ in imported(one, "")
+    }
+    assert [(file, target) for file, target in sorted(late) if target not in SLOW] == []
+    assert {target for _, target in late} == SLOW, "names that nobody imports late any more"
 
 
 def test_ragcache_knows_nothing_of_llama_index() -> None:

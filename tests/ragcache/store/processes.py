@@ -125,6 +125,37 @@ def crash(folder: Path) -> None:
     print(f"killed at {count} steps")
 
 
+def takeover(folder: Path) -> None:
+    """Who opens a folder from before the index is killed at each of its steps in turn."""
+    store = DiskTier(folder, None, "raw")
+    for ids in KEYS[:4]:
+        store.put(build_variant(ids))
+    paths = sorted(folder.glob("*/*/*/*.kv"))
+    del store
+
+    def opened(count: int) -> None:
+        die_at(count)
+        DiskTier(folder, None, "raw")
+
+    count, status = 0, -1
+    while status != 0:
+        for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "index.mark"):
+            (folder / name).unlink(missing_ok=True)
+        paths[0].with_suffix(".pin").touch()
+        (folder / "usage").write_text("4 4352\n")
+        _, status = os.waitpid(in_child(partial(opened, count)), 0)
+        store = DiskTier(folder, 3 * ENTRY, "raw")
+        store.check_integrity()
+        assert paths[0].exists(), "it is pinned"
+        with closing(sqlite3.connect(folder / "index.sqlite")) as index:
+            assert index.execute("SELECT digest FROM pins").fetchall() == [(paths[0].stem,)]
+        del store
+        for ids in KEYS[:4]:
+            DiskTier(folder, None, "raw").put(build_variant(ids))
+        count += 1
+    print(f"killed at {count} steps")
+
+
 def kill(folder: Path) -> None:
     """A writer killed wherever it happens to be, in the middle of SQLite's own writes too; and a new one after it."""
 
@@ -254,5 +285,5 @@ def act(store: DiskTier, variant: Variant, choice: int) -> None:
 
 
 if __name__ == "__main__":
-    scenes = {"crash": crash, "kill": kill, "rebuilt": rebuilt, "stress": stress, "count": count, "family": family}
-    scenes[sys.argv[1]](Path(sys.argv[2]))
+    scenes = [crash, takeover, kill, rebuilt, stress, count, family]
+    {scene.__name__: scene for scene in scenes}[sys.argv[1]](Path(sys.argv[2]))
