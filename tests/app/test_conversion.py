@@ -25,6 +25,7 @@ def conversion(smollm2: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_that_start_at_once_share_one_conversion(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", RESOLVE, str(tmp_path)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -109,6 +110,7 @@ def test_nothing_is_not_converted_yet(tmp_path: Path) -> None:
     assert find_flaw(tmp_path / "none") == "not converted yet"
 
 
+@pytest.mark.slow
 def test_a_flawed_conversion_is_made_again_and_said(
     conversion: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_flawed_conversion_is_made_again_and_said(
     assert {path.name for path in conversion.parent.iterdir()} <= {conversion.name, f"{conversion.name}.lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 100, 100_000, 60_000_000])
 def test_a_truncated_source_is_one_line_and_leaves_nothing(size: int, tmp_path: Path) -> None:
     gguf = tmp_path / "cut.gguf"

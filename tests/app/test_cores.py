@@ -53,6 +53,7 @@ def test_a_thread_lets_go_of_its_helpers_and_gets_new_ones() -> None:
     assert gained(lambda: (compute(), release_helpers(), release_helpers(), compute())) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_leaves_no_helpers_behind(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.ask(QUESTION)  # whatever else starts threads has started them
 

@@ -49,6 +49,7 @@ def test_no_more_of_them_go_than_must(embedder: Embedder) -> None:
     check(embedder, vector, f"Sea > {INNER}\n{TEXT}")
 
 
+@pytest.mark.slow
 def test_the_innermost_stays_where_the_text_is_too_long_itself(embedder: Embedder) -> None:
     vector, long = embedded(embedder, (OUTER, INNER), TEXT * 2)
     assert long == 1

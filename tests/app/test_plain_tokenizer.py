@@ -72,6 +72,7 @@ def test_the_second_start_is_without_transformers(smollm2: Path, tmp_path: Path)
     assert isinstance(open_tokenizer(settings, smollm2), PlainTokenizer)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_was_changed_is_read_anew(tiny_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
@@ -84,6 +85,7 @@ def test_a_tokenizer_that_was_changed_is_read_anew(tiny_folder: Path, tmp_path: 
     assert not isinstance(open_tokenizer(settings, folder), PlainTokenizer)
 
 
+@pytest.mark.slow
 def test_a_record_that_is_broken_is_as_good_as_none(smollm2: Path, tmp_path: Path) -> None:
     settings = Settings(cache_dir=tmp_path)
     for values in ({}, {"backend": "no JSON"}):

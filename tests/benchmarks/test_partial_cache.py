@@ -32,6 +32,7 @@ def test_a_row_for_each_share_and_state(parts: TorchModel, tmp_path: Path) -> No
     assert not [one for one in threading.enumerate() if one.name.startswith(DECODING)], "nobody decodes any more"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 5, 25, 50, 75, 100])
 def test_chunks_of_about_a_share_of_the_tokens_are_cached(parts: TorchModel, share: int) -> None:
     documents = split_documents(parts.template, TEXTS, 60)

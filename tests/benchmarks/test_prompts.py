@@ -37,6 +37,7 @@ def test_given_passages_stand_in_their_order(parts: TorchModel, given_file: Path
     assert [len(document) for document in groups[0].documents] == [2, 2, 2], "each passage is a document of its own"
 
 
+@pytest.mark.slow
 def test_passages_that_do_not_fit_are_dropped_from_the_end_and_counted(parts: TorchModel, given_file: Path) -> None:
     data = read_dataset(given_file)
     (whole,) = next(builder(parts).groups(data)).prompts
@@ -65,6 +66,7 @@ def test_corpora_are_searched_best_first(parts: TorchModel, corpora_folder: Path
             assert scores.min() >= (letters(rest) @ question).max() - 1e-6
 
 
+@pytest.mark.slow
 def test_document_order_keeps_the_same_chunks_as_they_stand(parts: TorchModel, corpora_folder: Path) -> None:
     data = read_dataset(corpora_folder)
     best = next(builder(parts, chunk_tokens=30).groups(data))
@@ -82,6 +84,7 @@ def test_corpora_without_a_chosen_question_are_left_alone(parts: TorchModel, cor
     assert len(list(builder(parts).groups(only))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("context", "computed"), [("alone", [1, 4]), ("document", [0, 1, 2, 3, 4])])
 def test_only_what_is_needed_is_computed_and_only_what_is_asked_for_is_kept(
     parts: TorchModel, context: str, computed: list[int]

@@ -57,6 +57,7 @@ def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRe
     assert not out.with_name("out.json.partial.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_full_against_full_is_exactly_nothing(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options(), out)
     for row in rows[:2]:
@@ -67,6 +68,7 @@ def test_full_against_full_is_exactly_nothing(parts: TorchModel, given_file: Pat
         assert row["part"] < 0.7
 
 
+@pytest.mark.slow
 def test_full_is_not_measured_by_a_short_cut(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,16 +106,19 @@ def test_an_interrupted_run_is_continued(
         assert {key: row[key] for key in FIELDS - TIMES} == {key: expected[key] for key in FIELDS - TIMES}
 
 
+@pytest.mark.slow
 def test_a_limit_takes_so_many_questions(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", limit=2, contexts=("alone",)), out)
     assert [row["n"] for row in rows] == [2]
 
 
+@pytest.mark.slow
 def test_answers_of_one_token(parts: TorchModel, given_file: Path, out: Path) -> None:
     rows = run(parts, letters, read_dataset(given_file), options("naive", max_tokens=1, contexts=("alone",)), out)
     assert rows[0]["kl"] == rows[0]["kl_first"]
 
 
+@pytest.mark.slow
 def test_an_answer_that_ends_at_once_is_compared_at_its_end(
     parts: TorchModel, given_file: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_runs_are_compared_question_by_question(ours: Path) -> None:
     assert (query["difference"], query["furthest"], query["part"]) == (0, 0, query["other_part"])
 
 
+@pytest.mark.slow
 def test_linkers_of_other_settings_are_left_out(ours: Path) -> None:
     linkers = json.loads(ours.read_text())["settings"]["linkers"]
     rows = compare(ours, changed(ours, linkers=linkers | {"query": "Query(first=7)"}))
@@ -51,6 +52,7 @@ def test_linkers_of_other_settings_are_left_out(ours: Path) -> None:
         compare(ours, changed(ours, linkers=dict.fromkeys(linkers, "Other()")))
 
 
+@pytest.mark.slow
 def test_runs_that_asked_something_else_are_refused(ours: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="seed is 0 here and 1 there"):
         compare(ours, changed(ours, seed=1))

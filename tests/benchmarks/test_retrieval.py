@@ -52,6 +52,7 @@ def test_recall_is_the_part_that_was_found() -> None:
     assert recall([np.array([4, 3, 2, 1]), np.array([5, 6, 90, -1])], truth) == pytest.approx(0.75)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flat", "hnsw", "ivf"])
 def test_a_row_per_index(name: str) -> None:
     clusters = Clusters(OPTIONS)
@@ -64,6 +65,7 @@ def test_a_row_per_index(name: str) -> None:
     assert int(row["bytes"] or 0) > 3000 * 16 * 2
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["retrieval", "--vectors", "50,300", "--indexes", "flat,ivf", "--dimension", "8", "--clusters", "5"]
     words += ["--queries", "20", "--json", str(tmp_path / "retrieval.json")]

@@ -57,6 +57,7 @@ def test_a_row_with_the_stages_of_a_question(settings: Settings, tmp_path: Path)
     assert not settings.data_dir.exists(), "the user's own collections are not touched"
 
 
+@pytest.mark.slow
 def test_questions_find_chunks_of_their_topic(settings: Settings) -> None:
     topics = Topics.of(TEXTS, load_embedder(settings), 0)
     with opened(settings) as (library, _):

@@ -48,6 +48,7 @@ def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
     assert disk["speedup"] == pytest.approx(stock["ttft_s"] / disk["ttft_s"])
 
 
+@pytest.mark.slow
 def test_ttft_beside_busy_processes(parts: TorchModel) -> None:
     rows = ttft.run(parts, TEXTS, TtftBenchOptions((300,), parse_linkers("naive"), 60, 1, 0, beside=1), None)
     idle, busy = rows[: len(rows) // 2], rows[len(rows) // 2 :]
@@ -70,6 +71,7 @@ def test_ttft_from_disk_is_from_disk(parts: TorchModel, tmp_path: Path, monkeypa
     assert list(parts.settings.cache_dir.glob("bench-*")) == [], "nothing is left behind"
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_refused(parts: TorchModel) -> None:
     with pytest.raises(ConfigError, match="--tokens 3000: the model's context has 2048"):
         ttft.run(parts, TEXTS, TtftBenchOptions((300, 3000), parse_linkers("naive"), 60, 1, 0), None)
@@ -77,6 +79,7 @@ def test_a_prompt_longer_than_the_context_is_refused(parts: TorchModel) -> None:
         kvgen.run(parts, TEXTS, KvgenBenchOptions((2048,), 60, 1), None)
 
 
+@pytest.mark.slow
 def test_kvgen(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "kvgen.json"
     rows = kvgen.run(parts, TEXTS, KvgenBenchOptions((200, 400), 60, 1), out)

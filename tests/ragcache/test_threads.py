@@ -67,6 +67,7 @@ def test_a_cold_system_segment_is_computed_once(tiny: Tiny) -> None:
     assert sorted(future.result() for future in futures) == [0] * (THREADS - 1) + [len(SYSTEM)]
 
 
+@pytest.mark.slow
 def test_answers_are_right_while_entries_are_deleted_and_corrupted(tiny: Tiny, tmp_path: Path) -> None:
     """Every entry is exact here, so whatever is lost and kept again meanwhile, the answer is that of a full prefill."""
     cache = ChunkCache(tiny.engine, open_store(tmp_path, 0, None, "raw"), "naive", context_chunks=len(DOCUMENT))

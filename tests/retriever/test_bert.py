@@ -70,6 +70,7 @@ def made(change: Change) -> tuple[SentenceTransformer, BertEncoder | None]:
     return models[0], as_bert(models[1])
 
 
+@pytest.mark.slow
 def test_it_equals_the_library(ours: BertEncoder, library: SentenceTransformer) -> None:
     expected = reference(library)
     np.testing.assert_allclose(read_at_once(ours), expected, atol=2e-6)
@@ -83,6 +84,7 @@ def test_it_equals_the_library_at_any_length(ours: BertEncoder, library: Sentenc
     np.testing.assert_allclose(read_at_once(ours, [text]), reference(library, [text]), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_as_near_as_the_library_comes(library: SentenceTransformer) -> None:
     expected = reference(library)
     narrow = make_encoder(read().bfloat16())
@@ -122,6 +124,7 @@ def no_length_of_one(model: SentenceTransformer) -> None:
     del model[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [first_vector, tanh, shorter, no_length_of_one])
 def test_models_of_the_same_kind(change: Change) -> None:
     library, encoder = made(change)

@@ -216,6 +216,7 @@ def test_postgresql_has_its_own_tools(tmp_path: Path) -> None:
         restore(server, tmp_path / "copy", 1)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_one_of_them_whole(data: Path, changed: Path, tmp_path: Path) -> None:
     with opened(data) as catalog:  # as a killed process leaves it: the newest document is in the log alone
         catalog.documents.replace(catalog.collections.get("default"), *document(["six"], "d"))

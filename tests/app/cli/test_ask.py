@@ -31,6 +31,7 @@ def test_the_answer_then_its_citations_and_beside_them_the_report(run: Run) -> N
     assert re.fullmatch(LINE, ran.err.strip()), ran.err
 
 
+@pytest.mark.slow
 def test_as_json(run: Run) -> None:
     ran = run("ask", QUESTION, "--json", "--top-k", "2", "--no-cache")
     assert (ran.code, ran.err) == (0, "")
@@ -41,6 +42,7 @@ def test_as_json(run: Run) -> None:
     assert [chunk["tier"] for chunk in ran.json["report"]["chunks"]] == ["computed"] * 2
 
 
+@pytest.mark.slow
 def test_what_was_left_out_is_told_also_without_the_report(run: Run) -> None:
     ran = run("ask", QUESTION, "--top-k", "40", "--no-show-report")
     assert ran.code == 0

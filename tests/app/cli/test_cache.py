@@ -18,6 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return make_run(capsys, monkeypatch, "--data-dir", str(tmp_path / "data"), "--cache-dir", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) -> None:
     collection = fill(library, models)
     cold = run("cache", "stats", "--json").json
@@ -71,6 +72,7 @@ def test_verify_fails_on_flaws(run: Run, library: Library, models: Models, tmp_p
     assert run("cache", "verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_chunk_that_cannot_be_computed_is_told(run: Run, library: Library, models: Models) -> None:
     fill(library, models, books={"/huge.txt": [" ".join(f"word{number}" for number in range(1500))]})
     ran = run("cache", "warm")
@@ -80,6 +82,7 @@ def test_a_chunk_that_cannot_be_computed_is_told(run: Run, library: Library, mod
     assert (ran.code, ran.json["failed"][0]["source"]) == (1, "/huge.txt")
 
 
+@pytest.mark.slow
 def test_errors(run: Run, library: Library, models: Models, tmp_path: Path) -> None:
     collection = fill(library, models, kv=True)
     assert run("cache", "warm", "-c", "nope").err == "error: no collection 'nope'; there are: default\n"

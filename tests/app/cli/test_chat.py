@@ -33,6 +33,7 @@ def test_lines_are_questions_and_the_end_of_them_the_end(chat: Chat, pipeline: R
     assert ran.err.count("first token") == 2
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_a_stored_conversation(chat: Chat, pipeline: RagPipeline) -> None:
     stored = conversation_of(chat(FIRST))
     assert conversation_of(chat(SECOND, "--continue", stored, "--no-show-report")) == stored
@@ -76,6 +77,7 @@ def test_at_a_terminal_an_interrupt_drops_what_was_typed(chat: Chat, monkeypatch
     assert "/quit     end" in ran.out
 
 
+@pytest.mark.slow
 def test_at_a_terminal_an_interrupt_stops_the_answer_and_not_the_chat(sampled: Settings, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     arguments = ["chat", "--max-tokens", "1500", *flags(sampled)]

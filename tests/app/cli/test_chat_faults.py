@@ -48,6 +48,7 @@ class Going(io.StringIO):
         return super().readline(size)
 
 
+@pytest.mark.slow
 def test_a_collection_that_goes_and_comes_again_is_told(chat: Chat, pipeline: RagPipeline) -> None:
     catalog = pipeline.library.catalog
 
@@ -90,6 +91,7 @@ def test_an_answer_that_cannot_be_stored_is_told_and_stored_later(
     assert ran.out == "".join(f"{message.content}\n" for message in messages[1::2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_what_can_never_be_stored_is_told_at_the_end(chat: Chat, locked: sqlite3.Connection) -> None:
     ran = chat(Going(lambda: locked.execute("BEGIN IMMEDIATE"), FIRST, SECOND, "/new", FIRST))
@@ -171,6 +173,7 @@ class Closed(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_it_and_what_was_said_is_stored(
     chat: Chat, pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -43,6 +45,7 @@ def test_an_error_shows_no_password(tmp_path: Path) -> None:
     assert "s3cret" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_copy_is_made_and_put_back(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy.sqlite"
     flags = ["--data-dir", str(data)]

@@ -73,6 +73,7 @@ def write_bad_files(docs: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_bad_files_are_told_and_the_others_are_in(ingest: Run, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -132,6 +133,7 @@ def test_nothing_there_is_an_error_and_makes_no_collection(ingest: Run, tmp_path
         assert catalog.collections.all() == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_it_and_loses_nothing(ingest: Run, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -153,6 +155,7 @@ def test_a_full_disk_stops_it_and_loses_nothing(ingest: Run, tmp_path: Path) -> 
     assert (told["unchanged"], told["added"]) == (len(before), 40 - len(before))
 
 
+@pytest.mark.slow
 def test_ctrl_c_tells_what_is_in(ingest: Run, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words.")
     interrupt = (
@@ -164,6 +167,7 @@ def test_ctrl_c_tells_what_is_in(ingest: Run, tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_large_text_takes_memory_by_its_size(ingest: Run, tmp_path: Path) -> None:
     """Beside what the libraries take, of which a torch for GPUs is several times as large."""
     line = "The fog came in over the harbour and the keeper lit the lamp, as on every night before. "
@@ -187,6 +191,7 @@ def test_a_large_text_takes_memory_by_its_size(ingest: Run, tmp_path: Path) -> N
     assert parent < small_parent + 150_000, kilobytes
 
 
+@pytest.mark.slow
 def test_pruning_has_two_strengths(ingest: Run, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

@@ -105,6 +105,7 @@ def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> No
         assert len(told) < 70, "a line"
 
 
+@pytest.mark.slow
 def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
     ran = ragcache("doctor", "--model", "/nowhere", "--cache-dir", str(tmp_path))
     assert ran.returncode == 1
@@ -114,6 +115,7 @@ def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
     assert any(line.startswith("✗ model: no model '/nowhere'") for line in lines)
 
 
+@pytest.mark.slow
 def test_doctor_as_json(tmp_path: Path) -> None:
     ran = ragcache("doctor", "--json", "--model", "/nowhere", "--cache-dir", str(tmp_path))
     assert ran.returncode == 1
@@ -121,6 +123,7 @@ def test_doctor_as_json(tmp_path: Path) -> None:
     assert {"name": "cache folder", "ok": True, "detail": f"{tmp_path} is writable"} in findings
 
 
+@pytest.mark.slow
 def test_doctor_is_content_with_this_installation(smollm2: Path) -> None:
     ran = ragcache("doctor", "--cache-dir", str(smollm2.parent.parent))
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -32,6 +32,7 @@ def test_a_document_with_its_chunks_and_kv(run: Run, library: Library, models: M
     assert "behind 2 chunks: #0, #1" in with_texts
 
 
+@pytest.mark.slow
 def test_as_json(run: Run, library: Library, models: Models) -> None:
     fill(library, models, kv=True)
     shown = run("show", "/books/lamps.txt", "--json").json

@@ -42,6 +42,7 @@ def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
     assert embedder.embed([]).shape == (0, vectors.shape[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True])
 def test_it_runs_a_third_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
     whole = read_model(folder)

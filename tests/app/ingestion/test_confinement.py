@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.ingestion.confinement import LEAST_MEMORY, memory_for
 from app.ingestion.outcome import Outcome, ReadFile, Unread
 from app.ingestion.readers import Readers
@@ -76,6 +78,7 @@ def test_a_reader_is_started_with_its_parent_and_its_memory(tmp_path: Path) -> N
     assert isinstance(outcome, ReadFile)
 
 
+@pytest.mark.slow
 def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" + "[],[{}]," * 6_000_000 + "1]")
@@ -113,6 +116,7 @@ def test_all_readers_together_take_half_of_the_machine() -> None:
     assert memory_for(123, 1) == 123
 
 
+@pytest.mark.slow
 def test_honest_large_files_pass(tmp_path: Path) -> None:
     """As large as the issue asks for, with characters that take most memory."""
     path = tmp_path / "large.txt"

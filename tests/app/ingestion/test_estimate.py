@@ -29,6 +29,7 @@ def kv_files(library: Library, models: Models) -> list[int]:
     return [path.stat().st_size for path in found if path.stem != system]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["raw", "bf16", "int8"])
 @pytest.mark.parametrize("context", [0, 3])
 def test_it_is_what_the_ingest_comes_to(

@@ -185,6 +185,7 @@ def test_a_dry_run_tells_and_writes_nothing(ingest: Run, library: Library, model
     assert documents(library) == before
 
 
+@pytest.mark.slow
 def test_a_document_larger_than_a_batch_and_many_smaller_ones(ingest: Run, library: Library, docs: Path) -> None:
     number = 3 * TOGETHER
     write(docs, b_large="\n\n".join(f"Entry {line}. " + "The fog came in again. " * 40 for line in range(number)))

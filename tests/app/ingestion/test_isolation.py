@@ -87,6 +87,7 @@ def test_what_breaks_an_embedder_costs_one_file_of_a_batch(library: Library, mod
     assert sources(library) == {"a sound.txt", "c sound.txt"}
 
 
+@pytest.mark.slow
 def test_the_older_version_of_a_file_that_breaks_them_stays(library: Library, models: Models, docs: Path) -> None:
     path = docs / "a.txt"
     path.write_text("A sound text.")

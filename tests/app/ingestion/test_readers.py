@@ -119,6 +119,7 @@ def test_what_libraries_make_of_want_of_memory_is_not_the_contents_fault(tmp_pat
     assert short.reason.startswith("needs more memory to be read than the 300 MB that it may take: split it")
 
 
+@pytest.mark.slow
 def test_what_is_told_near_the_limit_of_memory_has_no_stamp(tmp_path: Path) -> None:
     """The process that reads the next file has its memory whole."""
     (tmp_path / "a.xlsx").write_bytes(b"PK\3\4" + b"\0" * 500)

@@ -31,6 +31,7 @@ def test_it_is_told_before_kv_pushes_out_older_kv(library: Library, models: Mode
     assert warnings(library, models, docs, kv=False) == []
 
 
+@pytest.mark.slow
 def test_it_is_told_before_the_disk_is_too_small(
     library: Library, models: Models, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_the_weights_are_read_once(library: Library, settings: Settings, monkeyp
     assert current_identity(Models(settings)) == first
 
 
+@pytest.mark.slow
 def test_of_every_family(every_tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> None:
     """The configuration in a file and that of a loaded model say the same of each RoPE."""
     every_tiny.model.save_pretrained(tmp_path / "model")

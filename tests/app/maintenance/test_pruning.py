@@ -47,6 +47,7 @@ def test_a_cache_that_is_not_there_is_not_made(library: Library, models: Models)
     assert not library.settings.cache_dir.exists()
 
 
+@pytest.mark.slow
 def test_other_engines_and_systems_go_when_asked(library: Library, models: Models, settings: Settings) -> None:
     fill(library, models, kv=True)
     kept = files(library)

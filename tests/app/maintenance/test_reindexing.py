@@ -72,6 +72,7 @@ def test_the_same_embedder_builds_the_indexes_anew(library: Library, models: Mod
     check(library, models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", range(4))
 def test_a_run_that_was_stopped_goes_on(
     library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, stop: int
@@ -92,6 +93,7 @@ def test_a_run_that_was_stopped_goes_on(
     check(library, models)
 
 
+@pytest.mark.slow
 def test_one_stopped_behind_the_change_leaves_nothing(
     library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_the_settings_know_the_same_names() -> None:
         assert Settings.model_validate({"condense": name}).condense == name
 
 
+@pytest.mark.slow
 def test_the_model_s_words_are_searched_for_beside_the_question(pipeline: RagPipeline) -> None:
     answering = pipeline.answering
     query = condensed("model", HISTORY, "How tall is it?", lambda: (answering.template, answering.cache), all_of)

@@ -73,6 +73,7 @@ def test_the_documents_of_the_last_turn_lead(pipeline: RagPipeline) -> None:
     assert last in titles
 
 
+@pytest.mark.slow
 def test_another_program_goes_on(sampled: Settings, pipeline: RagPipeline) -> None:
     conversation = pipeline.conversation()
     first = conversation.ask(FIRST)

@@ -45,6 +45,7 @@ def test_an_answer_cites_its_chunks_at_their_exact_places(pipeline: RagPipeline)
     assert any("designed by the engineer Margaret Aldous" in one.text for one in answer.citations)
 
 
+@pytest.mark.slow
 def test_every_chunk_is_read_from_the_cache(sampled: Settings) -> None:
     with RagPipeline(sampled) as again:  # with nothing in RAM, as after a restart
         report = again.ask(QUESTION).report
@@ -67,6 +68,7 @@ def test_what_is_retrieved_comes_best_first(pipeline: RagPipeline) -> None:
     assert {one.chunk_id for one in found} == {one.chunk_id for one in pipeline.ask(QUESTION, top_k=3).citations}
 
 
+@pytest.mark.slow
 def test_options_win_over_settings(pipeline: RagPipeline) -> None:
     answer = pipeline.ask(QUESTION, top_k=2, max_tokens=3, linker="full", quotes=False)
     assert len(answer.citations) == 2
@@ -105,6 +107,7 @@ def test_the_report_tells_what_retrieval_took(pipeline: RagPipeline) -> None:
     assert "condense" not in report.seconds
 
 
+@pytest.mark.slow
 def test_copies_of_a_text_count_once(sampled: Settings, tmp_path: Path) -> None:
     settings = sampled.model_copy(update={"data_dir": tmp_path})
     with RagPipeline(settings) as own:
@@ -145,6 +148,7 @@ def test_wrong_options_are_refused(pipeline: RagPipeline) -> None:
         pipeline.ask(QUESTION, linker="nope")
 
 
+@pytest.mark.slow
 def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(sampled: Settings, tmp_path: Path) -> None:
     with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path})) as own:
         with pytest.raises(
@@ -158,6 +162,7 @@ def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(sample
             own.retrieve(QUESTION)
 
 
+@pytest.mark.slow
 def test_a_collection_that_was_emptied_meanwhile_is_told_too(sampled: Settings, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The ferry leaves at noon.")
     with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path / "data"})) as own:
@@ -170,6 +175,7 @@ def test_a_collection_that_was_emptied_meanwhile_is_told_too(sampled: Settings, 
             own.retrieve(QUESTION, collection="books")
 
 
+@pytest.mark.slow
 def test_threads_share_a_pipeline(sampled: Settings) -> None:
     questions = [QUESTION, "What do meerkats eat?", "When does the shift begin?"] * 2
     with RagPipeline(sampled) as shared, ThreadPoolExecutor(3) as pool:

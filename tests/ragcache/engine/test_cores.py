@@ -147,6 +147,7 @@ def test_a_forward_uses_what_is_free(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
     assert seen == [1]
 
 
+@pytest.mark.slow
 def test_the_system_tells_what_another_process_uses() -> None:
     """A process that computes for a second is a second of the others, however the machine shares its cores."""
     before = read_usage()

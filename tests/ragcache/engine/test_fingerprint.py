@@ -160,6 +160,7 @@ def test_an_index_that_is_none(folder: Path, content: str) -> None:
         name(folder)
 
 
+@pytest.mark.slow
 def test_models_in_memory_are_told_apart_by_what_a_program_changed() -> None:
     def changed(change: Callable[[Tiny], object]) -> str:
         tiny = make_tiny()

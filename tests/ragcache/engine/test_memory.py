@@ -112,6 +112,7 @@ class Tenant:
             del self.live[self.lease.data_ptr()]  # the lease itself goes after that
 
 
+@pytest.mark.slow
 def test_two_live_leases_never_share_memory(forced_switches: None) -> None:
     memory, live = Memory(), dict[int, object]()
 

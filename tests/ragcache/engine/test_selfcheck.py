@@ -26,6 +26,7 @@ def test_the_tolerance_is_that_of_the_number_format() -> None:
     assert checks[2].ok, checks[2]
 
 
+@pytest.mark.slow
 def test_a_context_shorter_than_the_check_is_no_obstacle() -> None:
     assert all(check.ok for check in self_check(make_tiny(max_position_embeddings=64).engine))
 

@@ -47,6 +47,7 @@ def test_builder_equals_the_loops(lengths: tuple[int, list[int], int], maps: tup
     assert np.all(built.inter.sum(axis=0) + built.intra <= 1 + 1e-5)
 
 
+@pytest.mark.slow
 @given(
     before=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     n=st.integers(1, 9),

@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).with_name("processes.py")
 
 
 @pytest.mark.parametrize("scene", ["crash", "takeover", "kill", "rebuilt", "stress", "count", "family"])
+@pytest.mark.slow
 def test_the_folder_stays_sound(tmp_path: Path, scene: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.fspath(SCRIPT.parents[3])}
     command = [sys.executable, os.fspath(SCRIPT), scene, os.fspath(tmp_path / "store")]

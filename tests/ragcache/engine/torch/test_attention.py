@@ -45,6 +45,7 @@ def test_blocks_equal_the_loops(positions: list[int], size: int) -> None:
     assert_close(attend(q, k, v, blocks, SCALE), expected, 1e-5)
 
 
+@pytest.mark.slow
 @given(positions=rows_of_a_prompt)
 def test_explicit_weights_equal_the_loops(positions: list[int]) -> None:
     q, k, v = draw(len(positions))
@@ -76,6 +77,7 @@ def test_what_is_read_in_blocks_is_what_is_read_at_once(
     assert done == len(positions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [(8, 2), (32, 32), (64, 8)])
 def test_reading_takes_no_more_than_it_may(heads: tuple[int, int]) -> None:
     rows, positions, dim = 300, 16_384, 128

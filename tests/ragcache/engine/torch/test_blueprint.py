@@ -59,6 +59,7 @@ def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load_pretrained", refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [False, True])
 def test_files_that_change_while_they_are_read_are_refused(
     folder: Path, tmp_path: Path, records: Records, monkeypatch: pytest.MonkeyPatch, recorded: bool
@@ -83,6 +84,7 @@ def test_files_that_change_while_they_are_read_are_refused(
     assert load(folder, records).spec.fingerprint == load(folder, Records(tmp_path / "none")).spec.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_family_is_built_bit_by_bit(
     every_tiny: Tiny, tmp_path: Path, records: Records, dtype: torch.dtype
@@ -111,6 +113,7 @@ def test_it_is_not_used_where_there_is_no_record(folder: Path, records: Records)
         load(folder, records)
 
 
+@pytest.mark.slow
 def test_the_second_load_needs_no_transformers(folder: Path, records: Records, request: pytest.FixtureRequest) -> None:
     load(folder, records)
     request.getfixturevalue("no_transformers")
