@@ -45,7 +45,6 @@ SLOW |= {"app.catalog.source", "app.ingestion.boundaries", "app.ingestion.estima
 SLOW |= {"app.maintenance.indexes", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
 SLOW |= {
     "splitter.sentences",
-    "ragcache.engine.vllm.cache",
     "ragcache.engine.vllm.checks",
     "ragcache.engine.vllm.engine",
 }
