@@ -7,9 +7,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
+
+from ragcache.forks import carry_over
 
 _log = logging.getLogger(__name__)
 
@@ -18,14 +20,18 @@ class Background:
     """Runs tasks one after the other. Threads may share it."""
 
     def __init__(self) -> None:
+        self._begin()
+        carry_over(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._tasks = deque[Callable[[], object]]()
+        self._tasks: dict[tuple[Callable[..., object], tuple[Any, ...]], None] = {}  # in the order of their coming
         self._thread: threading.Thread | None = None
 
-    def add(self, task: Callable[[], object]) -> None:
-        """One that fails is logged, and left out."""
+    def add(self, task: Callable[..., object], *values: Any) -> None:
+        """To be called with these, once however often it is told before. One that fails is logged, and left out."""
         with self._lock:
-            self._tasks.append(task)
+            self._tasks[task, values] = None
             if self._thread is None or not self._thread.is_alive():  # a child of a fork has no thread of its parent's
                 thread = threading.Thread(target=self._run, name="ragcache-store", daemon=True)
                 with suppress(RuntimeError):  # there are no more to be had, so the task waits for the next one
@@ -46,8 +52,17 @@ class Background:
                 if not self._tasks:
                     self._thread = None if self._thread is threading.current_thread() else self._thread
                     return
-                task = self._tasks.popleft()
+                task, values = next(iter(self._tasks))
+                del self._tasks[task, values]
             try:
-                task()
+                task(*values)
             except (OSError, sqlite3.Error) as error:
                 _log.warning("the cache folder was not tidied up: %s", error)
+
+    def before_fork(self) -> None: ...
+
+    def after_fork(self) -> None: ...
+
+    def after_fork_in_child(self) -> None:
+        """The parent does its own; another thread of its may have held the lock."""
+        self._begin()

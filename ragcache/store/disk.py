@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from ragcache.store.info_cache import InfoCache
 from ragcache.store.layout import KV, FolderLayout
 from ragcache.store.quarantine import BadFile, Quarantine
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+
+_TRIES = 5
 
 
 class DiskTier(Tier):
@@ -58,6 +60,7 @@ class DiskTier(Tier):
         with reporting("open", root):
             private_folder(root)
             sweep(self._layout.temporaries())
+            self._index.open()
             _, nbytes = self._index.usage()
             if budget is not None and nbytes > budget:  # it may be smaller than last time
                 self._index.change(partial(self._make_room, more=0))
@@ -81,13 +84,14 @@ class DiskTier(Tier):
             if fd is None:
                 self._tally("misses")
                 if self._index.has(key.digest):
-                    self._background.add(partial(self._forget, path))
+                    self._background.add(self._forget, path)
                 return None
             with self._quarantining(path, fd):
                 reader = EntryReader.parts(fd, str(path))
                 reader.expect(key)
                 self._expect_form(reader, path)
                 variant = reader.whole(fd).variant(self._heads)
+        self._infos.compare(key.digest, reader.file_size, reader.header.lossless)
         self._index.use(key.digest)
         self._tally("hits")
         return Fetched(variant, self.name, reader.file_size, time.perf_counter() - started)
@@ -103,11 +107,12 @@ class DiskTier(Tier):
             written_beside(self._layout.writing / target.name, parts) as temporary,
         ):
             announce = partial(self._announce, contents=contents, target=target, temporary=temporary)
-            for _ in range(2):  # the index may be lost, or the entry be deleted or evicted, before it is there
-                self._index.change(announce)
+            for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
+                self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
                 if self._index.change(partial(_rename, temporary=temporary, target=target)):
                     sync_folder(target.parent)
                     return
+        raise StoreError(f"{target} was deleted again and again before it was there")
 
     def delete(self, key: VariantKey) -> bool:
         path = self._layout.entry(key)
@@ -166,13 +171,13 @@ class DiskTier(Tier):
     def _fresh_info(self, path: Path, file: int, flaws: list[Flaw]) -> VariantInfo | None:
         with opened(path) as fd:
             if fd is None:
-                self._background.add(partial(self._forget, path))
+                self._background.add(self._forget, path)
                 return None
             try:
                 info = self._read_info(path, fd)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
-                self._background.add(partial(self._take_away, BadFile(path, os.fstat(fd).st_ino, error)))
+                self._background.add(self._take_away, BadFile(path, os.fstat(fd).st_ino, error))
                 return None
             self._infos.put(path.stem, file, info)
             return info
@@ -268,8 +273,9 @@ def _rename(change: Change, temporary: Path, target: Path) -> bool:
     if change.entry(target.stem) is None:
         return False
     private_folder(target.parent)
-    temporary.replace(target)
-    return change.take_in(target.stem, target)
+    with suppress(FileNotFoundError):  # it is done again
+        temporary.replace(target)
+    return change.take_in(target)
 
 
 def _delete(change: Change, path: Path) -> bool:

@@ -7,9 +7,7 @@ a file is a miss to those who ask for it, and goes then.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -23,14 +21,15 @@ from ragcache.errors import StoreError
 from ragcache.store.background import Background
 from ragcache.store.durable import being_written, remove_if_empty, stat_of
 from ragcache.store.eviction import Evictable
-from ragcache.store.frame import key_of, read_fields
-from ragcache.store.index_file import IndexFile, look
+from ragcache.store.index_file import IndexFile
+from ragcache.store.index_parts import fresh_number, look
+from ragcache.store.index_rows import add_file, key_columns, rebuild
 from ragcache.store.index_tables import ENTRY, evictable
-from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout
+from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, FolderLayout
+from ragcache.store.pending_uses import PendingUses
 from ragcache.types import VariantKey
 
 T = TypeVar("T")
-_MOST_USES, _USES_S = 256, 1.0  # that are written down together; how long they may wait for the next use after them
 
 
 @dataclass(frozen=True)
@@ -41,33 +40,6 @@ class Contents:
     codec: str
     lossless: bool
     nbytes: int
-
-
-class PendingUses:
-    """Uses that are not written down yet: a hit waits for no disk. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._uses: dict[str, tuple[int, int]] = {}  # when last, and how often
-        self._due = 0.0
-
-    def add(self, digest: str) -> bool:
-        """Whether it is time to write them down, which is said once."""
-        with self._lock:
-            self._uses[digest] = (time.time_ns(), self._uses.get(digest, (0, 0))[1] + 1)
-            now = time.monotonic()
-            if len(self._uses) < _MOST_USES and now < self._due:
-                return False
-            self._due = now + _USES_S
-            return True
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        """What a change that fails takes with it is no loss: only the order of eviction suffers."""
-        with self._lock:
-            uses, self._uses = self._uses, {}
-        rows = [(used, count, digest) for digest, (used, count) in uses.items()]
-        if rows:
-            connection.executemany("UPDATE entries SET used = max(used, ?), uses = uses + ? WHERE digest = ?", rows)
 
 
 class Change:
@@ -94,21 +66,20 @@ class Change:
 
     def announce(self, contents: Contents, temporary: str) -> None:
         """That this file will be renamed to be this entry."""
-        row = {**_key_columns(contents.key), "codec": contents.codec, "lossless": contents.lossless}
+        row = {**key_columns(contents.key), "codec": contents.codec, "lossless": contents.lossless}
         place = {"digest": contents.key.digest, "engine": contents.key.fingerprint[:16], "family": contents.key.family}
         told = {"nbytes": contents.nbytes, "inode": None, "file": 0, "used": time.time_ns(), "coming": temporary}
         self._connection.execute(ENTRY, row | place | told)
 
-    def take_in(self, digest: str, path: Path) -> bool:
+    def take_in(self, path: Path) -> bool:
         """The file that lies there now; says whether one does. An entry that has none is forgotten."""
         stat = stat_of(path)
         if stat is None:
-            self.forget(digest)
+            self.forget(path)
             return False
         self._connection.execute(
-            "UPDATE entries SET coming = NULL, nbytes = ?, inode = ?, used = ?, file = "
-            "(SELECT revision + 1 FROM folder) WHERE digest = ?",
-            (stat.st_size, stat.st_ino, time.time_ns(), digest),
+            "UPDATE entries SET coming = NULL, nbytes = ?, inode = ?, used = ?, file = ? WHERE digest = ?",
+            (stat.st_size, stat.st_ino, time.time_ns(), fresh_number(), path.stem),
         )
         return True
 
@@ -117,23 +88,27 @@ class Change:
         waiting = "SELECT digest, engine, family, coming FROM entries WHERE coming IS NOT NULL"
         for digest, engine, family, coming in self._connection.execute(waiting).fetchall():
             if not being_written(self._layout.writing / coming):
-                self.take_in(digest, self._layout.place(engine, family, digest))
+                path = self._layout.place(engine, family, digest)
+                if self.take_in(path):  # which may be the old one still: what was told of the new one does not hold
+                    add_file(self._connection, self._layout, path)
 
     def remove(self, path: Path) -> bool:
         """An entry and its file; says whether there was one. Its pins stay."""
         there = stat_of(path) is not None
         path.unlink(missing_ok=True)
-        self.forget(path.stem)
+        self.forget(path)
         remove_if_empty(path.parent)
         return there
 
-    def forget(self, digest: str) -> None:
-        self._connection.execute("DELETE FROM entries WHERE digest = ?", (digest,))
+    def forget(self, path: Path, unless: str = "") -> None:
+        """The entry of this place: a copy of its file that lies in another one is not it."""
+        place = path.stem, path.parts[-4], path.parent.name
+        self._connection.execute(f"DELETE FROM entries WHERE digest = ? AND engine = ? AND family = ?{unless}", place)
 
     def forget_missing(self, path: Path) -> None:
         """An entry without a file, unless one is coming."""
         if stat_of(path) is None:
-            self._connection.execute("DELETE FROM entries WHERE digest = ? AND coming IS NULL", (path.stem,))
+            self.forget(path, " AND coming IS NULL")
 
     def pin(self, digest: str, owner: str, expires: int | None) -> None:
         self._connection.execute("DELETE FROM pins WHERE expires <= ?", (time.time_ns(),))
@@ -159,8 +134,12 @@ class FolderIndex:
         self._file = IndexFile(layout, partial(rebuild, layout=layout))
         weakref.finalize(self, self._file.end, self._uses.write)
 
-    def change(self, work: Callable[[Change], T]) -> T:
-        """Alone among all threads and processes. `work` is done twice where the index was torn."""
+    def open(self) -> None:
+        """A version from before the index leaves a file that tells of it; it knows of no index."""
+        self._file.open(forced=(self._layout.root / OLD_USAGE).exists())
+
+    def change(self, work: Callable[[Change], T], reserve: bool = True) -> T:
+        """Alone among all threads and processes. See `IndexFile.change` for what is done twice."""
 
         def within(connection: sqlite3.Connection) -> T:
             self._uses.write(connection)
@@ -168,7 +147,7 @@ class FolderIndex:
             change.settle()
             return work(change)
 
-        return self._file.change(within)
+        return self._file.change(within, reserve=reserve)
 
     def family(self, family: str) -> list[tuple[str, str, int]]:
         """Engine, digest and the change that brought its file, of each entry; no lock is waited for."""
@@ -193,17 +172,18 @@ class FolderIndex:
 
     def renew(self) -> None:
         """After a look at every file."""
-        self._file.renew()
+        self._file.change(lambda connection: None, forced=True)
 
     def audit(self) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
-        """Entries and bytes as they are told; bytes by digest, of the rows and of the files. Nobody changes them
+        """Entries and bytes as they are told; bytes by path, of the rows and of the files. Nobody changes them
         meanwhile.
         """
 
         def counted(connection: sqlite3.Connection) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
             usage = connection.execute("SELECT entries, nbytes FROM folder").fetchone()
-            rows = dict(connection.execute("SELECT digest, nbytes FROM entries").fetchall())
-            files = {found.place[2]: found.stat.st_size for found in self._layout.files() if found.path.endswith(KV)}
+            told = connection.execute("SELECT engine, family, digest, nbytes FROM entries")
+            rows = {str(self._layout.place(*place)): nbytes for *place, nbytes in told.fetchall()}
+            files = {found.path: found.stat.st_size for found in self._layout.files() if found.path.endswith(KV)}
             return usage, rows, files
 
         return self._file.change(counted)
@@ -240,50 +220,3 @@ def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: s
         for found in files
         if found.path.endswith(KV)
     ]
-
-
-def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
-    """Make the rows those of the files, whoever wrote them: what is known of a file that is still there stays. Pins of
-    folders from before the index, and when their files were last used, are taken over; returns files that told of it.
-    """
-    known = {
-        digest: (inode, nbytes, coming)
-        for digest, inode, nbytes, coming in connection.execute("SELECT digest, inode, nbytes, coming FROM entries")
-    }
-    number = time.time_ns()  # an older index would come to numbers again that were given already
-    connection.execute("UPDATE folder SET revision = ?", (number,))
-    left = {digest for digest, (*_, coming) in known.items() if not (coming and being_written(layout.writing / coming))}
-    old = [layout.root / OLD_USAGE]
-    for found in layout.files():
-        engine, family, digest = found.place
-        if found.path.endswith(TEMPORARY):
-            being_written(Path(found.path))
-        elif found.path.endswith(OLD_PIN):
-            connection.execute("INSERT OR IGNORE INTO pins VALUES (?, '', NULL)", (digest,))
-            old.append(Path(found.path))
-        elif found.path.endswith(KV):
-            left.discard(digest)
-            stat = found.stat
-            if known.get(digest) != (stat.st_ino, stat.st_size, None):
-                row = {"digest": digest, "engine": engine, "family": family, "nbytes": stat.st_size}
-                told = {"inode": stat.st_ino, "file": number, "used": stat.st_mtime_ns, "coming": None}
-                connection.execute(ENTRY, row | told | _header_columns(found.path))
-    connection.executemany("DELETE FROM entries WHERE digest = ?", [(digest,) for digest in left])
-    return old
-
-
-def _header_columns(path: str) -> dict[str, Any]:
-    fields = read_fields(path)
-    if fields is None:
-        return dict.fromkeys(("fingerprint", "system", "context", "history", "chunk", "codec", "lossless"))
-    codec, lossless = fields.get("codec"), fields.get("lossless")  # of a forged file anything
-    known = isinstance(codec, str) and codec.isascii()
-    return _key_columns(key_of(fields)) | {
-        "codec": codec if known else None,
-        "lossless": lossless if isinstance(lossless, bool) else None,
-    }
-
-
-def _key_columns(key: VariantKey) -> dict[str, Any]:
-    names = ("fingerprint", "system", "history", "chunk")
-    return {name: getattr(key, name) for name in names} | {"context": json.dumps(key.context)}

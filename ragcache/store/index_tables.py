@@ -9,9 +9,12 @@ _COLUMNS = (
 )
 SCHEMA = f"""
 BEGIN;
-CREATE TABLE folder (revision INTEGER NOT NULL, entries INTEGER NOT NULL, nbytes INTEGER NOT NULL);
--- Changes are counted on from the time: whoever remembers a file by its number meets no other one under it.
-INSERT INTO folder VALUES (CAST(strftime('%s', 'now') AS INTEGER) * 1000000000, 0, 0);
+CREATE TABLE folder (
+    revision INTEGER NOT NULL,  -- the last change: a number that no other one has
+    entries INTEGER NOT NULL,
+    nbytes INTEGER NOT NULL
+);
+INSERT INTO folder VALUES (1, 0, 0);
 CREATE TABLE entries (
     digest TEXT NOT NULL UNIQUE,
     engine TEXT NOT NULL,
@@ -21,7 +24,7 @@ CREATE TABLE entries (
     lossless INTEGER,  -- NULL where its file does not tell: its codec does
     nbytes INTEGER NOT NULL,
     inode INTEGER,
-    file INTEGER NOT NULL,  -- the change that brought it; 0 while there is none
+    file INTEGER NOT NULL,  -- a number that no other one had at this address; 0 while there is none
     used INTEGER NOT NULL,
     uses INTEGER NOT NULL,
     coming TEXT  -- the temporary file that will take this place
@@ -47,7 +50,7 @@ COMMIT;
 # Of an entry that is known its uses and its file stay, until another file has come.
 ENTRY = f"""
 INSERT INTO entries ({", ".join(_COLUMNS)}, uses) VALUES ({", ".join(f":{name}" for name in _COLUMNS)}, 0)
-ON CONFLICT (digest) DO UPDATE SET file = max(file, :file), used = max(used, :used),
+ON CONFLICT (digest) DO UPDATE SET file = CASE :file WHEN 0 THEN file ELSE :file END, used = max(used, :used),
     {", ".join(f"{name} = :{name}" for name in _COLUMNS if name not in ("digest", "file", "used"))}
 """
 

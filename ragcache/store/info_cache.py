@@ -30,6 +30,13 @@ class InfoCache:
             self._infos.move_to_end(digest)
             return known[1]
 
+    def compare(self, digest: str, nbytes: int, lossless: bool) -> None:
+        """With the file that lies there: who is killed may put another one there that the index does not number yet."""
+        with self._lock:
+            known = self._infos.get(digest)
+            if known is not None and (known[1].nbytes, known[1].lossless) != (nbytes, lossless):
+                self._nbytes -= self._infos.pop(digest)[1].profile.nbytes
+
     def put(self, digest: str, file: int, info: VariantInfo) -> None:
         with self._lock:
             if digest in self._infos:

@@ -3,7 +3,7 @@
 <root>/<fingerprint[:16]>/<family[:2]>/<family>/<digest>.kv    a variant
 <root>/writing/<digest>.*.tmp                                  being written
 <root>/quarantine/<digest>.kv, <digest>.txt                    a bad file and why
-<root>/index.sqlite, index.mark                                see index_file.py
+<root>/index.sqlite, index.mark, index.reserve                 see index_file.py and index_making.py
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ragcache.types import VariantKey
 
 KV = ".kv"
 TEMPORARY = ".tmp"
+_ENTRY = re.compile(r"[\w-]+\.kv", re.ASCII)
 _APART = ("quarantine", "writing")
 # Of versions before the index: a file beside an entry kept it from being evicted, and one told how much there was.
 OLD_PIN, OLD_USAGE = ".pin", "usage"
@@ -37,6 +38,12 @@ class FoundFile:
         engine, _, family, name = self.path.rsplit(os.sep, 4)[1:]
         return engine, family, name.partition(".")[0]
 
+    @property
+    def is_entry(self) -> bool:
+        """By its name and place: a copy under another name is none."""
+        _, shard, family, name = self.path.rsplit(os.sep, 4)[1:]
+        return shard == family[:2] and _ENTRY.fullmatch(name) is not None
+
 
 @dataclass(frozen=True)
 class FolderLayout:
@@ -49,6 +56,11 @@ class FolderLayout:
     @property
     def mark(self) -> Path:
         return self.root / "index.mark"
+
+    @property
+    def reserve(self) -> Path:
+        """Room for the index on a full disk."""
+        return self.root / "index.reserve"
 
     @property
     def quarantine(self) -> Path:
@@ -87,8 +99,9 @@ class FolderLayout:
 
 def _files(folder: str) -> Iterator[FoundFile]:
     for item in _listing(folder):
-        with suppress(FileNotFoundError):
-            yield FoundFile(item.path, item.stat())
+        with suppress(OSError):  # it vanished, or is a link to nowhere
+            if item.is_file():
+                yield FoundFile(item.path, item.stat())
 
 
 def _listing(folder: str | Path) -> list[os.DirEntry[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragcache.errors import StoreError
@@ -43,4 +43,4 @@ class Quarantine:
 class BadFile:
     path: Path
     inode: int
-    reason: StoreError
+    reason: StoreError = field(compare=False)

@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from ragcache.store.folder import CacheFolder
-from ragcache.store.index import rebuild
-from ragcache.store.index_file import IndexFile, look
+from ragcache.store.index_file import IndexFile
+from ragcache.store.index_parts import look
+from ragcache.store.index_rows import rebuild
 from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.folders import VARIANTS, filled, kept, opened, told
 from tests.rights import without_rights
