@@ -97,5 +97,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
     """A cache folder that is sound at the end."""
     yield tmp_path / "kv"
     left = open_store(tmp_path / "kv", 0, None, "raw")
+    left.check_integrity()
     assert left.verify() == []
     left.check_integrity()

@@ -44,3 +44,21 @@ def test_without_a_thread_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         background.add(lambda: done.append("third"))
         background.settle()
     assert done[-1] == "third"
+
+
+def test_what_waits_already_is_not_told_twice() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def wait() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    background = Background()
+    background.add(wait)
+    assert begun.wait(30)
+    for number in (1, 2, 1, 2, 1):
+        background.add(done.append, number)
+    go_on.set()
+    background.settle()
+    assert done == [1, 2]
