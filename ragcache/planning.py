@@ -27,7 +27,7 @@ class Candidate:
     sources: tuple[int, ...]  # see PlacedChunk.sources
 
     @property
-    def rank(self) -> tuple[bool, bool, bool, bool, float, bool, bool]:
+    def rank(self) -> tuple[bool, bool, bool, bool, float, bool, int]:
         """Exact first; then those whose context is the chunks before it, whatever stands between; then those that saw
         some context, then Cache-Craft's CFO (section 3.3), then a prefill's own, then the faster tier.
 
@@ -43,7 +43,7 @@ class Candidate:
             not key.context,
             self.reuse.cfo(),
             bool(key.history),
-            self.info.tier != "ram",
+            self.info.level,
         )
 
     def fetched(self, lossless: bool) -> Candidate:

@@ -187,6 +187,7 @@ class VariantInfo:
     key: VariantKey
     tokens: int
     nbytes: int  # as stored, in its codec
-    tier: str  # the fastest tier that holds it: "ram" or "disk"
+    tier: str  # the fastest one that holds it
     profile: Profile
     lossless: bool  # see Variant; of the copy in this tier
+    level: int = 0  # of the tier: how many faster ones the store has

@@ -10,7 +10,6 @@
 | `collections` | `create`, `get`, `find`, `all`, `rename`, `delete`, `totals`, `check_embedder`, `reembed`, `set_…` |
 | `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
-| `kv` | `record`, `forget`, `all`, `live_hashes` |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
 | `source(collection)` | what the indexes of `retriever` follow |
@@ -18,7 +17,7 @@
 | `alone_with(name)` | the same, for the collection that has the name then |
 
 Every method is one transaction, lasts when it returns, and raises CatalogError. `documents.replace(collection,
-DocumentRecord, [ChunkRecord], [KvRecord])` makes a document visible at once, or its new version instead of the old
+DocumentRecord, [ChunkRecord])` makes a document visible at once, or its new version instead of the old
 one, whose id it keeps; chunks are new ones, with ids never given before. It returns the new ids, and in `removed`
 what went: `orphans` are the token hashes that no chunk of any collection has any more, whose KV the caller may delete.
 `documents.fail` leaves a failed document without chunks; `attempts` counts how often.
@@ -40,7 +39,6 @@ from app.catalog.records import (
     FileState,
     Found,
     IngestRun,
-    KvRecord,
     Listed,
     Message,
     NewMessage,
@@ -66,7 +64,6 @@ __all__ = [
     "FileState",
     "Found",
     "IngestRun",
-    "KvRecord",
     "Listed",
     "Message",
     "NewMessage",

@@ -18,7 +18,6 @@ from app.catalog.conversations import Conversations
 from app.catalog.documents import Documents
 from app.catalog.engine import Database, database_url
 from app.catalog.failures import told
-from app.catalog.kv import KvVariants
 from app.catalog.locks import Waiting, discard, held
 from app.catalog.network import refuse_network
 from app.catalog.records import Collection
@@ -44,7 +43,6 @@ class Catalog:
         self.collections = Collections(database)
         self.documents = Documents(database)
         self.chunks = Chunks(database)
-        self.kv = KvVariants(database)
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)
 

@@ -15,7 +15,7 @@ from app.catalog.columns import escape
 from app.catalog.engine import batches
 from app.catalog.locks import check_held
 from app.catalog.records import ChunkRecord, Collection, Removed, Vectors
-from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS, RETIREMENTS
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.errors import CatalogError
 
 
@@ -98,25 +98,15 @@ def remove_documents(connection: Connection, collection_id: int, document_ids: S
     for batch in batches(document_ids):
         these = DOCUMENTS.c.id.in_(batch), DOCUMENTS.c.collection_id == collection_id
         documents += connection.execute(delete(DOCUMENTS).where(*these)).rowcount
-    return Removed(documents, chunks, drop_kv(connection, collection_id, hashes))
+    return Removed(documents, chunks, unused(connection, hashes))
 
 
-def drop_kv(connection: Connection, collection_id: int, hashes: Iterable[str]) -> tuple[str, ...]:
-    """Forget the KV variants of token hashes that the collection no longer has; returns those that nobody has."""
+def unused(connection: Connection, hashes: Iterable[str]) -> tuple[str, ...]:
+    """Those of these token hashes that no chunk has any more."""
     orphans: list[str] = []
     for batch in batches(sorted(hashes)):
-        rows = connection.execute(
-            select(CHUNKS.c.token_hash, CHUNKS.c.collection_id).where(CHUNKS.c.token_hash.in_(batch)).distinct()
-        )
-        users = {(row.token_hash, row.collection_id) for row in rows}
-        somewhere = {token_hash for token_hash, _ in users}
-        unused = [token_hash for token_hash in batch if (token_hash, collection_id) not in users]
-        connection.execute(
-            delete(KV_VARIANTS).where(
-                KV_VARIANTS.c.token_hash.in_(unused), KV_VARIANTS.c.collection_id == collection_id
-            )
-        )
-        orphans += [token_hash for token_hash in unused if token_hash not in somewhere]
+        used = set(connection.scalars(select(CHUNKS.c.token_hash).where(CHUNKS.c.token_hash.in_(batch)).distinct()))
+        orphans += [token_hash for token_hash in batch if token_hash not in used]
     return tuple(orphans)
 
 

@@ -61,9 +61,11 @@ class Chunks:
             lock(connection, collection)
             connection.execute(change.values(tokens=bindparam("count"), token_hash=bindparam("hash")), rows)
 
-    def hashes(self, collection: Collection) -> set[str]:
-        """Token hashes of all chunks of a collection."""
-        query = select(CHUNKS.c.token_hash).where(CHUNKS.c.collection_id == collection.id)
+    def hashes(self, collection: Collection | None = None) -> set[str]:
+        """Token hashes of all chunks of a collection, or of all collections: KV of any other can be pruned."""
+        query = select(CHUNKS.c.token_hash).distinct()
+        if collection is not None:
+            query = query.where(CHUNKS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 

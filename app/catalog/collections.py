@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from app.catalog.changes import drop_kv, lock, pack
+from app.catalog.changes import lock, pack, unused
 from app.catalog.engine import Database
 from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, CollectionTotals, Removed, Vectors
-from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, KV_VARIANTS
+from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS
 from app.errors import CatalogError, NotFound
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
@@ -145,7 +145,7 @@ class Collections:
             documents = select(func.count()).select_from(DOCUMENTS)
             count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
             chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
-            orphans = drop_kv(connection, collection.id, hashes)
+            orphans = unused(connection, hashes)
             connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
         return Removed(count, chunks, orphans)
 
@@ -153,11 +153,10 @@ class Collections:
         failed = func.count().filter(DOCUMENTS.c.state == "failed")
         of_documents = select(func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0))
         of_chunks = select(func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0))
-        of_kv = select(func.count(), func.coalesce(func.sum(KV_VARIANTS.c.nbytes), 0))
         with self._database.reading() as connection:
             found = [
                 int(value)
-                for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS), (of_kv, KV_VARIANTS))
+                for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS))
                 for value in connection.execute(query.where(table.c.collection_id == collection.id)).one()
             ]
         return CollectionTotals(*found)

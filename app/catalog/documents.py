@@ -7,10 +7,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
 
-from app.catalog.changes import add, drop_kv, lock, remove_documents, retire, source_key
+from app.catalog.changes import add, lock, remove_documents, retire, source_key, unused
 from app.catalog.columns import now
 from app.catalog.engine import DatabasePart
-from app.catalog.kv import write_kv
 from app.catalog.records import (
     ChunkRecord,
     Collection,
@@ -18,7 +17,6 @@ from app.catalog.records import (
     DocumentLayout,
     DocumentRecord,
     FileState,
-    KvRecord,
     Listed,
     Removed,
     Replaced,
@@ -39,13 +37,7 @@ class Documents(DatabasePart):
         with self._database.reading() as connection:
             return {source: FileState(*rest) for source, *rest in connection.execute(query)}
 
-    def replace(
-        self,
-        collection: Collection,
-        document: DocumentRecord,
-        chunks: Sequence[ChunkRecord],
-        kv: Sequence[KvRecord] = (),
-    ) -> Replaced:
+    def replace(self, collection: Collection, document: DocumentRecord, chunks: Sequence[ChunkRecord]) -> Replaced:
         """Make a document visible with its chunks, instead of its older version if there is one: one transaction."""
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         with self._database.writing() as connection:
@@ -54,8 +46,7 @@ class Documents(DatabasePart):
             gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
             document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
             ids = add(connection, collection.id, document_id, chunks, collection.dimension)
-            orphans = drop_kv(connection, collection.id, hashes)
-            write_kv(connection, collection.id, kv)
+            orphans = unused(connection, hashes)
         return Replaced(document_id, ids, Removed(0, gone, orphans))
 
     def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:
@@ -71,7 +62,7 @@ class Documents(DatabasePart):
             document_id = _id_of(connection, collection.id, document.source)
             gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
             _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
-            return Removed(0, gone, drop_kv(connection, collection.id, hashes))
+            return Removed(0, gone, unused(connection, hashes))
 
     def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
         """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""

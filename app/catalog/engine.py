@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import RLock
@@ -18,9 +18,11 @@ from sqlalchemy.exc import ArgumentError
 
 from app.catalog.failures import told
 from app.catalog.kept_rows import kept_rows
-from app.catalog.network import MOUNTS, refuse_network
+from app.catalog.network import refuse_network
 from app.errors import CatalogError
 from app.settings import Settings, expanded
+from ragcache.forks import carry_over
+from ragcache.mounts import MOUNTS
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
@@ -75,7 +77,7 @@ class Database:
         self._sessions = WeakSet[Any]()  # connections to PostgreSQL
         if self.path is None:
             event.listen(self._engine, "connect", partial(_note, self._sessions))
-        _living().add(self)  # so that none of its connections gets into the child of a fork
+        carry_over(self)
 
     @property
     def where(self) -> str:
@@ -181,27 +183,6 @@ def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
-
-
-@cache
-def _living() -> WeakSet[Database]:
-    """Python never forgets what it was told to do at a fork, so it is told once, for all databases that live then."""
-    living: WeakSet[Database] = WeakSet()
-
-    def before() -> None:
-        for database in list(living):
-            database.before_fork()
-
-    def in_parent() -> None:
-        for database in list(living):
-            database.after_fork()
-
-    def in_child() -> None:
-        for database in list(living):
-            database.after_fork_in_child()
-
-    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
-    return living
 
 
 def _note(sessions: WeakSet[Any], session: Any, record: Any) -> None:

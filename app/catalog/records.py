@@ -73,16 +73,6 @@ class ChunkRecord:
 
 
 @dataclass(frozen=True)
-class KvRecord:
-    """A KV variant that the store holds. `address` is the digest of its whole key."""
-
-    token_hash: str
-    address: str
-    fingerprint: str
-    nbytes: int
-
-
-@dataclass(frozen=True)
 class FileState:
     """What an ingest must know of a document to leave an unchanged file alone."""
 
@@ -185,8 +175,6 @@ class CollectionTotals:
     nbytes: int
     chunks: int
     tokens: int
-    kv_variants: int
-    kv_bytes: int
 
 
 @dataclass(frozen=True)

@@ -115,19 +115,6 @@ RETIREMENTS = _numbered(
     Index(None, "collection_id", "number"),
 )
 
-KV_VARIANTS = _numbered(
-    "kv_variants",
-    METADATA,
-    _key(),
-    _of("collection"),
-    _value("token_hash", String(64)),
-    _value("address", String(128)),
-    _value("fingerprint", String(128)),
-    _value("nbytes", Id),
-    UniqueConstraint("collection_id", "address"),
-    Index(None, "token_hash", "collection_id"),
-)
-
 CONVERSATIONS = Table(
     "conversations",
     METADATA,

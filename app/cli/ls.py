@@ -42,6 +42,8 @@ def _summary(summary: Summary) -> dict[str, Any]:
     return {
         "name": collection.name,
         **vars(summary.totals),
+        "kv_variants": summary.kv_variants,
+        "kv_bytes": summary.kv_bytes,
         "other_kv_bytes": summary.other_kv_bytes,
         "embedder": collection.embedder,
         "splitter": collection.splitter,
@@ -80,7 +82,7 @@ def _tell_collections(found: list[Summary]) -> None:
             f"{one.totals.chunks:,}",
             f"{one.totals.tokens:,}",
             size(one.totals.nbytes),
-            size(one.totals.kv_bytes),
+            size(one.kv_bytes),
             one.collection.embedder,
         )
         for one in found

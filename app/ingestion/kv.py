@@ -6,7 +6,7 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 
-from app.catalog import Collection, KvRecord
+from app.catalog import Collection
 from app.ingestion.draft import Draft
 from app.ingestion.records import IngestTally
 from app.library import Library
@@ -37,21 +37,17 @@ class KvCapture:
         self._evictions = self._count_evictions()
         self._remember(library, collection)
 
-    def capture(self, draft: Draft, tell: Callable[[float], None]) -> list[KvRecord]:
+    def capture(self, draft: Draft, tell: Callable[[float], None]) -> None:
         """All of a document, which part of it being told. The files are on the disk when this returns."""
-        records = []
         try:
             for variant in self._cache.ingest(self._system, self._segments(draft, tell)):
-                key = variant.key
-                records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
+                self._tally.kv_variants += 1
+                self._tally.kv_bytes += variant.nbytes
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
-        self._tally.kv_variants += len(records)
-        self._tally.kv_bytes += sum(record.nbytes for record in records)
         if self._count_evictions() > self._evictions:
             self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
-        return records
 
     def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
         for place, segment in enumerate(draft.segments(self._template)):
@@ -68,8 +64,7 @@ class KvCapture:
             self._tally.note(lacking(collection))
 
     def _count_evictions(self) -> int:
-        """Of the tier that keeps, which is the last one."""
-        return self._cache.store.stats()[-1].evictions
+        return self._cache.store.kept.evictions
 
 
 class KvRemoval:

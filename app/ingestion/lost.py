@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.catalog import FileState
-from app.catalog.network import MOUNTS, mount_point
 from app.errors import IngestError, printable
 from app.ingestion.survey import RealNames
+from ragcache.mounts import MOUNTS, mount_point
 
 FSTAB = Path("/etc/fstab")
 

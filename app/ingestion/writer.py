@@ -193,8 +193,9 @@ class Writer:
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return
-        kv = self._capture.capture(draft, captured) if self._capture else []
-        replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks, kv)
+        if self._capture:
+            self._capture.capture(draft, captured)
+        replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         self._behind += len(chunks)

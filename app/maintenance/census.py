@@ -49,7 +49,7 @@ def take_census(library: Library, models: Models) -> Census:
     if not has_kv(library.settings):
         return census
     identity, folder = current_identity(models), CacheFolder(kv_folder(library.settings))
-    families = set(families_of(identity, library.catalog.kv.live_hashes()))
+    families = set(families_of(identity, library.catalog.chunks.hashes()))
     # The System segment's own: no System stands before it.
     families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
     suspects: dict[Item, str] = {}

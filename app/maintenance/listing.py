@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.catalog import Collection, CollectionTotals
 from app.folders import kv_folder
@@ -20,12 +20,14 @@ class Summary:
     """A collection with its numbers. KV is what lies in the cache folder now; collections may share chunks."""
 
     collection: Collection
-    totals: CollectionTotals  # with the KV of the model that the collection was last ingested with
+    totals: CollectionTotals
+    kv_variants: int  # of the model that the collection was last ingested with
+    kv_bytes: int
     other_kv_bytes: int  # of the other models and System segments that this catalog knows of
 
 
 def summaries(library: Library, models: Models) -> list[Summary]:
-    """All collections, by name. The cache folder is listed, and none of its files is opened."""
+    """All collections, by name. None of the cache's files is opened."""
     collections = library.catalog.collections
     known, found = recorded_identities(library), collections.all()
     if any(one.engine_fingerprint is None for one in found) and has_kv(library.settings):
@@ -47,7 +49,7 @@ def _summary(
     kv = shelf.of([own] if own else [], hashes)
     other = shelf.of(known - {own}, hashes)
     totals = library.catalog.collections.totals(collection)
-    return Summary(collection, replace(totals, kv_variants=kv[0], kv_bytes=kv[1]), other[1])
+    return Summary(collection, totals, *kv, other[1])
 
 
 class _Shelf:

@@ -12,7 +12,6 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from app.folders import kv_folder
 from app.library import Library
@@ -63,25 +62,16 @@ def prune(
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
-        forget(library, [item.address for item in (*gone, *gone_others)])
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 
 
 def verify(library: Library, models: Models) -> Verified:
-    """Bad files are put aside and forgotten; an answer computes them again."""
+    """Bad files are put aside; an answer computes them again."""
     if not has_kv(library.settings):
         return Verified(0, 0, ())
     store = models.store
-    disk = [stats for stats in store.stats() if stats.tier == "disk"]
-    flaws = tuple(store.verify())
-    forget(library, [Path(flaw.where).stem for flaw in flaws])
-    return Verified(sum(one.entries for one in disk), sum(one.nbytes for one in disk), flaws)
-
-
-def forget(library: Library, addresses: list[str]) -> None:
-    """In SQL's notes of what is cached."""
-    for collection in library.catalog.collections.all() if addresses else ():
-        library.catalog.kv.forget(collection, addresses)
+    kept = store.kept
+    return Verified(kept.entries, kept.nbytes, tuple(store.verify()))
 
 
 def _loose(items: list[Item]) -> list[Item]:

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.catalog import Collection, Document, KvRecord, StoredChunk
+from app.catalog import Collection, Document, StoredChunk
 from app.errors import MaintenanceError
 from app.library import Library
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import LEAD_TOKENS
+from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
@@ -41,7 +42,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
     StoreError when it cannot be written.
     """
     with library.catalog.alone(collection):
-        if models.store.stats()[-1].tier != "disk":
+        if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, system = models.cache, models.template.system()
         warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
@@ -67,24 +68,21 @@ def _warm(
     ]
     library.catalog.chunks.retokenize(collection, changed)
     failed = done.failed
-    records: dict[str, KvRecord] = {}
+    sizes: dict[VariantKey, int] = {}
     tokens = 0
     try:
         for variant in warmer.document(segments):
-            key = variant.key
-            records[key.digest] = KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes)
+            sizes[variant.key] = variant.nbytes
             tokens += len(variant)
     except PromptError as error:
         failed += ((document.source, str(error)),)
-    if records:
-        library.catalog.kv.record(collection, list(records.values()))
     return replace(
         done,
         documents=done.documents + 1,
         chunks=done.chunks + len(stored),
-        computed=done.computed + len(records),
+        computed=done.computed + len(sizes),
         tokens=done.tokens + tokens,
-        nbytes=done.nbytes + sum(record.nbytes for record in records.values()),
+        nbytes=done.nbytes + sum(sizes.values()),
         failed=failed,
     )
 
@@ -96,8 +94,7 @@ def _segments(library: Library, models: Models, document: Document) -> tuple[lis
 
 
 def _evictions(cache: ChunkCache) -> int:
-    """Of the tier that keeps: the RAM over it may well be smaller."""
-    return cache.store.stats()[-1].evictions
+    return cache.store.kept.evictions
 
 
 class _Vanished(Exception):

@@ -29,7 +29,7 @@ class UnchangingStore(KVStore):
     def delete(self, key: VariantKey) -> bool:
         return False
 
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         pass
 
     def stats(self) -> Sequence[TierStats]:

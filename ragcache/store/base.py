@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -93,14 +94,21 @@ class KVStore(ABC):
         return sum(self.delete(info.key) for info in self.variants(family))
 
     @abstractmethod
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
-        """Keep an entry from being evicted, or let go of it.
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        """Keep an entry from being evicted, for as long as that is; or let go of it.
 
-        A key may be pinned before its entry is put; the pin outlives a replacement and ends with `delete`.
+        It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
+        all end with `delete`.
         """
 
     @abstractmethod
-    def stats(self) -> Sequence[TierStats]: ...
+    def stats(self) -> Sequence[TierStats]:
+        """Of each tier, the fastest first; what the last one has outlives the program, if anything does."""
+
+    @property
+    def kept(self) -> TierStats:
+        """Of the tier that keeps: those over it may well be smaller."""
+        return self.stats()[-1]
 
     @abstractmethod
     def verify(self) -> list[Flaw]:
@@ -109,3 +117,21 @@ class KVStore(ABC):
     @abstractmethod
     def check_integrity(self) -> None:
         """Assert the invariants of the bookkeeping (for tests)."""
+
+
+class Tier(KVStore):
+    """One place of a store that may have several."""
+
+    name: ClassVar[str]
+    level = 0  # how many faster ones stand over it
+
+    @abstractmethod
+    def offer(self, variant: Variant) -> bool:
+        """Keep what a slower tier has, if there is room for it; says whether."""
+
+    @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use that a faster tier served."""
+
+    @abstractmethod
+    def holds(self, key: VariantKey) -> bool: ...

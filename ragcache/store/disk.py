@@ -1,7 +1,7 @@
 """The disk tier: one file per variant, shared by any number of processes.
 
 Readers take no lock: a file is renamed into place whole, and one that vanishes while it is looked for is a miss. What
-changes the folder does so inside `Ledger.change`.
+changes the folder does so inside a change of its index.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
-from ragcache.private import private_file, private_folder
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.private import private_folder
+from ragcache.store.background import Background
+from ragcache.store.base import Fetched, Flaw, Tier, TierStats
 from ragcache.store.codec import open_codec
-from ragcache.store.durable import opened, remove_if_empty, size_of, stat_of, sweep, sync_folder, written_beside
+from ragcache.store.durable import opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, pack
-from ragcache.store.eviction import Evictable, EvictionOrder, displaced, least_recently_used, victims
-from ragcache.store.info_cache import EntryStamp, InfoCache
-from ragcache.store.layout import FolderLayout
-from ragcache.store.ledger import FolderUsage, Ledger
-from ragcache.store.quarantine import BadFile, BadFileRemoval, Quarantine
+from ragcache.store.eviction import EvictionOrder, displaced, in_order, least_recently_used, victims
+from ragcache.store.index import Change, Contents, FolderIndex, reporting
+from ragcache.store.info_cache import InfoCache
+from ragcache.store.layout import KV, FolderLayout
+from ragcache.store.quarantine import BadFile, Quarantine
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
-_SPARE = 20  # an eviction frees a 20th of the budget, because looking for victims reads the whole folder
+_TRIES = 5
 
 
-class DiskTier(KVStore):
+class DiskTier(Tier):
+    name = "disk"
+
     def __init__(
         self,
         root: Path,
@@ -49,118 +53,133 @@ class DiskTier(KVStore):
         self._forms: dict[str, KVForm] = {}  # by fingerprint; "" is any engine
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
-        self._removal = BadFileRemoval(self._take_away)
         self._counts: Counter[str] = Counter()  # of this process, since it opened the store
         self._counting = threading.Lock()
-        self._ledger = Ledger(self._layout.usage, self._count)
-        with self._reporting("open"):
+        self._background = Background()
+        self._index = FolderIndex(self._layout, self._background)
+        with reporting("open", root):
             private_folder(root)
-            with self._ledger.change(recount=True) as usage:
-                sweep(self._layout.temporaries())
-                self._make_room(usage, 0)  # the budget may be smaller than last time
+            sweep(self._layout.temporaries())
+            self._index.open()
+            _, nbytes = self._index.usage()
+            if budget is not None and nbytes > budget:  # it may be smaller than last time
+                self._index.change(partial(self._make_room, more=0))
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._forms[fingerprint] = form
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
-        with self._reporting("read"):
-            infos = [self._info(path, family, met) for path in self._layout.family(family)]
+        infos = []
+        with reporting("read", self._layout.root):
+            for engine, digest, file in self._index.family(family):
+                known = self._infos.get(digest, file)
+                infos.append(known or self._fresh_info(self._layout.place(engine, family, digest), file, met))
         return [info for info in infos if info is not None]
 
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()
         path = self._layout.entry(key)
-        with self._reporting("read"), opened(path) as fd:
+        with reporting("read", self._layout.root), opened(path) as fd:
             if fd is None:
                 self._tally("misses")
+                if self._index.has(key.digest):
+                    self._background.add(self._forget, path)
                 return None
             with self._quarantining(path, fd):
                 reader = EntryReader.parts(fd, str(path))
                 reader.expect(key)
                 self._expect_form(reader, path)
                 variant = reader.whole(fd).variant(self._heads)
-            self._touch(fd)
+        self._infos.compare(key.digest, reader.file_size, reader.header.lossless)
+        self._index.use(key.digest)
         self._tally("hits")
-        return Fetched(variant, "disk", reader.file_size, time.perf_counter() - started)
+        return Fetched(variant, self.name, reader.file_size, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
         assert self._heads is None, "some heads of a variant are no variant"
         target = self._layout.entry(variant.key)
         parts = pack(variant, self._codec)
-        nbytes = sum(map(len, parts))
-        with self._reporting("write to"), written_beside(target, parts) as temporary:
-            with self._ledger.change() as usage:
-                self._replace(target, temporary, nbytes, usage, self._leaving(variant.key))
-            sync_folder(target.parent)
+        lossless = variant.lossless and self._codec.lossless(variant.k.dtype)
+        contents = Contents(variant.key, self._codec.name, lossless, sum(map(len, parts)))
+        with (
+            reporting("write to", self._layout.root),
+            written_beside(self._layout.writing / target.name, parts) as temporary,
+        ):
+            announce = partial(self._announce, contents=contents, target=target, temporary=temporary)
+            for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
+                self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
+                if self._index.change(partial(_rename, temporary=temporary, target=target)):
+                    sync_folder(target.parent)
+                    return
+        raise StoreError(f"{target} was deleted again and again before it was there")
 
     def delete(self, key: VariantKey) -> bool:
         path = self._layout.entry(key)
-        with self._reporting("delete from"), self._ledger.change() as usage:
-            self._layout.pin(path).unlink(missing_ok=True)
-            return self._remove(path, usage)
+        with reporting("delete from", self._layout.root):
+            return self._index.change(partial(_delete, path=path))
 
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
-        entry = self._layout.entry(key)
-        # Under the lock, so that no eviction that has looked for pins already takes the entry.
-        with self._reporting("pin in"), self._ledger.change():
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        expires = None if seconds is None else time.time_ns() + int(seconds * 1e9)
+        with reporting("pin in", self._layout.root):
             if pinned:
-                private_file(self._layout.pin(entry))
+                self._index.change(lambda change: change.pin(key.digest, owner, expires))
             else:
-                self._layout.pin(entry).unlink(missing_ok=True)
-                remove_if_empty(entry.parent)
+                self._index.change(lambda change: change.unpin(key.digest, owner))
 
-    def touch(self, key: VariantKey) -> bool:
-        """Count a use that another tier served; says whether the entry is here."""
-        path = self._layout.entry(key)
-        with self._reporting("read"), opened(path) as fd:
-            if fd is not None:
-                self._touch(fd)
-            return fd is not None
+    def offer(self, variant: Variant) -> bool:
+        try:
+            self.put(variant)
+        except StoreError:
+            return False
+        return True
+
+    def use(self, key: VariantKey) -> None:
+        self._index.use(key.digest)
+
+    def holds(self, key: VariantKey) -> bool:
+        """Whether the file is there."""
+        with reporting("read", self._layout.root):
+            return stat_of(self._layout.entry(key)) is not None
 
     def stats(self) -> Sequence[TierStats]:
-        self._removal.settle()
-        with self._reporting("read"):
-            usage = self._ledger.read()
+        self._background.settle()
+        with reporting("read", self._layout.root):
+            entries, nbytes = self._index.usage()
         with self._counting:
             seen = self._counts.copy()
         told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
-        return [TierStats("disk", usage.entries, usage.nbytes, self._budget, *told)]
+        return [TierStats(self.name, entries, nbytes, self._budget, *told)]
 
     def verify(self) -> list[Flaw]:
-        self._removal.settle()
-        with self._reporting("read"):
-            flaws = [self._flaw(Path(candidate.name)) for candidate in self._layout.entries()]
+        self._background.settle()
+        with reporting("read", self._layout.root):
+            self._index.renew()  # so that no file is left out
+            files = [Path(found.path) for found in self._layout.files() if found.path.endswith(KV)]
+            flaws = [self._flaw(path) for path in files]
         return [flaw for flaw in flaws if flaw is not None]
 
     def check_integrity(self) -> None:
-        self._removal.settle()
-        recorded, counted = self._ledger.audit()
-        assert recorded == counted, (recorded, counted)
-        pinned = sum(entry.nbytes for entry in self._layout.entries() if entry.pinned)
+        self._background.settle()
+        usage, rows, files = self._index.audit()
+        assert rows == files, rows.items() ^ files.items()
+        assert usage == (len(rows), sum(rows.values())), usage
         # Pinned entries outlive a budget that was lowered below them.
-        assert self._budget is None or counted.nbytes <= max(self._budget, pinned), (counted, self._budget)
+        loose = self._index.change(lambda change: sum(one.nbytes for one in change.loose()))
+        assert self._budget is None or usage[1] <= max(self._budget, usage[1] - loose), (usage, self._budget)
 
-    def _info(self, path: Path, family: str, flaws: list[Flaw]) -> VariantInfo | None:
-        stat = stat_of(path)
-        if stat is None:
-            return None
-        info = self._infos.get(path, EntryStamp.of(stat)) or self._fresh_info(path, flaws)
-        assert info is None or info.key.family == family, (path, family)
-        return info
-
-    def _fresh_info(self, path: Path, flaws: list[Flaw]) -> VariantInfo | None:
+    def _fresh_info(self, path: Path, file: int, flaws: list[Flaw]) -> VariantInfo | None:
         with opened(path) as fd:
             if fd is None:
+                self._background.add(self._forget, path)
                 return None
-            stat = os.fstat(fd)
             try:
                 info = self._read_info(path, fd)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
-                self._removal.add(BadFile(path, stat.st_ino, stat.st_size, error))
+                self._background.add(self._take_away, BadFile(path, os.fstat(fd).st_ino, error))
                 return None
-            self._infos.put(path, EntryStamp.of(stat), info)
+            self._infos.put(path.stem, file, info)
             return info
 
     def _read_info(self, path: Path, fd: int) -> VariantInfo:
@@ -168,7 +187,7 @@ class DiskTier(KVStore):
         self._expect_place(reader, path)
         header = reader.header
         size, profile = reader.file_size, reader.profile()
-        return VariantInfo(header.key, header.shape.tokens, size, "disk", profile, header.lossless)
+        return VariantInfo(header.key, header.shape.tokens, size, self.name, profile, header.lossless, self.level)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with opened(path) as fd:
@@ -194,65 +213,33 @@ class DiskTier(KVStore):
         if found != expected:
             raise ForeignEntry(f"{path} holds KV of another form, {found} instead of {expected}")
 
-    def _leaving(self, key: VariantKey) -> list[Evictable]:
-        """Variants of the same chunk that this one takes the place of."""
-        target = self._layout.entry(key)
-        others = (other for other in self._layout.entries_in(target.parent) if other.name != str(target))
-        return displaced(others, self._order, str(self._layout.entry(key.lead)))
-
-    def _replace(
-        self, target: Path, temporary: Path, nbytes: int, usage: FolderUsage, leaving: Sequence[Evictable]
-    ) -> None:
-        old = size_of(target)
-        freed = (old or 0) + sum(one.nbytes for one in leaving)
-        if not self._make_room(usage, nbytes - freed, {str(target), *(one.name for one in leaving)}):
+    def _announce(self, change: Change, contents: Contents, target: Path, temporary: Path) -> None:
+        """Make room for an entry, and in the place of those of its chunk that it pushes out."""
+        key, old = contents.key, change.entry(contents.key.digest)
+        others = (other for other in change.family(key.family) if other.name != str(target))
+        leaving = displaced(others, self._order, str(self._layout.entry(key.lead)))
+        freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
+        if not self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
             raise StoreError(
-                f"a cache file of {nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
+                f"a cache file of {contents.nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
                 f"{self._layout.root} beside the pinned entries: raise the budget or unpin some"
             )
-        temporary.replace(target)
-        if old is not None:
-            usage.remove(old)
-        usage.add(nbytes)
-        self._tally("displaced", sum(self._remove(Path(one.name), usage) for one in leaving))
+        self._tally("displaced", sum(change.remove(Path(one.name)) for one in leaving))
+        change.announce(contents, temporary.name)
 
-    def _make_room(self, usage: FolderUsage, more: int, spared: Collection[str] = ()) -> bool:
+    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> bool:
         """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
-        if self._budget is None or usage.nbytes + more <= self._budget:
+        need = 0 if self._budget is None else change.nbytes + more - self._budget
+        if need <= 0:
             return True
-        entries = list(self._layout.entries())
-        # Counted afresh, since they are at hand: somebody may have emptied the folder.
-        usage.entries, usage.nbytes = len(entries), sum(entry.nbytes for entry in entries)
-        need = usage.nbytes + more - self._budget
-        others = [entry for entry in entries if entry.name not in spared]
-        chosen = victims(others, self._order, need, self._budget // _SPARE) if need > 0 else []
-        for candidate in chosen or ():
-            self._evict(candidate, usage)
+        loose = (candidate for candidate in change.loose() if candidate.name not in spared)
+        chosen = victims(in_order(loose, self._order), need)
+        self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
         return chosen is not None
 
-    def _evict(self, candidate: Evictable, usage: FolderUsage) -> None:
-        if self._remove(Path(candidate.name), usage):
-            self._tally("evictions")
-
-    def _remove(self, path: Path, usage: FolderUsage) -> bool:
-        nbytes = size_of(path)
-        if nbytes is None:
-            return False
-        path.unlink()
-        usage.remove(nbytes)
-        remove_if_empty(path.parent)
-        return True
-
-    def _touch(self, fd: int) -> None:
-        now = time.time_ns()
-        with suppress(PermissionError):  # another user's file: only its place in the order of eviction suffers
-            os.utime(fd, ns=(now, now))
-
-    def _count(self) -> FolderUsage:
-        usage = FolderUsage()
-        for candidate in self._layout.entries():
-            usage.add(candidate.nbytes)
-        return usage
+    def _forget(self, path: Path) -> None:
+        """An entry whose file somebody took away, unless it is there again."""
+        self._index.change(lambda change: change.forget_missing(path))
 
     def _tally(self, name: str, by: int = 1) -> None:
         with self._counting:
@@ -264,27 +251,33 @@ class DiskTier(KVStore):
         try:
             yield
         except (CorruptEntry, ForeignEntry) as error:
-            stat = os.fstat(fd)
-            self._take_away([BadFile(path, stat.st_ino, stat.st_size, error)])
+            self._take_away(BadFile(path, os.fstat(fd).st_ino, error))
             raise
 
-    def _take_away(self, found: Sequence[BadFile]) -> None:
-        """Save for those that have been replaced meanwhile."""
-        with self._ledger.change(recount=True) as usage:  # a file cut short is not of its recorded size
-            for bad in found:
-                stat = stat_of(bad.path)
-                if stat is not None and stat.st_ino == bad.inode:
-                    self._quarantine.take(bad.path, bad.reason)
-                    remove_if_empty(bad.path.parent)
-                    usage.remove(bad.nbytes)
-                    self._tally("quarantined")
+    def _take_away(self, bad: BadFile) -> None:
+        """Save for one that has been replaced meanwhile."""
 
-    @contextmanager
-    def _reporting(self, act: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"cannot {act} the cache folder {self._layout.root}: {error}. Free some space, make it writable, "
-                "or choose another folder"
-            ) from error
+        def take(change: Change) -> bool:
+            stat = stat_of(bad.path)
+            if stat is None or stat.st_ino != bad.inode:
+                return False
+            self._quarantine.take(bad.path, bad.reason)
+            change.remove(bad.path)
+            return True
+
+        self._tally("quarantined", self._index.change(take))
+
+
+def _rename(change: Change, temporary: Path, target: Path) -> bool:
+    """Not where nothing tells any more that it was announced: no file is to be there that the index does not know."""
+    if change.entry(target.stem) is None:
+        return False
+    private_folder(target.parent)
+    with suppress(FileNotFoundError):  # it is done again
+        temporary.replace(target)
+    return change.take_in(target)
+
+
+def _delete(change: Change, path: Path) -> bool:
+    change.unpin(path.stem)
+    return change.remove(path)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,9 +21,6 @@ def written_beside(target: Path, parts: Iterable[memoryview]) -> Iterator[Path]:
     try:
         for part in parts:
             _write_all(fd, part)
-        # The clock of LRU: the kernel's own stamps lag some milliseconds behind.
-        now = time.time_ns()
-        os.utime(fd, ns=(now, now))
         os.fsync(fd)
         yield temporary
     finally:
@@ -47,21 +43,27 @@ def sync_folder(folder: Path) -> None:
 
 def sweep(temporaries: Iterable[Path]) -> int:
     """Remove the temporary files whose writers are dead: a living one holds a lock on its file."""
-    removed = 0
-    for path in temporaries:
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only what may be written
-        except OSError:
-            continue  # gone, or another user's
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-            removed += 1
-        except OSError:
-            continue  # locked, or its file system keeps no locks
-        finally:
-            os.close(fd)
-    return removed
+    return sum(_swept(path) for path in temporaries)
+
+
+def being_written(temporary: Path) -> bool:
+    """Whether its writer lives and has not renamed it. What nobody writes is removed."""
+    return not _swept(temporary) and temporary.exists()
+
+
+def _swept(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only what may be written
+    except OSError:
+        return False  # gone, or another user's
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False  # locked, or its file system keeps no locks
+    finally:
+        os.close(fd)
+    return True
 
 
 def _create_locked(target: Path) -> tuple[int, Path]:
@@ -120,8 +122,3 @@ def stat_of(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
-
-
-def size_of(path: Path) -> int | None:
-    found = stat_of(path)
-    return None if found is None else found.st_size

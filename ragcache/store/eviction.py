@@ -39,16 +39,18 @@ def displaced(others: Iterable[Evictable], order: EvictionOrder, lead: str) -> l
     return loose[: max(0, len(kept) + 1 - VARIANTS)]
 
 
-def victims(candidates: Iterable[Evictable], order: EvictionOrder, need: int, spare: int = 0) -> list[Evictable] | None:
-    """Unpinned entries of at least `need` bytes, or None when there are not enough.
+def in_order(recent: Iterable[Evictable], order: EvictionOrder) -> Iterable[Evictable]:
+    """Of candidates by their last use, as tiers know them. Any other order looks at all of them."""
+    return recent if order is least_recently_used else sorted(recent, key=order)
 
-    Up to `spare` bytes are freed even where fewer are needed, so that a full tier need not look for victims each time.
-    """
+
+def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | None:
+    """The first of these that are `need` bytes together, no more than that takes, or None when there are not enough."""
     chosen: list[Evictable] = []
-    freed = 0
-    for candidate in sorted((c for c in candidates if not c.pinned), key=order):
-        if freed >= need and freed + candidate.nbytes > spare:
+    left = need
+    for candidate in candidates:
+        if left <= 0:
             break
         chosen.append(candidate)
-        freed += candidate.nbytes
-    return chosen if freed >= need else None
+        left -= candidate.nbytes
+    return chosen if left <= 0 else None

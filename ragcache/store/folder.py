@@ -6,21 +6,20 @@ a key is the address of its content.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ragcache.errors import StoreError
+from ragcache.store.background import Background
 from ragcache.store.durable import sweep
-from ragcache.store.frame import read_key
-from ragcache.store.layout import ENTRY, FolderLayout
-from ragcache.store.ledger import FolderUsage, Ledger
+from ragcache.store.frame import key_of, read_fields
+from ragcache.store.index import Change, FolderIndex, reporting, seen
+from ragcache.store.layout import KV, FolderLayout
 from ragcache.types import VariantKey
 
-_AT_ONCE = 256  # files removed under one lock: others want to write meanwhile
+_AT_ONCE = 256  # files removed in one change: others want to write meanwhile
 
 
 @dataclass(frozen=True)
@@ -57,100 +56,77 @@ class CacheFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._layout = FolderLayout(root)
-        self._ledger = Ledger(self._layout.usage, self._count)
 
     def items(self, engines: Collection[str] | None = None) -> Iterator[Item]:
         """All, or those of engines by the beginnings of their fingerprints (`engine_name`)."""
-        with self._reporting("read"):
-            for found in self._layout.entries(engines):
-                yield Item(Path(found.name), found.nbytes, found.used, found.pinned)
+        return self._seen(engines)
 
     def family(self, family: str) -> list[Item]:
         """All variants of a chunk behind a System segment."""
-        with self._reporting("read"):
-            found = [(path, _stat(path)) for path in self._layout.family(family)]
-        return [Item(path, told.st_size, told.st_mtime_ns, False) for path, told in found if told is not None]
+        return list(self._seen(family=family))
 
     def key(self, item: Item) -> VariantKey | None:
         """From its header; None where it is gone or cannot be understood, which `verify` looks into."""
-        with self._reporting("read"):
-            return read_key(item.path)
+        with reporting("read", self.root):
+            fields = read_fields(item.path)
+        return None if fields is None else key_of(fields)
 
     def remove(self, items: Iterable[Item], unused_since_ns: int) -> list[Item]:
         """Those of them that are unpinned and that nobody has written or read since; returns what went."""
         removed: list[Item] = []
+        index: FolderIndex | None = None
         for batch in _batches(items):
-            with self._reporting("delete from"), self._ledger.change() as usage:
-                for item in batch:
-                    if self._remove(item, unused_since_ns, usage):
-                        removed.append(item)
+            with reporting("delete from", self.root):
+                index = index or FolderIndex(self._layout, Background())
+                removed += index.change(partial(_remove, items=batch, unused_since_ns=unused_since_ns))
         return removed
 
     def temporaries(self) -> int:
         """Files that are being written, or were when their process died."""
-        with self._reporting("read"):
+        with reporting("read", self.root):
             return sum(1 for _ in self._layout.temporaries())
 
     def sweep(self) -> int:
         """Remove the temporary files of processes that are dead; returns how many."""
-        with self._reporting("delete from"):
+        with reporting("delete from", self.root):
             return sweep(self._layout.temporaries())
 
     def quarantined(self, before_ns: int) -> list[Path]:
         """Bad files that were put aside before that time."""
-        with self._reporting("read"):
-            return [path for path in self._layout.quarantine.glob(f"*{ENTRY}") if _moved(path) < before_ns]
+        with reporting("read", self.root):
+            return [path for path in self._layout.quarantine.glob(f"*{KV}") if _moved(path) < before_ns]
 
     def discard(self, quarantined: Iterable[Path]) -> int:
         """Delete bad files with their reasons; returns how many there were."""
         count = 0
-        with self._reporting("delete from"):
+        with reporting("delete from", self.root):
             for path in quarantined:
                 path.unlink(missing_ok=True)
                 path.with_suffix(".txt").unlink(missing_ok=True)
                 count += 1
         return count
 
-    def _remove(self, item: Item, unused_since_ns: int, usage: FolderUsage) -> bool:
-        try:
-            stat = item.path.stat()
-        except FileNotFoundError:
-            return False
-        if stat.st_mtime_ns >= unused_since_ns or self._layout.pin(item.path).exists():
-            return False
-        item.path.unlink()
-        usage.remove(stat.st_size)
-        with suppress(OSError):  # not empty
-            item.path.parent.rmdir()
-        return True
+    def _seen(self, engines: Collection[str] | None = None, family: str | None = None) -> Iterator[Item]:
+        with reporting("read", self.root):
+            found = seen(self._layout, engines, family)
+        return (Item(Path(one.name), one.nbytes, one.used, one.pinned) for one in found)
 
-    def _count(self) -> FolderUsage:
-        usage = FolderUsage()
-        for found in self._layout.entries():
-            usage.add(found.nbytes)
-        return usage
 
-    @contextmanager
-    def _reporting(self, act: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"cannot {act} the cache folder {self.root}: {error}. Make it readable and writable"
-            ) from error
+def _remove(change: Change, items: Iterable[Item], unused_since_ns: int) -> list[Item]:
+    gone = []
+    for item in items:
+        known = change.entry(item.address)
+        if known is None or known.pinned or known.used >= unused_since_ns:
+            continue
+        if change.remove(item.path):
+            gone.append(item)
+    return gone
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, _AT_ONCE)):
         yield batch
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
 
 
 def _moved(path: Path) -> int:

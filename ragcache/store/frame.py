@@ -66,15 +66,19 @@ def _is_name(told: object) -> bool:
     return isinstance(told, str) and _NAME.fullmatch(told) is not None
 
 
-def read_key(path: Path) -> VariantKey | None:
-    """None where the file is gone, or its header cannot be understood. Raises OSError."""
+def read_fields(path: str | Path) -> dict[str, Any] | None:
+    """What the header says, its key among it, in which `key_of` finds no fault. None where the file is gone, or its
+    header cannot be understood. Raises OSError.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
         text, _ = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
-        return key_of(json.loads(text))
+        fields: dict[str, Any] = json.loads(text)
+        key_of(fields)
+        return fields
     except (CorruptEntry, ForeignEntry, *UNREADABLE):
         return None
     finally:

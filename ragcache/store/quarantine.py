@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragcache.errors import StoreError
@@ -45,43 +43,4 @@ class Quarantine:
 class BadFile:
     path: Path
     inode: int
-    nbytes: int
-    reason: StoreError
-
-
-class BadFileRemoval:
-    """Takes away what a look-up found bad, on a thread of its own: the folder's lock and its recount take as long as
-    the disk pleases, and whoever looks up may serve everybody.
-    """
-
-    def __init__(self, take: Callable[[Sequence[BadFile]], None]) -> None:
-        self._take = take
-        self._lock = threading.Lock()
-        self._found: list[BadFile] = []
-        self._thread: threading.Thread | None = None
-
-    def add(self, bad: BadFile) -> None:
-        with self._lock:
-            self._found.append(bad)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ragcache-quarantine", daemon=True)
-                self._thread.start()
-
-    def settle(self) -> None:
-        """Wait until all that was found is away."""
-        with self._lock:
-            thread = self._thread
-        if thread is not None:
-            thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                found, self._found = self._found, []
-                if not found:
-                    self._thread = None
-                    return
-            try:
-                self._take(found)
-            except OSError as error:  # they stay where they are, and are left out all the same
-                _log.warning("bad cache entries stay in their place: %s", error)
+    reason: StoreError = field(compare=False)

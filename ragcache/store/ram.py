@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -12,8 +13,8 @@ from itertools import count
 import torch
 
 from ragcache.errors import StoreError
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-from ragcache.store.eviction import Evictable, EvictionOrder, displaced, least_recently_used, victims
+from ragcache.store.base import Fetched, Flaw, Tier, TierStats
+from ragcache.store.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
@@ -24,17 +25,19 @@ class _Resident:
     used: int
 
 
-class RamTier(KVStore):
-    """One lock guards all: nothing under it takes longer than an eviction's sort."""
+class RamTier(Tier):
+    """One lock guards all: nothing under it takes longer than looking for what to evict."""
+
+    name = "ram"
 
     def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
         self._budget = budget
         self._order = order
         self._lock = threading.Lock()
         self._ticks = count()
-        self._residents: dict[VariantKey, _Resident] = {}
-        self._families: defaultdict[str, set[VariantKey]] = defaultdict(set)
-        self._pinned: set[VariantKey] = set()
+        self._residents = OrderedDict[str, _Resident]()  # by digest, the one that was used longest ago first
+        self._families: defaultdict[str, set[str]] = defaultdict(set)
+        self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
@@ -42,20 +45,24 @@ class RamTier(KVStore):
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
-            found = [self._residents[key].variant for key in self._families.get(family, ())]
-        return [VariantInfo(item.key, len(item), item.nbytes, "ram", item.profile, item.lossless) for item in found]
+            found = [self._residents[name].variant for name in self._families.get(family, ())]
+        return [
+            VariantInfo(item.key, len(item), item.nbytes, self.name, item.profile, item.lossless, self.level)
+            for item in found
+        ]
 
     def get(self, key: VariantKey) -> Fetched | None:
         started = time.perf_counter()
         with self._lock:
-            resident = self._residents.get(key)
+            resident = self._residents.get(key.digest)
             if resident is None:
                 self._misses += 1
                 return None
             self._hits += 1
             resident.used = next(self._ticks)
+            self._residents.move_to_end(key.digest)
         variant = resident.variant
-        return Fetched(variant, "ram", variant.nbytes, time.perf_counter() - started)
+        return Fetched(variant, self.name, variant.nbytes, time.perf_counter() - started)
 
     def put(self, variant: Variant) -> None:
         if not self.offer(variant):
@@ -64,37 +71,48 @@ class RamTier(KVStore):
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
             )
 
+    def use(self, key: VariantKey) -> None:
+        with self._lock:
+            if (resident := self._residents.get(key.digest)) is not None:
+                resident.used = next(self._ticks)
+                self._residents.move_to_end(key.digest)
+
+    def holds(self, key: VariantKey) -> bool:
+        with self._lock:
+            return key.digest in self._residents
+
     def offer(self, variant: Variant) -> bool:
-        """Keep it if there is room for it; says whether."""
         variant = _compact(variant)
-        nbytes = _footprint(variant)
+        name, nbytes = variant.key.digest, _footprint(variant)
         with self._lock:
             leaving = self._leaving(variant.key)
-            if not self._make_room({variant.key, *leaving}, nbytes):
+            if not self._make_room({name, *leaving}, nbytes):
                 return False
-            self._drop(variant.key)
+            self._drop(name)
             self._displaced += sum(map(self._drop, leaving))
-            self._residents[variant.key] = _Resident(variant, nbytes, next(self._ticks))
-            self._families[variant.key.family].add(variant.key)
+            self._residents[name] = _Resident(variant, nbytes, next(self._ticks))
+            self._families[variant.key.family].add(name)
             self._nbytes += nbytes
         return True
 
     def delete(self, key: VariantKey) -> bool:
         with self._lock:
-            self._pinned.discard(key)
-            return self._drop(key)
+            self._pins.pop(key.digest, None)
+            return self._drop(key.digest)
 
-    def pin(self, key: VariantKey, pinned: bool = True) -> None:
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         with self._lock:
             if pinned:
-                self._pinned.add(key)
+                self._pins[key.digest][owner] = math.inf if seconds is None else time.monotonic() + seconds
             else:
-                self._pinned.discard(key)
+                self._pins[key.digest].pop(owner, None)
+                if not self._pins[key.digest]:
+                    del self._pins[key.digest]
 
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
             held = (len(self._residents), self._nbytes, self._budget)
-            return [TierStats("ram", *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
+            return [TierStats(self.name, *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
 
     def verify(self) -> list[Flaw]:
         return []  # nothing is kept as bytes
@@ -103,44 +121,47 @@ class RamTier(KVStore):
         with self._lock:
             assert self._nbytes == sum(resident.nbytes for resident in self._residents.values())
             assert self._budget is None or self._nbytes <= self._budget, (self._nbytes, self._budget)
-            assert all(resident.variant.key == key for key, resident in self._residents.items())
-            indexed = {key for keys in self._families.values() for key in keys}
+            assert all(resident.variant.key.digest == name for name, resident in self._residents.items())
+            indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
             assert all(self._families.values())
+            uses = [resident.used for resident in self._residents.values()]
+            assert uses == sorted(uses)
 
-    def _leaving(self, key: VariantKey) -> list[VariantKey]:
+    def _leaving(self, key: VariantKey) -> list[str]:
         """Variants of the same chunk that this one takes the place of."""
-        others = {held.digest: held for held in self._families.get(key.family, ()) if held != key}
-        candidates = map(self._candidate, others.values())
-        return [others[one.name] for one in displaced(candidates, self._order, key.lead.digest)]
+        others = (self._candidate(name) for name in self._families.get(key.family, ()) if name != key.digest)
+        return [one.name for one in displaced(others, self._order, key.lead.digest)]
 
-    def _make_room(self, leaving: Collection[VariantKey], nbytes: int) -> bool:
+    def _make_room(self, leaving: Collection[str], nbytes: int) -> bool:
         """Evict until `nbytes` fit in the place of those that leave; nothing is evicted when that cannot be."""
         if self._budget is None:
             return True
-        replaced = sum(self._residents[key].nbytes for key in leaving if key in self._residents)
+        replaced = sum(self._residents[name].nbytes for name in leaving if name in self._residents)
         need = self._nbytes - replaced + nbytes - self._budget
         if need <= 0:
             return True
-        others = {held.digest: held for held in self._residents if held not in leaving}
-        chosen = victims(map(self._candidate, others.values()), self._order, need)
-        for candidate in chosen or ():
-            self._drop(others[candidate.name])
-            self._evictions += 1
+        if nbytes > self._budget:
+            return False
+        others = (self._candidate(name) for name in self._residents if name not in leaving)
+        chosen = victims(in_order((one for one in others if not one.pinned), self._order), need)
+        self._evictions += sum(self._drop(candidate.name) for candidate in chosen or ())
         return chosen is not None
 
-    def _candidate(self, key: VariantKey) -> Evictable:
-        resident = self._residents[key]
-        return Evictable(key.digest, resident.nbytes, resident.used, key in self._pinned)
+    def _candidate(self, name: str) -> Evictable:
+        resident, now = self._residents[name], time.monotonic()
+        pinned = any(until > now for until in self._pins.get(name, {}).values())
+        return Evictable(name, resident.nbytes, resident.used, pinned)
 
-    def _drop(self, key: VariantKey) -> bool:
-        resident = self._residents.pop(key, None)
+    def _drop(self, name: str) -> bool:
+        resident = self._residents.pop(name, None)
         if resident is None:
             return False
         self._nbytes -= resident.nbytes
-        self._families[key.family].discard(key)
-        if not self._families[key.family]:
-            del self._families[key.family]
+        family = resident.variant.key.family
+        self._families[family].discard(name)
+        if not self._families[family]:
+            del self._families[family]
         return True
 
 

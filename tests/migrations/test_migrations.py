@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, make_url
 
-from app.catalog import Catalog, CatalogError, KvRecord, NewMessage
+from app.catalog import Catalog, CatalogError, NewMessage
 from app.catalog.engine import Database
 from app.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
 from app.catalog.tables import METADATA
@@ -78,7 +78,7 @@ def test_every_cascade_is_in_the_migrated_tables(database: Database) -> None:
     upgrade(database, 0)
     with database.reading() as connection:
         keys = [key for table in METADATA.tables for key in inspect(connection).get_foreign_keys(table)]
-    assert len(keys) == 8
+    assert len(keys) == 7
     assert {key["options"].get("ondelete") for key in keys} == {"CASCADE"}
 
 
@@ -122,7 +122,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0002",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0003",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 
@@ -158,8 +158,7 @@ def filled(database: Database) -> Catalog:
     collection = make_collection(catalog)
     for number in range(4):
         record, chunks = document([f"{number}a", f"{number}b"], source=f"/docs/{number}.txt")
-        kv = [KvRecord(chunks[0].token_hash, f"address{number}", "engine", 1)]
-        catalog.documents.replace(collection, record, chunks, kv)
+        catalog.documents.replace(collection, record, chunks)
     catalog.documents.delete(collection, [4])
     talk = catalog.conversations.create(collection, "a talk")
     catalog.conversations.add(talk.id, [NewMessage("user", "Who?")])

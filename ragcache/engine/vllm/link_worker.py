@@ -39,6 +39,7 @@ from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
+HANDED = "handed"  # the tier of what came from the engine's own process
 READERS = 2  # threads that read files while the model computes
 IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, instead of spinning
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
@@ -148,7 +149,7 @@ class LinkWorker:
         if exchange not in self.exchanges:  # whoever asked has left
             return nothing(piece)
         handed = self.exchanges[exchange].before[piece.index]
-        return whole(piece, Fetched(handed, "ram", handed.nbytes, 0.0))
+        return whole(piece, Fetched(handed, HANDED, handed.nbytes, 0.0))
 
     def _place(self, idle: bool) -> None:
         started = perf_counter()

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.catalog import Catalog, CatalogError, Collection, CollectionTotals, KvRecord, NewMessage, Removed
+from app.catalog import Catalog, CatalogError, Collection, CollectionTotals, NewMessage, Removed
 from tests.app.catalog.samples import DIMENSION, digest, document, make_collection
 
 
@@ -73,13 +73,12 @@ def test_embedding_again_must_know_every_chunk(catalog: Catalog, collection: Col
 
 
 def test_totals_count_one_collection(catalog: Catalog, collection: Collection) -> None:
-    assert catalog.collections.totals(collection) == CollectionTotals(0, 0, 0, 0, 0, 0, 0)
+    assert catalog.collections.totals(collection) == CollectionTotals(0, 0, 0, 0, 0)
     catalog.documents.replace(collection, *document(["one", "three"], "/a", size=100))
     catalog.documents.fail(collection, document(["x"], "/b", size=5)[0], "empty")
-    catalog.kv.record(collection, [KvRecord(digest("one"), "1", "e", 30), KvRecord(digest("one"), "2", "e", 12)])
     catalog.documents.replace(make_collection(catalog, "other"), *document(["x"]))
     assert catalog.collections.totals(collection) == CollectionTotals(
-        documents=2, failed=1, nbytes=105, chunks=2, tokens=8, kv_variants=2, kv_bytes=42
+        documents=2, failed=1, nbytes=105, chunks=2, tokens=8
     )
 
 

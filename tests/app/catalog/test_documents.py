@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from app.catalog import Catalog, CatalogError, Collection, FileState, KvRecord, Removed
+from app.catalog import Catalog, CatalogError, Collection, FileState, Removed
 from app.loaders.base import Line, Page
 from tests.app.catalog.samples import digest, document, make_collection
 
@@ -108,13 +108,11 @@ def test_orphans_are_what_no_collection_has(catalog: Catalog, collection: Collec
     first = catalog.documents.replace(collection, *document(["mine", "shared", "twice", "twice"], "/a"))
     second = catalog.documents.replace(collection, *document(["twice"], "/b"))
     catalog.documents.replace(other, *document(["shared"], "/a"))
-    variants = [KvRecord(digest(word), f"address of {word}", "engine", 10) for word in ("mine", "shared", "twice")]
-    catalog.kv.record(collection, variants)
     removed = catalog.documents.delete(collection, [first.document_id, 12345])
     assert removed == Removed(1, 4, (digest("mine"),))
-    assert catalog.kv.all(collection) == [variants[2]], "of this collection's chunks only `twice` is left"
+    assert catalog.chunks.hashes(collection) == {digest("twice")}
     assert catalog.documents.delete(collection, [second.document_id]).orphans == (digest("twice"),)
-    assert catalog.kv.live_hashes() == {digest("shared")}
+    assert catalog.chunks.hashes() == {digest("shared")}
     assert catalog.collections.delete(other).orphans == (digest("shared"),)
 
 
@@ -122,17 +120,6 @@ def test_documents_of_another_collection_are_not_deleted(catalog: Catalog, colle
     theirs = catalog.documents.replace(make_collection(catalog, "other"), *document(["a"]))
     assert catalog.documents.delete(collection, [theirs.document_id]) == Removed()
     assert catalog.documents.get(theirs.document_id).state == "ready"
-
-
-def test_kv_is_written_with_its_document(catalog: Catalog, collection: Collection) -> None:
-    variant = KvRecord(digest("a"), "address", "engine", 10)
-    catalog.documents.replace(collection, *document(["a"]), kv=[variant, variant])
-    assert catalog.kv.all(collection) == [variant]
-    larger = dataclasses.replace(variant, nbytes=20)
-    catalog.kv.record(collection, [larger])
-    assert catalog.kv.all(collection) == [larger]
-    catalog.kv.forget(collection, ["address", "unknown"])
-    assert catalog.kv.all(collection) == []
 
 
 def test_a_path_can_be_as_long_as_a_system_allows(catalog: Catalog, collection: Collection) -> None:

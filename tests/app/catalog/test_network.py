@@ -9,7 +9,8 @@ from sqlalchemy import make_url
 
 from app.catalog import CatalogError
 from app.catalog.engine import Database
-from app.catalog.network import file_system, refuse_network
+from app.catalog.network import refuse_network
+from ragcache.mounts import file_system
 
 TABLE = """\
 overlay / overlay rw,relatime 0 0

@@ -57,7 +57,6 @@ def test_what_others_write_is_seen(catalog: Catalog, collection: Collection, set
 def test_a_failure_is_told(tmp_path: Path) -> None:
     with open_catalog(Settings(data_dir=tmp_path)) as catalog:
         with catalog.database.writing() as connection:
-            connection.exec_driver_sql("DROP TABLE kv_variants")
             connection.exec_driver_sql("ALTER TABLE collections RENAME TO others")
         with pytest.raises(CatalogError, match="cannot use the catalog"):
             catalog.collections.find("any")

@@ -92,9 +92,9 @@ def test_errors(run: Run, library: Library, models: Models, tmp_path: Path) -> N
             ran = run("cache", command)
             assert (ran.code, ran.out) == (LATER, "")
             assert ran.err.startswith("error: another process is working on collection 'default'")
-    usage = tmp_path / "cache" / "kv" / "usage"
-    usage.unlink()
-    usage.mkdir()  # where a file should be
+    mark = tmp_path / "cache" / "kv" / "index.mark"
+    mark.unlink()
+    mark.mkdir()  # where a file should be
     for command in ("verify", "warm"):
         ran = run("cache", command)
         assert (ran.code, ran.out) == (1, "")

@@ -144,7 +144,7 @@ def assert_derived(settings: Settings, kv: bool) -> None:
         app.maintenance.pruning.prune(library, models)
         known = library.catalog.collections.get(NAME)
         assert known.engine_fingerprint and known.system_hash
-        hashes = library.catalog.kv.live_hashes()
+        hashes = library.catalog.chunks.hashes()
         live = {VariantKey(known.engine_fingerprint, known.system_hash, (), one).family for one in hashes}
         there = {path.parent.name for path in (settings.cache_dir / "kv").glob("*/*/*/*.kv")}
         system = VariantKey(known.engine_fingerprint, "", (), known.system_hash).family

@@ -27,11 +27,11 @@ def wanted(library: Library) -> set[str]:
     assert collection.engine_fingerprint and collection.system_hash
     return {
         VariantKey(collection.engine_fingerprint, collection.system_hash, (), one).family
-        for one in library.catalog.kv.live_hashes()
+        for one in library.catalog.chunks.hashes()
     }
 
 
-def test_every_chunk_has_kv_and_it_is_written_down(ingest: Run, library: Library, models: Models, docs: Path) -> None:
+def test_every_chunk_has_kv(ingest: Run, library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("\n\n".join(f"Entry {line}. " + "The fog came in again. " * 20 for line in range(9)))
     result = ingest(kv=True)
     assert result.chunks > 4
@@ -39,9 +39,7 @@ def test_every_chunk_has_kv_and_it_is_written_down(ingest: Run, library: Library
     collection = library.catalog.collections.get("default")
     assert collection.engine_fingerprint == models.language.engine.spec.fingerprint
     assert collection.system_hash == models.template.system().hash
-    records = library.catalog.kv.all(collection)
-    assert {one.token_hash for one in records} == library.catalog.kv.live_hashes()
-    assert sum(one.nbytes for one in records) == result.kv_bytes
+    assert result.kv_bytes > 0
     assert families(library) == wanted(library)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from app.catalog import ChunkRecord, Collection, DocumentRecord, KvRecord
+from app.catalog import ChunkRecord, Collection, DocumentRecord
 from app.library import Library
 from app.loaders.base import Page
+from app.maintenance.kv import variants_of
 from app.models import Models
 from app.settings import Settings, load_settings
 
@@ -60,14 +61,11 @@ def put(
     record = DocumentRecord(
         source, digest, len(whole), 7, "prose", source.rpartition("/")[2], whole, (Page(1, "page", 0, len(whole)),)
     )
-    records = []
     if kv:
         system = models.template.system()
-        for variant in models.cache.ingest(system, segments):
-            key = variant.key
-            records.append(KvRecord(key.chunk, key.digest, key.fingerprint, variant.nbytes))
+        assert len(list(models.cache.ingest(system, segments))) >= len(segments)
         library.catalog.collections.set_engine(collection, models.language.engine.spec.fingerprint, system.hash)
-    return library.catalog.documents.replace(collection, record, chunks, records).document_id
+    return library.catalog.documents.replace(collection, record, chunks).document_id
 
 
 def fill(
@@ -97,3 +95,11 @@ def vector(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 def files(library: Library) -> set[str]:
     """Addresses of all KV on the disk, those of the System segment too."""
     return {path.stem for path in (library.settings.cache_dir / "kv").glob("*/*/*/*.kv")}
+
+
+def addresses(library: Library, collection: Collection) -> list[str]:
+    """Of all KV that a collection's chunks have, in their order."""
+    documents = library.catalog.documents.all(collection)
+    chunks = [chunk.token_hash for one in documents for chunk in library.catalog.chunks.of_document(one.id)]
+    found = variants_of(library, collection, chunks)
+    return [variant.key.digest for chunk in chunks for variant in found.get(chunk, ())]

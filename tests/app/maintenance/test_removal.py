@@ -86,7 +86,7 @@ def test_a_cache_that_fails_is_told_with_what_is_done_already(library: Library, 
     collection = fill(library, models)
     library.settings.cache_dir.mkdir()
     (library.settings.cache_dir / "kv" / "engine").mkdir(parents=True)
-    (library.settings.cache_dir / "kv" / "usage").mkdir()  # where a file should be
+    (library.settings.cache_dir / "kv" / "index.mark").mkdir()  # where a file should be
     document = put(library, models, collection, "/new.txt", ["New."])
     with pytest.raises(MaintenanceError, match=r"the documents are deleted, but not all of their KV: cannot open"):
         remove_documents(library, models, collection, [document])

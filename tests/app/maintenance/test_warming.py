@@ -8,11 +8,12 @@ import pytest
 from app.catalog import open_catalog
 from app.errors import MaintenanceError
 from app.library import Library
+from app.maintenance.listing import summaries
 from app.maintenance.warming import WarmingProgress, warm
 from app.models import Models
 from app.settings import Settings
 from ragcache.store.eviction import VARIANTS
-from tests.app.maintenance.shelves import BOOKS, files, fill, make_settings, reopened
+from tests.app.maintenance.shelves import BOOKS, addresses, files, fill, make_settings, reopened
 
 LONG = {"/long.txt": [f"Sentence number {number} of a long story about a ship." for number in range(7)]}
 
@@ -33,11 +34,11 @@ def ingested(library: Library, models: Models, tmp_path: Path, books: Mapping[st
 
 
 def test_it_computes_what_an_ingest_does_and_then_nothing(library: Library, models: Models, tmp_path: Path) -> None:
-    collection = fill(library, models, books={**BOOKS, **LONG})
+    fill(library, models, books={**BOOKS, **LONG})
     done = run(library, models)
     assert (done.documents, done.chunks, done.computed, done.failed) == (3, 12, 12, ())
     assert files(library) == ingested(library, models, tmp_path, {**BOOKS, **LONG})
-    assert library.catalog.collections.totals(collection).kv_variants == 12
+    assert summaries(library, models)[0].kv_variants == 12
     now = library.catalog.collections.get("default")
     assert now.engine_fingerprint == models.language.engine.spec.fingerprint
     assert run(library, models).computed == 0
@@ -60,7 +61,7 @@ def test_a_gap_is_filled_with_the_context_around_it(
 ) -> None:
     fill(library, models, books=LONG, kv=True)
     whole = files(library)
-    lost = library.catalog.kv.all(library.catalog.collections.get("default"))[place].address
+    lost = addresses(library, library.catalog.collections.get("default"))[place]
     next((settings.cache_dir / "kv").rglob(f"{lost}.kv")).unlink()
     assert run(*reopened(library, models)).computed == 1
     assert files(library) == whole
@@ -69,8 +70,8 @@ def test_a_gap_is_filled_with_the_context_around_it(
 def test_bad_context_is_computed_again(library: Library, models: Models, settings: Settings) -> None:
     fill(library, models, books=LONG, kv=True)
     whole = files(library)
-    records = library.catalog.kv.all(library.catalog.collections.get("default"))
-    torn, lost = (next((settings.cache_dir / "kv").rglob(f"{one.address}.kv")) for one in (records[2], records[3]))
+    stored = addresses(library, library.catalog.collections.get("default"))
+    torn, lost = (next((settings.cache_dir / "kv").rglob(f"{one}.kv")) for one in stored[2:4])
     data = bytearray(torn.read_bytes())
     data[-1] ^= 1  # K and V are wrong, the head is not: it looks sound until it is read
     torn.write_bytes(data)

@@ -11,10 +11,13 @@ import pytest
 import torch
 
 from ragcache.store import KVStore, open_store
+from ragcache.store.disk import DiskTier
+from ragcache.store.ram import RamTier
+from ragcache.store.tiered import TieredStore
 from ragcache.types import Profile, Variant, VariantKey, ids_hash
 
 MakeVariant = Callable[..., Variant]
-KINDS = ["ram", "disk-raw", "disk-bf16", "disk-int8", "tiered"]
+KINDS = ["ram", "disk-raw", "disk-bf16", "disk-int8", "tiered", "three tiers"]
 
 
 def build_variant(
@@ -39,6 +42,10 @@ def build_variant(
 @pytest.fixture
 def make_variant() -> MakeVariant:
     return build_variant
+
+
+class NearTier(RamTier):
+    name = "near"
 
 
 @dataclass
@@ -69,7 +76,10 @@ class StoreOfKind:
         return {stats.tier: stats.nbytes for stats in probe.stats()}
 
     def _open(self, folder: Path, ram: int | None, disk: int | None) -> KVStore:
-        store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec)
+        if self.kind == "three tiers":
+            store: KVStore = TieredStore(NearTier(ram), RamTier(ram), DiskTier(folder, disk, "raw"))
+        else:
+            store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec)
         self.opened.append(store)
         return store
 
@@ -80,3 +90,13 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreOfKi
     yield stores
     for store in stores.opened:
         store.check_integrity()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A cache folder that is sound at the end."""
+    yield tmp_path / "kv"
+    left = open_store(tmp_path / "kv", 0, None, "raw")
+    left.check_integrity()
+    assert left.verify() == []
+    left.check_integrity()

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from ragcache.store import DiskTier, open_store
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Variant
 
-SEAMS = ["write", "fsync", "replace", "ftruncate", "pwrite", "utime", "unlink", "rmdir", "mkdir"]
+SEAMS = ["write", "fsync", "replace", "pwrite", "unlink", "rmdir", "mkdir"]
 KEYS = [(i, i, i) for i in range(8)]
 ENTRY = 1152  # bytes of a default variant's file, about
 
@@ -44,8 +47,23 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def die_at(count: int) -> None:
-    """Kill this process as it makes its `count`-th change to the disk, in the middle of it if it is a write."""
-    left = [count]
+    """Kill this process as it makes its `count`-th change to the disk, in the middle of it if it is a write; before
+    each statement to the index, too.
+    """
+    left, connect = [count], sqlite3.connect
+
+    def step(statement: str) -> None:
+        if not statement.startswith("SELECT"):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+
+    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs)
+        connection.set_trace_callback(step)
+        return connection
+
+    sqlite3.connect = traced  # type: ignore[assignment]
 
     def deadly(call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -60,6 +78,13 @@ def die_at(count: int) -> None:
 
     for name in SEAMS:
         setattr(os, name, deadly(getattr(os, name), name))
+
+
+def untold(folder: Path) -> set[str]:
+    """Files that the index does not know, as it is: nobody who opens it looks at them."""
+    with closing(sqlite3.connect(folder / "index.sqlite")) as index:
+        rows = {digest for (digest,) in index.execute("SELECT digest FROM entries")}
+    return {path.stem for path in folder.glob("*/*/*/*.kv")} - rows
 
 
 def assert_sound(store: DiskTier, folder: Path) -> None:
@@ -92,11 +117,90 @@ def crash(folder: Path) -> None:
     while status != 0:
         _, status = os.waitpid(in_child(partial(write, count)), 0)
         assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL, status
+        assert untold(folder) == set()
         assert onlooker.verify() == []
         onlooker.check_integrity()
         assert_sound(DiskTier(folder, 4 * ENTRY, "raw"), folder)
         count += 1
     print(f"killed at {count} steps")
+
+
+def takeover(folder: Path) -> None:
+    """Who opens a folder from before the index is killed at each of its steps in turn."""
+    store = DiskTier(folder, None, "raw")
+    for ids in KEYS[:4]:
+        store.put(build_variant(ids))
+    paths = sorted(folder.glob("*/*/*/*.kv"))
+    del store
+
+    def opened(count: int) -> None:
+        die_at(count)
+        DiskTier(folder, None, "raw")
+
+    count, status = 0, -1
+    while status != 0:
+        for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "index.mark"):
+            (folder / name).unlink(missing_ok=True)
+        paths[0].with_suffix(".pin").touch()
+        (folder / "usage").write_text("4 4352\n")
+        _, status = os.waitpid(in_child(partial(opened, count)), 0)
+        store = DiskTier(folder, 3 * ENTRY, "raw")
+        store.check_integrity()
+        assert paths[0].exists(), "it is pinned"
+        with closing(sqlite3.connect(folder / "index.sqlite")) as index:
+            assert index.execute("SELECT digest FROM pins").fetchall() == [(paths[0].stem,)]
+        del store
+        for ids in KEYS[:4]:
+            DiskTier(folder, None, "raw").put(build_variant(ids))
+        count += 1
+    print(f"killed at {count} steps")
+
+
+def kill(folder: Path) -> None:
+    """A writer killed wherever it happens to be, in the middle of SQLite's own writes too; and a new one after it."""
+
+    def write() -> None:
+        random, store = np.random.default_rng(), DiskTier(folder, 4 * ENTRY, "raw")
+        while True:
+            act(store, build_variant(KEYS[random.integers(len(KEYS))]), int(random.integers(8)))
+
+    random = np.random.default_rng(7)
+    DiskTier(folder, None, "raw").put(build_variant(KEYS[0]))
+    for _ in range(60):
+        pid = in_child(write)
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(pid, signal.SIGKILL)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+        assert untold(folder) == set()
+        store = DiskTier(folder, 4 * ENTRY, "raw")
+        assert store.verify() == []
+        assert_sound(store, folder)
+
+
+def rebuilt(folder: Path) -> None:
+    """An index that is deleted, torn and put back from an older copy, under four processes that go on."""
+
+    def work(seed: int) -> None:
+        random, store = np.random.default_rng(seed), DiskTier(folder, 4 * ENTRY, "raw")
+        for _ in range(150):
+            act(store, build_variant(KEYS[random.integers(len(KEYS))]), int(random.integers(8)))
+
+    def vandalise() -> None:
+        index = folder / "index.sqlite"
+        for place in range(6):
+            time.sleep(0.1)
+            if place % 2:
+                index.unlink(missing_ok=True)
+            else:
+                beside = folder / "beside"
+                beside.write_bytes(os.urandom(9000))
+                beside.replace(index)
+
+    children = [in_child(partial(work, seed)) for seed in range(4)] + [in_child(vandalise)]
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+    store = DiskTier(folder, 4 * ENTRY, "raw")
+    assert_sound(store, folder)
+    assert store.verify() == []
 
 
 def stress(folder: Path) -> None:
@@ -181,4 +285,5 @@ def act(store: DiskTier, variant: Variant, choice: int) -> None:
 
 
 if __name__ == "__main__":
-    {"crash": crash, "stress": stress, "count": count, "family": family}[sys.argv[1]](Path(sys.argv[2]))
+    scenes = [crash, takeover, kill, rebuilt, stress, count, family]
+    {scene.__name__: scene for scene in scenes}[sys.argv[1]](Path(sys.argv[2]))

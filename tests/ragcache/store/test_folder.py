@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -40,9 +39,11 @@ def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:
     fill(tmp_path)
     folder = CacheFolder(tmp_path)
     first, second, third = folder.items()
-    open_store(tmp_path, 0, None, "raw").pin(folder.key(second) or build_variant().key)
-    os.utime(third.path, ns=(LATER, LATER))
-    assert folder.remove([first, second, third], LATER) == [first], "not what is pinned, nor what was used since"
+    user, now = open_store(tmp_path, 0, None, "raw"), time.time_ns()
+    user.pin(folder.key(second) or build_variant().key)
+    user.get(folder.key(third) or build_variant().key)
+    user.stats()  # the use is written down
+    assert folder.remove([first, second, third], now) == [first], "not what is pinned, nor what was used since"
     assert folder.remove([first], LATER) == []
     assert not first.path.parent.exists()
     store = open_store(tmp_path, 0, None, "raw")
@@ -64,7 +65,7 @@ def test_leftovers_and_bad_files(tmp_path: Path) -> None:
     folder = CacheFolder(tmp_path)
     bad = next(folder.items())
     bad.path.write_bytes(b"bad")
-    (bad.path.parent / "a.1.b.tmp").write_bytes(b"half")
+    (tmp_path / "writing" / "a.1.b.tmp").write_bytes(b"half")
     assert folder.temporaries() == 1
     open_store(tmp_path, 0, None, "raw").verify()
     assert folder.quarantined(0) == []
@@ -85,8 +86,8 @@ def test_a_folder_that_is_not_there_is_empty_and_stays_away(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     fill(tmp_path)
-    (tmp_path / "usage").unlink()
-    (tmp_path / "usage").mkdir()
+    (tmp_path / "index.mark").unlink()
+    (tmp_path / "index.mark").mkdir()
     folder = CacheFolder(tmp_path)
     with pytest.raises(StoreError, match=f"cannot delete from the cache folder {tmp_path}"):
         folder.remove(folder.items(), LATER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ragcache.store.base import Flaw
 from ragcache.store.codec.raw import RawCodec
 from ragcache.store.entry import pack
 from ragcache.types import KVForm
+from tests.ragcache.store.test_format import with_header
 
 
 @pytest.fixture
@@ -41,6 +43,20 @@ def test_a_file_of_another_form_is_foreign(store: DiskTier, tmp_path: Path, make
         reopened.get(forged.key)
     store.put(sound)
     assert reopened.get(sound.key) is not None
+
+
+def test_a_header_that_says_anything_is_taken_over(tmp_path: Path, make_variant: Any) -> None:
+    """By whoever makes the index; it is no entry for those who look up."""
+    DiskTier(tmp_path, None, "raw").put(make_variant())
+    (path,) = tmp_path.rglob("*.kv")
+    path.write_bytes(with_header(path.read_bytes(), codec=["raw"], lossless={}))
+    (path.parent / os.fsdecode(b"\xff.kv")).write_bytes(b"not ours")
+    (tmp_path / "index.sqlite").unlink()
+    store = DiskTier(tmp_path, None, "raw")
+    assert store.stats()[0].entries == 1
+    assert store.variants(make_variant().key.family) == []
+    assert [Path(flaw.where) for flaw in store.verify()] == []
+    store.check_integrity()
 
 
 def test_a_file_that_names_no_folder_is_quarantined(store: DiskTier, tmp_path: Path, make_variant: Any) -> None:

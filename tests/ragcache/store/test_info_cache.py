@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ragcache.store.info_cache import EntryStamp, InfoCache
+from ragcache.store.info_cache import InfoCache
 from ragcache.types import VariantInfo
 from tests.ragcache.store.conftest import build_variant
 
-STAMP = EntryStamp(1, 1)
 SHORT, LONG = build_variant(), build_variant(ids=tuple(range(300)))
 
 
@@ -18,33 +15,39 @@ def info(long: bool = False) -> VariantInfo:
 
 
 def known(cache: InfoCache, names: str) -> str:
-    return "".join(name for name in names if cache.get(Path(name), STAMP) is not None)
+    return "".join(name for name in names if cache.get(name, 7) is not None)
 
 
 def test_the_oldest_go_first() -> None:
     cache = InfoCache(kept=3)
     for name in "abcd":
-        cache.put(Path(name), STAMP, info())
+        cache.put(name, 7, info())
     assert known(cache, "abcd") == "bcd"
 
 
 def test_long_chunks_count_for_more() -> None:
     cache = InfoCache(nbytes=LONG.profile.nbytes + 2 * SHORT.profile.nbytes)
     for name in "abcd":
-        cache.put(Path(name), STAMP, info())
-    cache.put(Path("e"), STAMP, info(long=True))
+        cache.put(name, 7, info())
+    cache.put("e", 7, info(long=True))
     assert known(cache, "abcde") == "cde"
-    cache.put(Path("e"), STAMP, info())  # replaced by a shorter one
+    cache.put("e", 7, info())  # replaced by a shorter one
     for name in "fgh":
-        cache.put(Path(name), STAMP, info())
+        cache.put(name, 7, info())
     assert known(cache, "cdefgh") == "cdefgh"
-    cache.put(Path("i"), STAMP, info(long=True))
-    cache.put(Path("j"), STAMP, info(long=True))
+    cache.put("i", 7, info(long=True))
+    cache.put("j", 7, info(long=True))
     assert known(cache, "cdefghij") == "j"
 
 
 def test_one_that_is_larger_than_all_is_known_until_the_next() -> None:
     cache = InfoCache(nbytes=1)
     for name in "ab":
-        cache.put(Path(name), STAMP, info(long=True))
+        cache.put(name, 7, info(long=True))
         assert known(cache, "ab") == name
+
+
+def test_another_file_at_the_address_is_not_known() -> None:
+    cache = InfoCache()
+    cache.put("a", 7, info())
+    assert cache.get("a", 8) is None

@@ -1,0 +1,222 @@
+"""What a cache folder holds, for all processes that share it: an index beside the files.
+
+The files are the truth, and the index is made of them where it is lost. Whoever is killed leaves no file that the index
+does not know: an entry's row is there before its file is renamed into its place, and goes after the file. A row without
+a file is a miss to those who ask for it, and goes then.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ragcache.errors import StoreError
+from ragcache.store.background import Background
+from ragcache.store.durable import being_written, remove_if_empty, stat_of
+from ragcache.store.eviction import Evictable
+from ragcache.store.index_file import IndexFile
+from ragcache.store.index_parts import fresh_number, look
+from ragcache.store.index_rows import add_file, key_columns, rebuild
+from ragcache.store.index_tables import ENTRY, evictable
+from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, FolderLayout
+from ragcache.store.pending_uses import PendingUses
+from ragcache.types import VariantKey
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Of a cache file, as the index tells them."""
+
+    key: VariantKey
+    codec: str
+    lossless: bool
+    nbytes: int
+
+
+class Change:
+    """What may be done to the index, and to the files, in one step for all others."""
+
+    def __init__(self, connection: sqlite3.Connection, layout: FolderLayout):
+        self._connection, self._layout = connection, layout
+
+    @property
+    def nbytes(self) -> int:
+        ((found,),) = self._connection.execute("SELECT nbytes FROM folder").fetchall()
+        return int(found)
+
+    def entry(self, digest: str) -> Evictable | None:
+        return next(self._evictables("WHERE digest = ?", digest), None)
+
+    def family(self, family: str) -> list[Evictable]:
+        return list(self._evictables("WHERE family = ?", family))
+
+    def loose(self) -> Iterator[Evictable]:
+        """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""
+        found = self._evictables("ORDER BY used")
+        return (candidate for candidate in found if not candidate.pinned)
+
+    def announce(self, contents: Contents, temporary: str) -> None:
+        """That this file will be renamed to be this entry."""
+        row = {**key_columns(contents.key), "codec": contents.codec, "lossless": contents.lossless}
+        place = {"digest": contents.key.digest, "engine": contents.key.fingerprint[:16], "family": contents.key.family}
+        told = {"nbytes": contents.nbytes, "inode": None, "file": 0, "used": time.time_ns(), "coming": temporary}
+        self._connection.execute(ENTRY, row | place | told)
+
+    def take_in(self, path: Path) -> bool:
+        """The file that lies there now; says whether one does. An entry that has none is forgotten."""
+        stat = stat_of(path)
+        if stat is None:
+            self.forget(path)
+            return False
+        self._connection.execute(
+            "UPDATE entries SET coming = NULL, nbytes = ?, inode = ?, used = ?, file = ? WHERE digest = ?",
+            (stat.st_size, stat.st_ino, time.time_ns(), fresh_number(), path.stem),
+        )
+        return True
+
+    def settle(self) -> None:
+        """What writers who died had announced."""
+        waiting = "SELECT digest, engine, family, coming FROM entries WHERE coming IS NOT NULL"
+        for digest, engine, family, coming in self._connection.execute(waiting).fetchall():
+            if not being_written(self._layout.writing / coming):
+                path = self._layout.place(engine, family, digest)
+                if self.take_in(path):  # which may be the old one still: what was told of the new one does not hold
+                    add_file(self._connection, self._layout, path)
+
+    def remove(self, path: Path) -> bool:
+        """An entry and its file; says whether there was one. Its pins stay."""
+        there = stat_of(path) is not None
+        path.unlink(missing_ok=True)
+        self.forget(path)
+        remove_if_empty(path.parent)
+        return there
+
+    def forget(self, path: Path, unless: str = "") -> None:
+        """The entry of this place: a copy of its file that lies in another one is not it."""
+        place = path.stem, path.parts[-4], path.parent.name
+        self._connection.execute(f"DELETE FROM entries WHERE digest = ? AND engine = ? AND family = ?{unless}", place)
+
+    def forget_missing(self, path: Path) -> None:
+        """An entry without a file, unless one is coming."""
+        if stat_of(path) is None:
+            self.forget(path, " AND coming IS NULL")
+
+    def pin(self, digest: str, owner: str, expires: int | None) -> None:
+        self._connection.execute("DELETE FROM pins WHERE expires <= ?", (time.time_ns(),))
+        self._connection.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", (digest, owner, expires))
+
+    def unpin(self, digest: str, owner: str | None = None) -> None:
+        """For one owner, or for all."""
+        self._connection.execute("DELETE FROM pins WHERE digest = ?1 AND owner = coalesce(?2, owner)", (digest, owner))
+
+    def _evictables(self, which: str, *values: Any) -> Iterator[Evictable]:
+        sql = f"{evictable(time.time_ns())} {which}"
+        for engine, family, digest, nbytes, used, pinned in self._connection.execute(sql, values):
+            yield Evictable(str(self._layout.place(engine, family, digest)), nbytes, used, bool(pinned))
+
+
+class FolderIndex:
+    """Threads may share it. All methods raise OSError and sqlite3.Error."""
+
+    def __init__(self, layout: FolderLayout, background: Background):
+        """Opens nothing yet."""
+        self._layout, self._background = layout, background
+        self._uses = PendingUses()
+        self._file = IndexFile(layout, partial(rebuild, layout=layout))
+        weakref.finalize(self, self._file.end, self._uses.write)
+
+    def open(self) -> None:
+        """A version from before the index leaves a file that tells of it; it knows of no index."""
+        self._file.open(forced=(self._layout.root / OLD_USAGE).exists())
+
+    def change(self, work: Callable[[Change], T], reserve: bool = True) -> T:
+        """Alone among all threads and processes. See `IndexFile.change` for what is done twice."""
+
+        def within(connection: sqlite3.Connection) -> T:
+            self._uses.write(connection)
+            change = Change(connection, self._layout)
+            change.settle()
+            return work(change)
+
+        return self._file.change(within, reserve=reserve)
+
+    def family(self, family: str) -> list[tuple[str, str, int]]:
+        """Engine, digest and the change that brought its file, of each entry; no lock is waited for."""
+        wanted = "SELECT engine, digest, file FROM entries WHERE family = ? AND file > 0"
+        return self._file.read(wanted, (family,))
+
+    def has(self, digest: str) -> bool:
+        return bool(self._file.read("SELECT 1 FROM entries WHERE digest = ? AND coming IS NULL", (digest,)))
+
+    def usage(self) -> tuple[int, int]:
+        """Entries and bytes."""
+        ((entries, nbytes),) = self._file.read("SELECT entries, nbytes FROM folder")
+        return entries, nbytes
+
+    def use(self, digest: str) -> None:
+        """Write down later that it was used."""
+        if self._uses.add(digest):
+            self._background.add(self._write_uses)
+
+    def _write_uses(self) -> None:
+        self._file.note(self._uses.write)
+
+    def renew(self) -> None:
+        """After a look at every file."""
+        self._file.change(lambda connection: None, forced=True)
+
+    def audit(self) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
+        """Entries and bytes as they are told; bytes by path, of the rows and of the files. Nobody changes them
+        meanwhile.
+        """
+
+        def counted(connection: sqlite3.Connection) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
+            usage = connection.execute("SELECT entries, nbytes FROM folder").fetchone()
+            told = connection.execute("SELECT engine, family, digest, nbytes FROM entries")
+            rows = {str(self._layout.place(*place)): nbytes for *place, nbytes in told.fetchall()}
+            files = {found.path: found.stat.st_size for found in self._layout.files() if found.path.endswith(KV)}
+            return usage, rows, files
+
+        return self._file.change(counted)
+
+
+@contextmanager
+def reporting(act: str, root: Path) -> Iterator[None]:
+    """Raises StoreError for what goes wrong with a folder and its index."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(
+            f"cannot {act} the cache folder {root}: {error}. Free some space, make it writable, or choose another "
+            "folder"
+        ) from error
+
+
+def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: str | None = None) -> list[Evictable]:
+    """What there is, for those who change nothing: of all engines or some, or of one family. Without an index that can
+    be relied on the folder is listed.
+    """
+    sql = evictable(time.time_ns()) + " WHERE file > 0"
+    rows = look(layout, sql) if family is None else look(layout, f"{sql} AND family = ?", (family,))
+    if rows is not None:
+        return [
+            Evictable(str(layout.place(engine, family, digest)), nbytes, used, bool(pinned))
+            for engine, family, digest, nbytes, used, pinned in rows
+            if engines is None or engine in engines
+        ]
+    files = list(layout.files(engines, family))
+    pins = {found.path for found in files if found.path.endswith(OLD_PIN)}
+    return [
+        Evictable(found.path, found.stat.st_size, found.stat.st_mtime_ns, found.path.removesuffix(KV) + OLD_PIN in pins)
+        for found in files
+        if found.path.endswith(KV)
+    ]

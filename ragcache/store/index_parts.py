@@ -1,0 +1,139 @@
+"""What an index's file is opened and judged with: connections, their errors, and the mark beside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragcache.mounts import network_file_system
+from ragcache.private import FILE
+from ragcache.store.index_tables import VERSION
+from ragcache.store.layout import FolderLayout
+
+BUSY_S = 60.0  # that a change waits for those of other processes
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NUMBER = 20  # characters of the mark's first part
+_LOOKS = 5  # beside those who change it: a mark is there a moment before its change
+_TORN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
+Rows = list[tuple[Any, ...]]
+
+
+class UnusableIndex(sqlite3.DatabaseError):
+    """Of another version, torn where SQLite does not see it, or not in its place any more."""
+
+
+@dataclass(frozen=True)
+class Connected:
+    connection: sqlite3.Connection
+    inode: int
+
+    def mark(self, shared: bool) -> bytes:
+        return mark_of(self.connection, self.inode, shared)
+
+
+def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def inode_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def torn(error: Exception) -> bool:
+    if isinstance(error, UnusableIndex) or "no such table" in str(error):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _TORN
+
+
+def no_room(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "sqlite_errorcode", 0) in _NO_ROOM
+
+
+def fresh_number() -> int:
+    """That nobody has given yet: neither in an older copy of an index, nor by one who was killed."""
+    return secrets.randbits(62) + 1
+
+
+def joined(path: Path) -> Connected | None:
+    """The index that lies there; None where there is none. No lock is waited for."""
+    inode = inode_of(path)
+    if inode is None:
+        return None
+    connection = connect(path)
+    try:
+        if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
+            raise UnusableIndex("another version's")
+        connection.execute("SELECT revision FROM folder").fetchone()  # opens SQLite's log too, which goes by its name
+        if inode_of(path) != inode:
+            raise UnusableIndex("another one was put into its place")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return Connected(connection, inode)
+
+
+def mark_of(connection: sqlite3.Connection, inode: int, shared: bool) -> bytes:
+    """Of one length, so that it is written in one piece."""
+    (revision,) = connection.execute("SELECT revision FROM folder").fetchone()
+    boot = ""  # each of several machines has another one
+    if not shared:
+        with suppress(OSError):
+            boot = BOOT.read_text().strip()
+    return f"{revision:0{_NUMBER}} {inode:020} {boot:36.36}\n".encode()
+
+
+def same_index(mark: bytes, other: bytes) -> bool:
+    """Since the same start of the machine, whichever its last change is: such a one is not torn."""
+    return mark[_NUMBER:] == other[_NUMBER:]
+
+
+def read_mark(layout: FolderLayout) -> bytes:
+    try:
+        return layout.mark.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def write_mark(layout: FolderLayout, text: bytes) -> None:
+    """Before the commit: who is killed in between leaves an index that is looked over. So does a full disk."""
+    with suppress(OSError):
+        fd = os.open(layout.mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE)
+        try:
+            os.pwrite(fd, text, 0)
+        finally:
+            os.close(fd)
+
+
+def look(layout: FolderLayout, sql: str, values: Sequence[Any] = ()) -> Rows | None:
+    """For those who change nothing: nothing is made, not even the files that SQLite has beside an index in use. None
+    where there is no index, or not that of the folder as it is.
+    """
+    shared = bool(network_file_system(layout.root))
+    with suppress(sqlite3.Error, OSError):
+        for _ in range(_LOOKS):
+            used, known = (layout.index.with_name(layout.index.name + end).exists() for end in ("-wal", "-shm"))
+            if used and not known:
+                return None
+            marks, inode = {layout.mark.read_bytes()}, layout.index.stat().st_ino
+            with closing(connect(layout.index, "ro" if used else "ro&immutable=1")) as connection:
+                connection.execute("BEGIN")
+                mark = mark_of(connection, inode, shared)
+                marks.add(layout.mark.read_bytes())
+                rows = connection.execute(sql, values).fetchall() if mark in marks else None
+            if rows is not None and (used or layout.mark.read_bytes() == mark):
+                return rows
+    return None
