@@ -1,0 +1,1 @@
+"""The index of a large cache folder: `python -m benchmarks.store_index [ENTRIES]`."""
