@@ -31,7 +31,7 @@ class SlowStore(RamTier):
         self.searching: threading.Event | None = None  # opens when the folder may be searched
 
     def delete_family(self, chunk: str) -> None:
-        for key in [key for key in self._residents if key.chunk == chunk]:
+        for key in [one.variant.key for one in self._residents.values() if one.variant.key.chunk == chunk]:
             self.delete(key)
 
     def get(self, key: VariantKey) -> Fetched | None:
