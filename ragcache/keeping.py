@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from time import monotonic
 
 from ragcache.faults import FAULTS, reason_of
@@ -26,6 +26,16 @@ TURN_S = 0.2
 RECHECK_S = 0.2  # a finaliser may end an answer on the very thread that is about to wait, which then nobody wakes
 CLOSING_S = 10.0  # after which a keeper that closes begins no more tasks
 PATIENCE_S = 10.0  # for a task that is to end amid its computation
+
+
+@contextmanager
+def until_end(begin: Callable[[], Callable[[], None]]) -> Iterator[None]:
+    """What begins here, until the end of the block."""
+    end = begin()
+    try:
+        yield
+    finally:
+        end()
 
 
 class Keeper:
@@ -52,14 +62,9 @@ class Keeper:
             self._begin()
         return self._work
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is computed inside."""
-        end = self.begin_answering()
-        try:
-            yield
-        finally:
-            end()
+        return until_end(self.begin_answering)
 
     def begin_answering(self) -> Callable[[], None]:
         """Ends what it begins at its first call, by any thread, a finaliser among them."""

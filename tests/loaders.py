@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from functools import partial
 from random import Random
-from typing import Any
 
 from ragcache.loader.base import Block, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.sequential import bring
+from ragcache.loader.sequential import InTurn, bring
 from ragcache.store.base import KVStore
 
 
@@ -29,7 +28,7 @@ class ScatteredLoader(Loader):
             left[end.piece.index] -= 1
             last = left[end.piece.index] == 0
             deliveries.append(Delivery(end.piece, (block,), end.loaded if last else None, end.variant))
-        return _Scattered(deliveries)
+        return InTurn(partial(deliveries.__getitem__, place) for place in range(len(deliveries)))
 
     def _cut(self, block: Block) -> list[Block]:
         layers, tokens = range(block.k.shape[0]), range(0, block.k.shape[2], self._tokens)
@@ -46,22 +45,3 @@ class ScatteredLoader(Loader):
 
     def close(self) -> None:
         self.closed = True
-
-
-class _Scattered(Loading):
-    def __init__(self, deliveries: list[Delivery]):
-        self._left = deliveries
-
-    def take(self) -> Delivery | None:
-        return self._left.pop(0) if self._left else None
-
-    @property
-    def ended(self) -> bool:
-        return not self._left
-
-    @property
-    def awaited(self) -> Sequence[Future[Any]]:
-        return ()
-
-    def stop(self) -> None:
-        self._left.clear()

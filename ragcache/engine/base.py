@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.errors import PromptError
-from ragcache.keeping import Pause
+from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
 from ragcache.rates import Rates
@@ -90,14 +90,9 @@ class LinkSource:
     loader: Loader | None = None  # in place of the engine's own
     rates: Rates | None = None  # learn from every prompt what is sooner; without, whatever is cached is linked
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is computed inside."""
-        end = self.begin_answering()
-        try:
-            yield
-        finally:
-            end()
+        return until_end(self.begin_answering)
 
 
 class Engine(ABC):

@@ -73,7 +73,8 @@ class LinkJob:
         self._ranks = ranks
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
-        self.missing = self._lacking()  # positions before the question that nothing right or cached lies at, by then
+        # Positions before the question that nothing right or cached lies at, by then.
+        self.missing = self.rows if self.pieces else self._lacking()
 
     # -- answers ----------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class SequentialLoader(Loader):
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
         calls = [(piece, partial(self._bring, store, piece)) for piece in pieces]
         if self._threads is None:
-            return _InTurn(call for _, call in calls)
+            return InTurn(call for _, call in calls)
         return _OnThreads(self._threads, [(piece, self._threads.submit(call)) for piece, call in calls])
 
     def close(self) -> None:
@@ -38,7 +38,9 @@ class SequentialLoader(Loader):
         return bring(store, piece) if not 0 <= piece.index < self._front else nothing(piece)
 
 
-class _InTurn(Loading):
+class InTurn(Loading):
+    """Each is delivered as it is taken, on the thread that takes it."""
+
     def __init__(self, calls: Iterable[Callable[[], Delivery]]):
         self._left = deque(calls)
 

@@ -24,7 +24,7 @@ class PendingUses:
         self._due = 0.0
 
     def add(self, digest: str) -> bool:
-        """Whether it is time to write them down, which is said once."""
+        """Whether it is time to write them down."""
         with self._lock:
             self._uses[digest] = (time.time_ns(), self._uses.get(digest, (0, 0))[1] + 1)
             now = time.monotonic()
