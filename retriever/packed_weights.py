@@ -28,6 +28,11 @@ class PackedProjection(nn.Module):
         return out
 
 
+def multiplies(dtype: torch.dtype) -> bool:
+    """Whether this CPU's kernels do: without AVX-512 they take no packed bfloat16, and are slow with any."""
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def packed(weight: torch.Tensor) -> torch.Tensor:
     reordered: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
     return reordered
@@ -36,7 +41,7 @@ def packed(weight: torch.Tensor) -> torch.Tensor:
 def packs(model: nn.Module) -> bool:
     """Whether there is something to pack, and all the layers can be."""
     every = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    return bool(every) and len(_linears(model)) == len(every) and _is_there()
+    return bool(every) and len(_linears(model)) == len(every)
 
 
 def pack(model: nn.Module, probe: Vector) -> bool:
@@ -46,7 +51,7 @@ def pack(model: nn.Module, probe: Vector) -> bool:
     its layers by itself, everything is put back.
     """
     found = _linears(model)
-    if not found or not _is_there():
+    if not found:
         return False
     with torch.inference_mode():
         expected = probe()
@@ -73,9 +78,10 @@ def near(ours: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def _linears(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
     """Where they are. Subclasses do something else besides, and other types and devices are no business of oneDNN."""
+    widths = [dtype for dtype in CLOSE if multiplies(dtype)] if _is_there() else []
     return [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear and child.weight.dtype in CLOSE and child.weight.device.type == "cpu"
+        if type(child) is nn.Linear and child.weight.dtype in widths and child.weight.device.type == "cpu"
     ]

@@ -17,6 +17,7 @@ from transformers.activations import ACT2FN
 from app.models import resolve_embedder
 from retriever.bert import BertEncoder
 from retriever.encoder import IDS, Encoder
+from retriever.packed_weights import multiplies
 from retriever.sentence_model import LibraryEncoder, as_bert, make_encoder, read_model
 from retriever.types import Vectors
 
@@ -88,7 +89,7 @@ def test_it_equals_the_library_at_any_length(ours: BertEncoder, library: Sentenc
 def test_bfloat16_is_as_near_as_the_library_comes(library: SentenceTransformer) -> None:
     expected = reference(library)
     narrow = make_encoder(read().bfloat16())
-    assert isinstance(narrow, BertEncoder)
+    assert isinstance(narrow, BertEncoder) == multiplies(torch.bfloat16)
     theirs = read_at_once(LibraryEncoder(read().bfloat16()))
     cosines = (read_at_once(narrow) * expected).sum(axis=1)
     assert cosines.min() > min(0.9997, float((theirs * expected).sum(axis=1).min()) - 1e-4)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from retriever.packed_weights import PackedProjection, pack
+from app.models import resolve_embedder
+from app.settings import Settings
+from retriever.embedder import Embedder
+from retriever.packed_weights import PackedProjection, multiplies, pack, packs
 
 
 def layers() -> nn.Sequential:
@@ -39,13 +43,23 @@ def test_a_model_that_needs_its_weights_keeps_them() -> None:
     torch.testing.assert_close(model(rows), expected)
 
 
-def test_bfloat16_is_packed_too() -> None:
+def test_bfloat16_is_packed_where_it_is_multiplied() -> None:
     model, rows = layers().bfloat16(), torch.randn(3, 7, 24).bfloat16()
     with torch.inference_mode():
         expected = model(rows)
-        assert pack(model, lambda: model(rows))
-        assert sum(isinstance(module, PackedProjection) for module in model.modules()) == 2
+        assert pack(model, lambda: model(rows)) is multiplies(torch.bfloat16)
+        assert sum(isinstance(module, PackedProjection) for module in model.modules()) == 2 * multiplies(torch.bfloat16)
         torch.testing.assert_close(model(rows), expected)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_an_older_cpu_embeds_in_float32(monkeypatch: pytest.MonkeyPatch, narrow: bool) -> None:
+    """Its kernels refuse packed bfloat16."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    embedder = Embedder(resolve_embedder(Settings().embedder), narrow=narrow)
+    plain = Embedder(resolve_embedder(Settings().embedder))
+    assert embedder.embed_query("Where are the fuses?").tolist() == plain.embed_query("Where are the fuses?").tolist()
+    assert not packs(layers().bfloat16())
 
 
 def test_a_model_that_differs_afterwards_is_put_back() -> None:

@@ -7,17 +7,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ragcache.engine.torch.packing import PackedLinear, pack_linears, packs
+from ragcache.engine.torch.packing import PackedLinear, linear, pack_linears, packs
 
 
 @pytest.mark.parametrize("rows", [1, 5, 33, 600])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_packed_layer_computes_what_the_plain_one_does(rows: int, bias: bool) -> None:
+    """Where the CPU multiplies bfloat16; elsewhere it is the plain one."""
     torch.manual_seed(rows)
     plain = nn.Linear(96, 40, bias=bias, dtype=torch.bfloat16)
     x = torch.randn(rows, 96, dtype=torch.bfloat16)
     # One rounding to bfloat16 apart at most: the two may sum in another order.
-    torch.testing.assert_close(PackedLinear(plain.weight, plain.bias)(x), plain(x), rtol=2**-7, atol=2**-7)
+    torch.testing.assert_close(linear(plain.weight, plain.bias)(x), plain(x), rtol=2**-7, atol=2**-7)
 
 
 def test_float32_stays_plain() -> None:
