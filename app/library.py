@@ -60,6 +60,8 @@ class Library:
 
         with self._lock:
             if collection.uid not in self._searchers:
+                there = {known.uid for known in self.catalog.collections.all()}  # others were removed
+                self._searchers = {uid: held for uid, held in self._searchers.items() if uid in there}
                 self._searchers[collection.uid] = open_searcher(self, self._models, collection)
             return self._searchers[collection.uid]
 

@@ -224,11 +224,12 @@ def _checked(folder: Path) -> Path:
 
 
 def _lacking_weights(folder: Path) -> list[str]:
+    """As the loaders look for them: the one file before the index of several."""
     index = folder / "model.safetensors.index.json"
-    if not index.is_file():
+    if (folder / "model.safetensors").is_file() or not index.is_file():
         return [] if any(folder.glob("*.safetensors")) else ["weights (*.safetensors)"]
     try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{index} cannot be read: {error!r}") from error
-    return [shard for shard in shards if not (folder / shard).is_file()]
+        shards = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} cannot be read: {error!r:.200}") from error
+    return [shard for shard in shards if Path(shard).name != shard or not (folder / shard).is_file()]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ragcache.address import border_behind, visible
 from ragcache.engine.base import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import PromptError
+from ragcache.faults import FAULTS
 from ragcache.ingest import ChunkIngest, fetched, keep
-from ragcache.keeping import Keeper
+from ragcache.keeping import Keeper, not_captured
 from ragcache.kvgen import KVGen
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -21,6 +24,8 @@ from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant
+
+logger = logging.getLogger(__name__)
 
 
 class ChunkCache(ChunkIngest):
@@ -87,7 +92,11 @@ class ChunkCache(ChunkIngest):
         if _lacked_nothing(report):
             return
         if self.keeper is None:
-            self.keep(segments, report)
+            try:
+                self.keep(segments, report)
+            except FAULTS as error:  # the answer is there, and does not fail because of it
+                logger.warning("what a prompt lacked was not captured", exc_info=True)
+                report.incidents.append(not_captured(error))
             return
         own = replace(report, seconds={}, incidents=[])  # the answer's may be read by now
 
@@ -135,9 +144,10 @@ class ChunkCache(ChunkIngest):
             if (found := fetched(self.store, candidate.info.key, report.incidents)) is not None:
                 return found.variant
         if system is None:  # such a prompt's chunks are captured as if each stood first
-            variant = self._patient.system(System(chunk.segment.ids))
+            variant = self._patient.system(System(chunk.segment.ids, chunk.segment.border))
         else:
-            variant = self._patient.capture(system, before, chunk.segment)
+            context = visible(before, border_behind(system.key.border, chunk.segment))
+            variant = self._patient.capture(system, context, chunk.segment)
         self._keep(variant, report)
         return variant
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
 
+from ragcache.address import border_behind
 from ragcache.engine.base import Engine
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.kvgen import KVGen
@@ -103,7 +104,8 @@ class ChunkIngest:
 
     def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
         """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
-        lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash)
+        border = border_behind(system.key.border, chunk)
+        lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash, border=border)
         place = ChunkSurroundings(Prefix(variant.key.chunk for variant in context), system_exact=system.lossless)
         found = candidates(stored_variants(self.store, lead, []), place)
         if len(found) < VARIANTS or (not context and found[0].info.key.context):

@@ -147,7 +147,7 @@ class _Work:
             try:
                 thread.start()  # without the lock: it waits until the other thread has begun, where finalisers run too
             except RuntimeError as error:
-                self._not_begun(thread, _not_captured(error))
+                self._not_begun(thread, not_captured(error))
             else:
                 failed.pop_all()
 
@@ -249,9 +249,9 @@ def _told(task: Task) -> list[str]:
     try:
         return task()
     except FAULTS as error:
-        logger.warning("what an earlier prompt lacked was not captured", exc_info=True)
-        return [_not_captured(error)]
+        logger.warning("what a prompt lacked was not captured", exc_info=True)
+        return [not_captured(error)]
 
 
-def _not_captured(error: Exception) -> str:
-    return f"what an earlier prompt lacked was not captured: {reason_of(error)}"
+def not_captured(error: Exception) -> str:
+    return f"what a prompt lacked was not captured: {reason_of(error)}"

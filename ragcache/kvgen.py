@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ragcache.address import system_address
+from ragcache.address import border_behind, system_address, visible
 from ragcache.engine.base import Engine
 from ragcache.errors import ConfigError
 from ragcache.keeping import Pause
@@ -41,7 +41,7 @@ class KVGen:
         return self.engine.capture([], system, self._pause)
 
     def system_key(self, system: System) -> VariantKey:
-        return system_address(self.engine.spec.fingerprint, system.hash)
+        return system_address(self.engine.spec.fingerprint, system.hash, system.border)
 
     def ingest(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
         """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
@@ -54,7 +54,7 @@ class KVGen:
             yield variant
             tokens += len(variant)
             if variant.key.context:
-                waiting.append(Chunk(variant.ids))
+                waiting.append(Chunk(variant.ids, variant.key.border))
             if tokens >= LEAD_TOKENS:
                 yield from (stored(system, [], lead) or self.capture(system, [], lead) for lead in waiting)
                 waiting = []
@@ -63,7 +63,7 @@ class KVGen:
         """The chunks' variants in document order, each computed once over the *stored* KV of those before it."""
         context: deque[Variant] = deque(maxlen=self.context_chunks)
         for chunk in chunks:
-            before = list(context)
+            before = visible(context, border_behind(system.key.border, chunk))
             variant = stored(system, before, chunk) or self.capture(system, before, chunk)
             yield variant
             context.append(variant)

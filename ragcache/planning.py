@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ragcache.address import system_address
+from ragcache.address import border_behind, check_border, system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
 from ragcache.scoring.reuse import Prefix, Reuse, reuse_of
@@ -106,13 +106,14 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
     """
     system = check_segments(segments)
     leads = segments[0] is system and len(segments) > 1  # alone, it is what the answer begins behind
-    behind = system.hash if system else ""
+    behind, border = (system.hash, system.border) if system else ("", "")
     chunks: list[PlannedChunk] = []
     texts: list[Span] = []
     prefix = Prefix()
-    stored: dict[str, list[VariantInfo]] = {}  # of each chunk: one that comes again is looked up once
+    stored: dict[Chunk, list[VariantInfo]] = {}  # one that comes again is looked up once
     incidents: list[str] = []
-    exact = not (lookup and leads) or _lossless_system(store, system_address(fingerprint, behind), incidents)
+    first = system_address(fingerprint, behind, border)
+    exact = not (lookup and leads) or _lossless_system(store, first, incidents)
     start = head = question = len(segments[0]) if leads else 0
     for place, segment in enumerate(segments[leads:], int(leads) + 1):
         span = Span(start, start + len(segment))
@@ -120,12 +121,12 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
         # A chunk that opens a prompt has KV from amid one, and no token would be left that others rest their eyes on.
         is_opening = not span.start and system is not None
         if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
-            if lookup and segment.hash not in stored:
-                key = VariantKey(fingerprint, behind, (), segment.hash)
-                stored[segment.hash] = stored_variants(store, key, incidents)
+            if lookup and segment not in stored:
+                key = VariantKey(fingerprint, behind, (), segment.hash, border=border_behind(border, segment))
+                stored[segment] = stored_variants(store, key, incidents)
             elsewhere = bool(texts) or (system is not None and not leads)
             here = ChunkSurroundings(prefix, text_before=elsewhere, system_exact=exact)
-            found = candidates(stored.get(segment.hash, ()), here)
+            found = candidates(stored.get(segment, ()), here)
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
             question = span.end
@@ -138,7 +139,8 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:
     """Of the System segment, where it stands first."""
-    return system_address(fingerprint, plan.system.hash) if plan.system and plan.head else None
+    system = plan.system
+    return system_address(fingerprint, system.hash, system.border) if system and plan.head else None
 
 
 def check_segments(segments: Sequence[Segment]) -> System | None:
@@ -148,10 +150,14 @@ def check_segments(segments: Sequence[Segment]) -> System | None:
     for place, segment in enumerate(segments):
         if not len(segment):
             raise PromptError(f"segment {place} ({type(segment).__name__}) is empty: leave it out")
+        check_border(segment)
     systems = [place for place, segment in enumerate(segments) if isinstance(segment, System)]
     if len(systems) > 1:
         raise PromptError(f"segment {systems[1]} is a second System segment: a prompt has at most one")
-    return next((segment for segment in segments if isinstance(segment, System)), None)
+    system = next((segment for segment in segments if isinstance(segment, System)), None)
+    if system is not None and system.border and {segment.border for segment in segments} - {"", system.border}:
+        raise PromptError(f"the System segment has the border {system.border!r}, and another segment another one")
+    return system
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Segment:
     """A piece of the prompt."""
 
     ids: tuple[int, ...]
+    border: str = ""  # who may see it and what was computed over it; "" is everybody
 
     @cached_property
     def hash(self) -> str:
@@ -102,11 +103,12 @@ class VariantKey:
     # Of what the context's own stored KV had seen before it ("" = nothing but the System segment). Only then is the
     # variant equal to a stock prefill of System, context and chunk.
     history: str = ""
+    border: str = ""  # see Segment; another border's is another entry
 
     @cached_property
     def family(self) -> str:
-        """Shared by all variants of one chunk behind one System segment."""
-        return _digest("family", self.fingerprint, self.system, self.chunk)
+        """Shared by all variants of one chunk behind one System segment, within one border."""
+        return self._named("family", self.fingerprint, self.system, self.chunk)
 
     @property
     def lead(self) -> VariantKey:
@@ -115,10 +117,13 @@ class VariantKey:
 
     @cached_property
     def digest(self) -> str:
-        return _digest("variant", self.fingerprint, self.system, self.history, *self.context, self.chunk)
+        return self._named("variant", self.fingerprint, self.system, self.history, *self.context, self.chunk)
+
+    def _named(self, kind: str, *parts: str) -> str:
+        return digest_of(f"{kind} within", self.border, *parts) if self.border else digest_of(kind, *parts)
 
 
-def _digest(*parts: str) -> str:
+def digest_of(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -151,6 +156,34 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Pass:
+    """Rows of a variant that were computed together."""
+
+    rows: Span
+    behind: tuple[str, ...]  # digests of the variants that stood between the System segment and them
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where a variant's KV comes from."""
+
+    passes: tuple[Pass, ...]  # in the order of their rows, which are all; none where it is not known
+    seen: tuple[str, ...] = ()  # hashes of the chunks that had a part in it, also through KV that it was computed over
+    complete: bool = True  # whether these are all: there may be too many of them, or they were not told
+    lost: tuple[str, ...] = ()  # what has rounded it, or KV that it was computed over: codecs
+
+    @property
+    def lossless(self) -> bool:
+        """Bit for bit what the engine computed, over KV of which the same is true. What a codec, or a codec of what
+        stood before it, has rounded is not: it serves prompts, and is never taken for a plain prefill's.
+        """
+        return not self.lost
+
+    def rounded(self, *by: str) -> Lineage:
+        return replace(self, lost=tuple(dict.fromkeys((*self.lost, *by))))
+
+
+@dataclass(frozen=True)
 class Variant:
     """The KV of one chunk computed in one context. Tensors are never written after construction."""
 
@@ -159,9 +192,11 @@ class Variant:
     k: torch.Tensor  # [layers, kv_heads, n, head_dim], unrotated: RoPE is applied where it is placed
     v: torch.Tensor  # [layers, kv_heads, n, head_dim]
     profile: Profile
-    # Bit for bit what the engine computed, over KV of which the same is true. What a codec, or a codec of what stood
-    # before it, has rounded is not: it serves prompts, and is never taken for a plain prefill's.
-    lossless: bool
+    lineage: Lineage
+
+    @property
+    def lossless(self) -> bool:
+        return self.lineage.lossless
 
     @property
     def nbytes(self) -> int:
@@ -189,5 +224,5 @@ class VariantInfo:
     nbytes: int  # as stored, in its codec
     tier: str  # the fastest one that holds it
     profile: Profile
-    lossless: bool  # see Variant; of the copy in this tier
+    lossless: bool  # see Lineage; of the copy in this tier
     level: int = 0  # of the tier: how many faster ones the store has

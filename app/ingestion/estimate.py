@@ -93,19 +93,17 @@ class IngestEstimate:
         """Bytes of the files of a document's chunks, and of their lead variants where it will have those."""
         width = self._library.settings.context_chunks
         found = [
-            self._nbytes(own, lengths[max(0, place - width) : place], history=place > width > 0)
+            self._nbytes(own, lengths[max(0, place - width) : place], seen=place if width else 0)
             for place, own in enumerate(lengths)
         ]
         if sum(lengths) * share >= LEAD_TOKENS and width:
             found += [self._nbytes(own, ()) for own in lengths[1:]]
         return found
 
-    def _nbytes(self, tokens: int, context: Sequence[int], *, history: bool = False) -> int:
+    def _nbytes(self, tokens: int, context: Sequence[int], *, seen: int = 0) -> int:
         assert self._shape is not None
-        system = len(self._models.template.system())
-        return entry_nbytes(
-            replace(self._shape, tokens=tokens), self._library.settings.codec, system, context, history=history
-        )
+        shape, codec = replace(self._shape, tokens=tokens), self._library.settings.codec
+        return entry_nbytes(shape, codec, len(self._models.template.system()), context, seen=seen)
 
 
 def read_shape(settings: Settings) -> KVShape | None:
@@ -130,7 +128,7 @@ def bytes_per_token(settings: Settings) -> float:
     shape = read_shape(settings)
     if shape is None:
         return 0.0
-    return entry_nbytes(replace(shape, tokens=CHUNK), settings.codec, CHUNK, (CHUNK,) * 3) / CHUNK
+    return entry_nbytes(replace(shape, tokens=CHUNK), settings.codec, CHUNK, (CHUNK,) * 3, seen=4) / CHUNK
 
 
 def tokens_per_second(catalog: Catalog, kv: bool) -> float | None:

@@ -17,6 +17,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from ragcache.address import untold_lineage
 from ragcache.private import private_folder
 from ragcache.store import DiskTier, RamTier
 from ragcache.store.codec import open_codec
@@ -32,7 +33,8 @@ def variant(chunk: int, context: int) -> Variant:
     ids = (chunk, 1, 2, 3)
     kv, rows = torch.zeros(1, 1, len(ids), 8), np.zeros(len(ids), np.float32)
     key = VariantKey("f" * 64, "s" * 64, (f"{context:064}",), ids_hash(ids))
-    return Variant(key, ids, kv, kv.clone(), Profile(np.zeros((2, len(ids)), np.float32), rows, rows, (9, 9)), True)
+    profile = Profile(np.zeros((2, len(ids)), np.float32), rows, rows, (9, 9))
+    return Variant(key, ids, kv, kv.clone(), profile, untold_lineage(key, len(ids)))
 
 
 def fill(root: Path, entries: int) -> None:
@@ -42,7 +44,7 @@ def fill(root: Path, entries: int) -> None:
         made = variant(number // VARIANTS, number % VARIANTS)
         path = layout.entry(made.key)
         private_folder(path.parent)
-        path.write_bytes(b"".join(pack(made, codec)))
+        path.write_bytes(b"".join(pack(made, codec)[1]))
 
 
 def timed(work: Callable[[], object], rounds: int = 1) -> float:

@@ -114,7 +114,7 @@ def _named_weights(config: Path) -> object:
     """What transformers reads before any other file; None where the configuration names nothing."""
     try:
         found = json.loads(config.read_bytes())
-    except (OSError, ValueError):  # whoever loads it says so
+    except (OSError, ValueError, RecursionError):  # whoever loads it says so
         return None
     return found.get(NAMED) if isinstance(found, dict) else None
 
@@ -124,7 +124,7 @@ def indexed(folder: Path) -> list[str]:
     path = folder / INDEX
     try:
         names = sorted({str(name) for name in json.loads(path.read_bytes())["weight_map"].values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} is no index of weights: get the model again") from error
     lacking = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if lacking or not names:

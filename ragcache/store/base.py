@@ -44,8 +44,8 @@ class Flaw:
 class KVStore(ABC):
     """Variants by key. Safe for several threads, and the disk tier for several processes.
 
-    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and what is
-    given back says whether they are still `lossless`: tiers and processes may hold copies of one key that differ in it.
+    The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and the
+    lineage says what that has lost: tiers and processes may hold copies of one key that differ in it.
     All methods raise StoreError when the tier itself fails (unreadable folder).
 
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
@@ -85,12 +85,13 @@ class KVStore(ABC):
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
-    def drop_chunk(self, fingerprint: str, system: str, chunk: str) -> int:
-        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash) -> how many.
+    def drop_chunk(self, fingerprint: str, system: str, chunk: str, border: str = "") -> int:
+        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), within one
+        border -> how many.
 
         Variants that others put meanwhile may stay.
         """
-        family = VariantKey(fingerprint, system, (), chunk).family
+        family = VariantKey(fingerprint, system, (), chunk, border=border).family
         return sum(self.delete(info.key) for info in self.variants(family))
 
     @abstractmethod

@@ -91,7 +91,7 @@ class DiskTier(Tier):
                 reader.expect(key)
                 self._expect_form(reader, path)
                 variant = reader.whole(fd).variant(self._heads)
-        self._infos.compare(key.digest, reader.file_size, reader.header.lossless)
+        self._infos.compare(key.digest, reader.file_size, reader.header.lineage.lossless)
         self._index.use(key.digest)
         self._tally("hits")
         return Fetched(variant, self.name, reader.file_size, time.perf_counter() - started)
@@ -99,9 +99,8 @@ class DiskTier(Tier):
     def put(self, variant: Variant) -> None:
         assert self._heads is None, "some heads of a variant are no variant"
         target = self._layout.entry(variant.key)
-        parts = pack(variant, self._codec)
-        lossless = variant.lossless and self._codec.lossless(variant.k.dtype)
-        contents = Contents(variant.key, self._codec.name, lossless, sum(map(len, parts)))
+        header, parts = pack(variant, self._codec)
+        contents = Contents(variant.key, header.codec, header.lineage.lost, sum(map(len, parts)))
         with (
             reporting("write to", self._layout.root),
             written_beside(self._layout.writing / target.name, parts) as temporary,
@@ -186,8 +185,8 @@ class DiskTier(Tier):
         reader = EntryReader.parts(fd, str(path))
         self._expect_place(reader, path)
         header = reader.header
-        size, profile = reader.file_size, reader.profile()
-        return VariantInfo(header.key, header.shape.tokens, size, self.name, profile, header.lossless, self.level)
+        told = (header.shape.tokens, reader.file_size, self.name, reader.profile(), header.lineage.lossless, self.level)
+        return VariantInfo(header.key, *told)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with opened(path) as fd:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
@@ -12,32 +11,47 @@ import torch
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
 from ragcache.store.format import (
+    BLOCK,
     FIRST_LAYER,
     Header,
     Section,
+    blocks_of,
     checksum,
     pack_header,
     padded,
-    section_sizes,
     unpack_header,
 )
 from ragcache.store.frame import Fetch
 from ragcache.types import Profile, Variant, VariantKey, ids_hash
 
+LOSSLESS = "raw"
 
-def pack(variant: Variant, codec: Codec) -> list[memoryview]:
-    """The whole file, in pieces to be written one after the other."""
+
+def at_rest(codec: Codec, key: VariantKey) -> Codec:
+    """What keeps a variant in a store with this codec. KV that a prefill of a prompt's first segments would hold stays
+    as it is: others may share it only if nothing of it was lost.
+    """
+    return codec if key.history else open_codec(LOSSLESS)
+
+
+def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
+    """The whole file, in pieces to be written one after the other, and its header, which is the first of them."""
     shape, lengths = KVShape.of(variant.k), variant.profile.lengths
     assert variant.v.shape == variant.k.shape, (variant.k.shape, variant.v.shape)
     assert shape.tokens == len(variant) > 0, (shape, len(variant))
-    sizes = section_sizes(shape, codec.name, lengths)
-    rows = codec.encode(variant.k, variant.v)  # uint8 [layers, layer_nbytes]
-    rows = torch.nn.functional.pad(rows, (0, padded(rows.shape[1]) - rows.shape[1]))
-    layers = [row.numpy().data for row in rows]
-    blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes()), *layers]
-    lossless = variant.lossless and codec.lossless(shape.dtype)
-    header = Header(variant.key, ids_hash(variant.ids), shape, codec.name, lossless, lengths, _table(sizes, blobs))
-    return [memoryview(pack_header(header)), *blobs]
+    assert ids_hash(variant.ids) == variant.key.chunk, variant.key
+    codec = at_rest(codec, variant.key)
+    blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes())]
+    for span in blocks_of(shape.tokens, BLOCK):
+        tokens = slice(span.start, span.end)
+        rows = codec.encode(variant.k[:, :, tokens], variant.v[:, :, tokens])  # uint8 [layers, layer_nbytes]
+        rows = torch.nn.functional.pad(rows, (0, padded(rows.shape[1]) - rows.shape[1]))
+        blobs += [row.numpy().data for row in rows]
+    lineage = variant.lineage if codec.lossless(shape.dtype) else variant.lineage.rounded(codec.name)
+    checksums = tuple(map(checksum, blobs))
+    header = Header(variant.key, lineage, shape, codec.name, lengths, BLOCK, checksums)
+    assert [len(blob) for blob in blobs] == [section.padded for section in header.sections]
+    return header, [memoryview(pack_header(header)), *blobs]
 
 
 class EntryReader:
@@ -66,23 +80,21 @@ class EntryReader:
     def expect(self, key: VariantKey) -> None:
         """Raises ForeignEntry unless the file holds that variant."""
         found = self.header.key
-        for name in ("fingerprint", "system", "chunk", "context", "history"):
+        for name in ("fingerprint", "system", "chunk", "context", "history", "border"):
             here, asked = getattr(found, name), getattr(key, name)
             if here != asked:
                 raise ForeignEntry(f"{self._where} holds the KV of another {name}: {here!r} instead of {asked!r}")
 
     def variant(self, heads: slice | None = None) -> Variant:
         """`heads`: those to keep of K and V, the others' memory goes."""
-        k, v = self.layers(0, self.header.shape.layers)
-        if heads is not None:
-            k, v = (part[:, heads].clone(memory_format=torch.contiguous_format) for part in (k, v))
-        return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lossless)
+        k, v = self.layers(0, self.header.shape.layers, heads)
+        return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lineage)
 
     def ids(self) -> tuple[int, ...]:
         section = self.header.sections[1]
         ids = tuple(np.frombuffer(self._checked(section)[: section.size], "<i4").tolist())
-        if ids_hash(ids) != self.header.ids_hash:
-            raise CorruptEntry(f"the token ids of {self._where} do not match their hash {self.header.ids_hash}")
+        if ids_hash(ids) != self.header.key.chunk:
+            raise CorruptEntry(f"the token ids of {self._where} do not match their hash {self.header.key.chunk}")
         return ids
 
     def profile(self) -> Profile:
@@ -94,15 +106,28 @@ class EntryReader:
         rows = values.reshape(len(self.header.lengths) + 2, self.header.shape.tokens)
         return Profile(inter=rows[:-2], intra=rows[-2], received=rows[-1], lengths=self.header.lengths)
 
-    def layers(self, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def layers(self, first: int, end: int, heads: slice | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of the layers [first, end), each [end - first, kv_heads, n, head_dim]."""
-        sections = self.header.sections[FIRST_LAYER + first : FIRST_LAYER + end]
+        parts = [self.block(number, first, end) for number in range(len(self.header.blocks))]
+        if heads is not None:
+            parts = [(_copied(k[:, heads]), _copied(v[:, heads])) for k, v in parts]
+        if len(parts) == 1:
+            return parts[0]
+        ks, vs = zip(*parts, strict=True)
+        return torch.cat(ks, dim=2), torch.cat(vs, dim=2)
+
+    def block(self, number: int, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of one block of tokens alone."""
+        header = self.header
+        start = FIRST_LAYER + number * header.shape.layers
+        sections = header.sections[start + first : start + end]
         size, stride = sections[0].size, sections[0].padded
         data = self._fetch(self._start + sections[0].offset, stride * len(sections))
         for index, section in enumerate(sections):
             self._check(section, data[index * stride : (index + 1) * stride])
         rows = torch.frombuffer(data, dtype=torch.uint8).view(len(sections), stride)[:, :size]
-        return open_codec(self.header.codec).decode(rows, self.header.shape.with_layers(len(sections)))
+        shape = header.shape.with_layers(len(sections)).with_tokens(len(header.blocks[number]))
+        return open_codec(header.codec).decode(rows, shape)
 
     def _checked(self, section: Section) -> memoryview:
         data = self._fetch(self._start + section.offset, section.padded)
@@ -126,6 +151,10 @@ def _read(fd: int, offset: int, size: int, where: str) -> memoryview:
     return data
 
 
+def _copied(part: torch.Tensor) -> torch.Tensor:
+    return part.clone(memory_format=torch.contiguous_format)
+
+
 def _profile_bytes(profile: Profile) -> bytes:
     """Rows of inter, then intra, then received; float32, a thousandth of the KV."""
     return np.vstack([profile.inter, profile.intra, profile.received]).astype("<f4").tobytes()
@@ -133,12 +162,3 @@ def _profile_bytes(profile: Profile) -> bytes:
 
 def _padded(data: bytes) -> memoryview:
     return memoryview(data.ljust(padded(len(data)), b"\0"))
-
-
-def _table(sizes: Sequence[tuple[str, int]], blobs: Sequence[memoryview]) -> tuple[Section, ...]:
-    sections, offset = [], 0
-    for (name, size), blob in zip(sizes, blobs, strict=True):
-        assert len(blob) == padded(size), (name, len(blob), size)
-        sections.append(Section(name, offset, size, checksum(blob)))
-        offset += len(blob)
-    return tuple(sections)

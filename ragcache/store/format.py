@@ -1,29 +1,35 @@
-"""The header of a cache file: what is in it, where, and whether it is what was written.
+"""The header of a cache file: what is in it, where it comes from, and whether it is what was written.
 
-    frame with JSON (frame.py) | profile | ids | layer 0 | layer 1 | …
+    frame with JSON (frame.py) | profile | ids | tokens 0 to 255: layer 0 | layer 1 | … | tokens 256 to 511: layer 0 | …
 
-The JSON is padded with spaces and each section with zeros to multiples of 64 bytes; a section's checksum covers its
-padding too, so no byte of a file goes unchecked.
+So whoever wants some layers of some tokens reads and checks these alone. The JSON is padded with spaces and each
+section with zeros to multiples of 64 bytes; a section's checksum covers its padding too, so no byte goes unchecked.
+Version 1 has all tokens in one block, and tells its sections one by one.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 import xxhash
 
+from ragcache.address import lineage_flaw, untold_lineage
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
 from ragcache.store.codec import CODECS, KVShape, open_codec
-from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, key_of, unframed
-from ragcache.types import VariantKey
+from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, is_name, key_of, unframed
+from ragcache.types import Lineage, Pass, Span, VariantKey
 
 ALIGNMENT = 64
+BLOCK = 256  # tokens
 FIRST_LAYER = 2  # sections before it: profile and ids
 _MOST = 2**48 - 1  # bytes or tokens that a header may tell of
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_UNTOLD = "unknown"  # what has rounded the KV that a file of version 1 was computed over
 
 
 @dataclass(frozen=True)
@@ -41,24 +47,47 @@ class Section:
 @dataclass(frozen=True)
 class Header:
     key: VariantKey
-    ids_hash: str
+    lineage: Lineage  # of the KV as it is stored
     shape: KVShape
     codec: str
-    lossless: bool  # see Variant
     lengths: tuple[int, ...]  # rows of the profile: tokens of the System and of each context chunk
-    sections: tuple[Section, ...]  # profile, ids, then one per layer
+    block: int  # tokens that are encoded together
+    checksums: tuple[str, ...]  # of the sections: profile, ids, then of each block of tokens all layers
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        sizes = section_sizes(self.shape, self.codec, self.lengths, self.block)
+        return tuple(_placed(sizes, self.checksums))
+
+    @property
+    def blocks(self) -> list[Span]:
+        return blocks_of(self.shape.tokens, self.block)
 
 
 def padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def section_sizes(shape: KVShape, codec: str, lengths: tuple[int, ...]) -> list[tuple[str, int]]:
+def blocks_of(tokens: int, block: int) -> list[Span]:
+    return [Span(start, min(start + block, tokens)) for start in range(0, tokens, block)]
+
+
+def section_sizes(shape: KVShape, codec: str, lengths: tuple[int, ...], block: int) -> list[tuple[str, int]]:
     """Names and sizes of all sections, in file order: the only table a sound header can have."""
-    layer = open_codec(codec).layer_nbytes(shape)
-    profile = (len(lengths) + 2) * shape.tokens * 4
-    layers = [(f"layer {index}", layer) for index in range(shape.layers)]
-    return [("profile", profile), ("ids", shape.tokens * 4), *layers]
+    parts = [("profile", (len(lengths) + 2) * shape.tokens * 4), ("ids", shape.tokens * 4)]
+    blocks = blocks_of(shape.tokens, block)
+    for span in blocks:
+        size = open_codec(codec).layer_nbytes(shape.with_tokens(len(span)))
+        which = f" of tokens {span.start} to {span.end - 1}" if len(blocks) > 1 else ""
+        parts += [(f"layer {layer}{which}", size) for layer in range(shape.layers)]
+    return parts
+
+
+def _placed(sizes: Sequence[tuple[str, int]], checksums: Sequence[str]) -> Iterator[Section]:
+    offset = 0
+    for (name, size), checksum in zip(sizes, checksums, strict=True):
+        yield Section(name, offset, size, checksum)
+        offset += padded(size)
 
 
 def checksum(data: memoryview) -> str:
@@ -75,76 +104,99 @@ def pack_header(header: Header) -> bytes:
 
 def unpack_header(fetch: Fetch, file_size: int, where: str) -> tuple[Header, int]:
     """The header and the offset of the first section. Raises CorruptEntry or ForeignEntry."""
-    text, length = unframed(fetch, file_size, where)
-    header = _from_json(text, where)
-    _check_table(header, file_size - length, where)
-    return header, length
-
-
-def _check_table(header: Header, data_size: int, where: str) -> None:
-    shape = header.shape
-    if min(shape.layers, shape.kv_heads, shape.tokens, shape.head_dim) < 1:
-        raise CorruptEntry(f"{where} holds no KV: {shape}")
-    if len(header.lengths) != len(header.key.context) + 1 or not all(header.lengths[1:]):
-        raise CorruptEntry(f"{where} has {len(header.lengths)} lengths for a context of {len(header.key.context)}")
-    if header.ids_hash != header.key.chunk:
-        raise CorruptEntry(f"{where} holds the ids of {header.ids_hash!r}, and is named by {header.key.chunk!r}")
-    if len(header.sections) != shape.layers + FIRST_LAYER:  # before a list of as many is made
-        raise CorruptEntry(f"{where} has {len(header.sections)} sections, and {shape.layers} layers")
+    frame = unframed(fetch, file_size, where)
     try:
-        expected = section_sizes(header.shape, header.codec, header.lengths)
+        fields = json.loads(frame.text)
+        header = _first_version(fields) if frame.version == 1 else _second_version(fields)
+    except UNREADABLE as error:
+        raise CorruptEntry(f"the header of {where} is not what this version writes: {error!r:.200}") from error
+    _check(header, file_size - frame.length, where)
+    if frame.version == 1:
+        _check_table(header, fields["sections"], where)
+    return header, frame.length
+
+
+def _check(header: Header, data_size: int, where: str) -> None:
+    shape, key = header.shape, header.key
+    if min(shape.layers, shape.kv_heads, shape.tokens, shape.head_dim, header.block) < 1:
+        raise CorruptEntry(f"{where} holds no KV: {shape} in blocks of {header.block}")
+    if len(header.lengths) != len(key.context) + 1 or not all(header.lengths[1:]):
+        raise CorruptEntry(f"{where} has {len(header.lengths)} lengths for a context of {len(key.context)}")
+    if (flaw := lineage_flaw(key, shape.tokens, header.lineage)) is not None:
+        raise CorruptEntry(f"{where} holds KV of another address: {flaw}")
+    expected = FIRST_LAYER + -(-shape.tokens // header.block) * shape.layers
+    if len(header.checksums) != expected:  # before a list of as many is made
+        raise CorruptEntry(f"{where} has {len(header.checksums)} sections instead of {expected}")
+    try:
+        last = header.sections[-1]
     except ConfigError as error:
         raise ForeignEntry(f"{where} cannot be decoded here: {error}") from error
-    offset = 0
-    for section, (name, size) in zip(header.sections, expected, strict=True):
+    if last.offset + last.padded != data_size:
+        raise CorruptEntry(f"{where} holds {data_size} bytes after its header instead of {last.offset + last.padded}")
+
+
+def _check_table(header: Header, told: list[Any], where: str) -> None:
+    """Of version 1."""
+    for section, (name, offset, size, _) in zip(header.sections, told, strict=True):
         if (section.name, section.offset, section.size) != (name, offset, size):
-            raise CorruptEntry(f"{where} lists {section}, where {name!r} of {size} bytes at {offset} belongs")
-        offset += section.padded
-    if offset != data_size:
-        raise CorruptEntry(f"{where} holds {data_size} bytes after its header instead of {offset}")
+            raise CorruptEntry(f"{where} lists {name!r:.40}, where {section.name!r} belongs")
 
 
 def _to_json(header: Header) -> dict[str, Any]:
-    key, shape = header.key, header.shape
+    key, shape, lineage = header.key, header.shape, header.lineage
     return {
         "fingerprint": key.fingerprint,
         "system": key.system,
         "context": key.context,
         "history": key.history,
         "chunk": key.chunk,
-        "ids_hash": header.ids_hash,
+        "border": key.border,
+        "passes": [[one.rows.start, one.rows.end, one.behind] for one in lineage.passes],
+        "seen": lineage.seen,
+        "complete": lineage.complete,
+        "lost": lineage.lost,
         "tokens": shape.tokens,
         "layers": shape.layers,
         "kv_heads": shape.kv_heads,
         "head_dim": shape.head_dim,
         "dtype": next(name for name, dtype in _DTYPES.items() if dtype == shape.dtype),
         "codec": header.codec,
-        "lossless": header.lossless,
+        "block": header.block,
         "lengths": header.lengths,
-        "sections": [[part.name, part.offset, part.size, part.checksum] for part in header.sections],
+        "checksums": header.checksums,
     }
 
 
-def _from_json(text: bytes, where: str) -> Header:
-    try:
-        fields = json.loads(text)
-        layers, kv_heads, tokens, head_dim = (
-            _whole(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim")
-        )
-        shape = KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]])
-        return Header(
-            key=key_of(fields),
-            ids_hash=fields["ids_hash"],
-            shape=shape,
-            codec=fields["codec"],
-            lossless=_lossless(fields, shape.dtype),
-            lengths=tuple(map(_whole, fields["lengths"])),
-            sections=tuple(
-                Section(name, _whole(offset), _whole(size), told) for name, offset, size, told in fields["sections"]
-            ),
-        )
-    except UNREADABLE as error:
-        raise CorruptEntry(f"the header of {where} is not what this version writes: {error!r:.200}") from error
+def _second_version(fields: dict[str, Any]) -> Header:
+    shape, complete = _shape(fields), fields["complete"]
+    if not isinstance(complete, bool):
+        raise TypeError(f"complete is {complete!r:.40}")
+    passes = tuple(Pass(Span(_whole(start), _whole(end)), _names(behind)) for start, end, behind in fields["passes"])
+    told = Lineage(passes, _names(fields["seen"]), complete, _names(fields["lost"]))
+    lineage = told.rounded(*_losing(fields["codec"], shape.dtype))  # no writer makes a codec keep what it drops
+    lengths, checksums = tuple(map(_whole, fields["lengths"])), _names(fields["checksums"])
+    return Header(key_of(fields), lineage, shape, fields["codec"], lengths, _whole(fields["block"]), checksums)
+
+
+def _first_version(fields: dict[str, Any]) -> Header:
+    """A file of before losses were told says nothing of what its KV was computed over: its codec alone decides."""
+    key, shape, lossless = key_of(fields), _shape(fields), fields.get("lossless", True)
+    if not isinstance(lossless, bool):
+        raise TypeError(f"lossless is {lossless!r:.40}")
+    if fields["ids_hash"] != key.chunk:
+        raise ValueError(f"it holds the ids of {fields['ids_hash']!r:.80}, and is named by {key.chunk!r}")
+    losing = _losing(fields["codec"], shape.dtype)
+    lineage = untold_lineage(key, shape.tokens).rounded(*(losing if lossless or losing else [_UNTOLD]))
+    lengths = tuple(map(_whole, fields["lengths"]))
+    checksums = _names([told for _, _, _, told in fields["sections"]])
+    for _, offset, size, _ in fields["sections"]:
+        _whole(offset), _whole(size)
+    return Header(key, lineage, shape, fields["codec"], lengths, shape.tokens, checksums)
+
+
+def _shape(fields: dict[str, Any]) -> KVShape:
+    layers, kv_heads, tokens, head_dim = (_whole(fields[name]) for name in ("layers", "kv_heads", "tokens", "head_dim"))
+    return KVShape(layers, kv_heads, tokens, head_dim, _DTYPES[fields["dtype"]])
 
 
 def _whole(told: object) -> int:
@@ -153,14 +205,14 @@ def _whole(told: object) -> int:
     return told
 
 
-def _lossless(fields: dict[str, Any], dtype: torch.dtype) -> bool:
-    """A file of before this was told says nothing of what its KV was computed over: its codec alone decides. That of
-    any file can deny it: no writer makes a codec keep what it drops.
-    """
-    told = fields.get("lossless", True)
-    if not isinstance(told, bool):
-        raise TypeError(f"lossless is {told!r}")
-    codec = fields["codec"]
+def _names(told: object) -> tuple[str, ...]:
+    if not isinstance(told, list) or not all(map(is_name, told)):
+        raise ValueError(f"{told!r:.80} is no list of names")
+    return tuple(told)
+
+
+def _losing(codec: object, dtype: torch.dtype) -> list[str]:
+    """What a codec rounds; one that is unknown here is refused later."""
     if not isinstance(codec, str):
-        raise TypeError(f"codec is {codec!r}")
-    return told and codec in CODECS and open_codec(codec).lossless(dtype)  # a codec unknown here is refused later
+        raise TypeError(f"codec is {codec!r:.40}")
+    return [codec] if codec in CODECS and not open_codec(codec).lossless(dtype) else []

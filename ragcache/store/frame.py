@@ -12,6 +12,7 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.types import VariantKey
 
 MAGIC = b"RCKV"
-VERSION = 1
+VERSION = 2
+READ = (1, VERSION)
 MOST_HEADER = 16 << 20  # bytes: a thousand context chunks and a thousand layers have a hundredth of it
 PREFIX = struct.Struct("<4sHI")
 CHECKSUM = struct.Struct("<Q")
@@ -33,8 +35,15 @@ UNREADABLE = (KeyError, TypeError, ValueError, ArithmeticError, RecursionError)
 Fetch = Callable[[int, int], memoryview]  # (offset, size) of a file -> exactly these bytes, or raises CorruptEntry
 
 
-def unframed(fetch: Fetch, file_size: int, where: str) -> tuple[bytes, int]:
-    """The JSON, and the length of the whole frame. Raises CorruptEntry or ForeignEntry."""
+@dataclass(frozen=True)
+class HeaderFrame:
+    version: int
+    text: bytes  # JSON
+    length: int  # of the whole frame
+
+
+def unframed(fetch: Fetch, file_size: int, where: str) -> HeaderFrame:
+    """Raises CorruptEntry or ForeignEntry."""
     magic, version, length = PREFIX.unpack(fetch(0, min(PREFIX.size, file_size)).tobytes().ljust(PREFIX.size, b"\0"))
     end = PREFIX.size + length
     if length > MOST_HEADER:
@@ -44,25 +53,25 @@ def unframed(fetch: Fetch, file_size: int, where: str) -> tuple[bytes, int]:
     framed = fetch(0, end + CHECKSUM.size)
     if CHECKSUM.unpack(framed[end:])[0] != xxhash.xxh3_64_intdigest(framed[:end]):
         raise CorruptEntry(f"the header of {where} does not match its checksum")
-    if version != VERSION:
+    if version not in READ:
         raise ForeignEntry(
-            f"{where} was written by another version of ragcache (schema {version}, this one reads {VERSION}): "
+            f"{where} was written by another version of ragcache (schema {version}, this one reads up to {VERSION}): "
             "it will be computed again"
         )
-    return framed[PREFIX.size : end].tobytes(), len(framed)
+    return HeaderFrame(version, framed[PREFIX.size : end].tobytes(), len(framed))
 
 
 def key_of(fields: Mapping[str, Any]) -> VariantKey:
     """From the JSON's fields. Raises KeyError, and ValueError for names that could be read as others."""
     fingerprint, system, chunk, history = (fields[part] for part in ("fingerprint", "system", "chunk", "history"))
-    context = fields["context"]
-    named = isinstance(context, list) and all(map(_is_name, (fingerprint, chunk, *context)))
-    if not named or not all(part == "" or _is_name(part) for part in (system, history)):
+    context, border = fields["context"], fields.get("border", "")  # which the first version does not tell
+    named = isinstance(context, list) and all(map(is_name, (fingerprint, chunk, *context)))
+    if not named or not all(part == "" or is_name(part) for part in (system, history, border)):
         raise ValueError("its key is not made of names")
-    return VariantKey(fingerprint, system, tuple(context), chunk, history)
+    return VariantKey(fingerprint, system, tuple(context), chunk, history, border)
 
 
-def _is_name(told: object) -> bool:
+def is_name(told: object) -> bool:
     return isinstance(told, str) and _NAME.fullmatch(told) is not None
 
 
@@ -75,8 +84,8 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        text, _ = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
-        fields: dict[str, Any] = json.loads(text)
+        frame = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
+        fields: dict[str, Any] = json.loads(frame.text)
         key_of(fields)
         return fields
     except (CorruptEntry, ForeignEntry, *UNREADABLE):

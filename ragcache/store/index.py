@@ -7,6 +7,7 @@ a file is a miss to those who ask for it, and goes then.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 import weakref
@@ -38,7 +39,7 @@ class Contents:
 
     key: VariantKey
     codec: str
-    lossless: bool
+    lost: tuple[str, ...]
     nbytes: int
 
 
@@ -66,7 +67,7 @@ class Change:
 
     def announce(self, contents: Contents, temporary: str) -> None:
         """That this file will be renamed to be this entry."""
-        row = {**key_columns(contents.key), "codec": contents.codec, "lossless": contents.lossless}
+        row = {**key_columns(contents.key), "codec": contents.codec, "lost": json.dumps(contents.lost)}
         place = {"digest": contents.key.digest, "engine": contents.key.fingerprint[:16], "family": contents.key.family}
         told = {"nbytes": contents.nbytes, "inode": None, "file": 0, "used": time.time_ns(), "coming": temporary}
         self._connection.execute(ENTRY, row | place | told)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragcache.store.durable import being_written, stat_of
-from ragcache.store.frame import key_of, read_fields
+from ragcache.store.frame import is_name, key_of, read_fields
 from ragcache.store.index_parts import fresh_number
 from ragcache.store.index_tables import ENTRY
 from ragcache.store.layout import OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout
@@ -76,16 +76,16 @@ def add_file(connection: sqlite3.Connection, layout: FolderLayout, path: Path, u
 
 
 def key_columns(key: VariantKey) -> dict[str, Any]:
-    names = ("fingerprint", "system", "history", "chunk")
+    names = ("fingerprint", "system", "history", "chunk", "border")
     return {name: getattr(key, name) for name in names} | {"context": json.dumps(key.context)}
 
 
 def _header_columns(fields: dict[str, Any] | None) -> dict[str, Any]:
     if fields is None:
-        return dict.fromkeys(("fingerprint", "system", "context", "history", "chunk", "codec", "lossless"))
-    codec, lossless = fields.get("codec"), fields.get("lossless")  # of a forged file anything
-    known = isinstance(codec, str) and codec.isascii()
+        return dict.fromkeys(("fingerprint", "system", "context", "history", "chunk", "border", "codec", "lost"))
+    codec, lost = fields.get("codec"), fields.get("lost")  # of a forged file anything
+    names = isinstance(lost, list) and all(map(is_name, lost))
     return key_columns(key_of(fields)) | {
-        "codec": codec if known else None,
-        "lossless": lossless if isinstance(lossless, bool) else None,
+        "codec": codec if is_name(codec) else None,
+        "lost": json.dumps(lost) if names else None,
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-VERSION = 1  # an index of another version is made again
+VERSION = 2  # an index of another version is made again
 _COLUMNS = (
-    *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk"),
-    *("codec", "lossless", "nbytes", "inode", "file", "used", "coming"),
+    *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
+    *("codec", "lost", "nbytes", "inode", "file", "used", "coming"),
 )
 SCHEMA = f"""
 BEGIN;
@@ -19,9 +19,9 @@ CREATE TABLE entries (
     digest TEXT NOT NULL UNIQUE,
     engine TEXT NOT NULL,
     family TEXT NOT NULL,
-    fingerprint TEXT, system TEXT, context TEXT, history TEXT, chunk TEXT,  -- NULL where a header cannot be read
-    codec TEXT,
-    lossless INTEGER,  -- NULL where its file does not tell: its codec does
+    -- NULL where a header cannot be read:
+    fingerprint TEXT, system TEXT, context TEXT, history TEXT, chunk TEXT, border TEXT, codec TEXT,
+    lost TEXT,  -- NULL where its file does not tell: its codec does
     nbytes INTEGER NOT NULL,
     inode INTEGER,
     file INTEGER NOT NULL,  -- a number that no other one had at this address; 0 while there is none

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ragcache.address import MOST_SEEN
 from ragcache.store.codec import KVShape, open_codec
-from ragcache.store.format import Header, Section, pack_header, padded, section_sizes
-from ragcache.types import VariantKey
+from ragcache.store.entry import at_rest
+from ragcache.store.format import BLOCK, Header, pack_header, padded, section_sizes
+from ragcache.types import Lineage, Pass, Span, VariantKey
 
 _DIGEST, _CHECKSUM = "0" * 64, "0" * 16
 
 
-def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int], *, history: bool = False) -> int:
-    """Of a variant behind a System of so many tokens and chunks of so many; `history` says whether these have seen
-    more than that. Raises ConfigError for an unknown codec.
+def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int], *, seen: int = 0) -> int:
+    """Of a variant behind a System of so many tokens and chunks of so many; `seen` says how many chunks had a part in
+    it, beside these those that they had seen. Raises ConfigError for an unknown codec.
     """
     lengths = (system, *context)
-    sections, offset = [], 0
-    for name, size in section_sizes(shape, codec, lengths):
-        sections.append(Section(name, offset, size, _CHECKSUM))
-        offset += padded(size)
-    key = VariantKey(_DIGEST, _DIGEST, (_DIGEST,) * len(context), _DIGEST, _DIGEST if history else "")
-    lossless = open_codec(codec).lossless(shape.dtype)
-    return len(pack_header(Header(key, _DIGEST, shape, codec, lossless, lengths, tuple(sections)))) + offset
+    names = (_DIGEST,) * len(context)
+    key = VariantKey(_DIGEST, _DIGEST, names, _DIGEST, _DIGEST if seen > len(context) else "")
+    kept = at_rest(open_codec(codec), key)
+    told = (_DIGEST,) * min(max(seen, len(context)), MOST_SEEN)
+    lost = () if kept.lossless(shape.dtype) else (codec,)
+    lineage = Lineage((Pass(Span(0, shape.tokens), names),), told, seen <= MOST_SEEN, lost)
+    sizes = [size for _, size in section_sizes(shape, kept.name, lengths, BLOCK)]
+    header = Header(key, lineage, shape, kept.name, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
+    return len(pack_header(header)) + sum(map(padded, sizes))

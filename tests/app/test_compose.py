@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,3 +44,14 @@ def test_who_only_looks_makes_no_catalog(settings: Settings) -> None:
     with opened(settings, looking=True) as (library, _):
         assert library.catalog.collections.all() == []
     assert not settings.data_dir.exists()
+
+
+def test_indexes_of_collections_that_are_gone_are_let_go(settings: Settings) -> None:
+    with opened(settings) as (library, _):
+        gone = weakref.ref(library.searcher(library.collection_or_new("gone")))
+        kept = library.searcher(library.collection_or_new("kept"))
+        library.catalog.collections.delete(library.collection("gone"))
+        library.searcher(library.collection_or_new("another"))
+        gc.collect()
+        assert gone() is None
+        assert library.searcher(library.collection("kept")) is kept

@@ -44,13 +44,25 @@ def test_what_a_folder_lacks_is_said(missing: str, told: str, folder: Path, tmp_
 def test_a_missing_shard_is_named(folder: Path, tmp_path: Path) -> None:
     shards = {"a": "model.safetensors", "b": "model-2.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    with pytest.raises(ModelError, match=r"it lacks model-2\.safetensors"):
+    assert resolve_model(str(folder), tmp_path) == folder, "the loaders read the one file first"
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    with pytest.raises(ModelError, match=r"it lacks model-2\.safetensors, model\.safetensors"):
         resolve_model(str(folder), tmp_path)
 
 
-def test_a_broken_index_is_a_model_error(folder: Path, tmp_path: Path) -> None:
-    (folder / "model.safetensors.index.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 1}', '{"weight_map": ' + "[" * 100_000])
+def test_a_broken_index_is_a_model_error(folder: Path, tmp_path: Path, text: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(text)
     with pytest.raises(ModelError, match=r"index\.json cannot be read"):
+        resolve_model(str(folder), tmp_path)
+
+
+@pytest.mark.parametrize("name", [1, "../model.safetensors", "/etc/passwd"])
+def test_an_index_names_files_beside_it(folder: Path, tmp_path: Path, name: object) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "model.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(ModelError, match="it lacks"):
         resolve_model(str(folder), tmp_path)
 
 

@@ -34,7 +34,7 @@ def flip_kv(path: Path, other: Path) -> None:
 
 
 def flip_header(path: Path, other: Path) -> None:
-    flip(path, path.read_bytes().index(b"layer 0"))  # the table that names it
+    flip(path, path.read_bytes().index(b"checksums"))
 
 
 def cut_short(path: Path, other: Path) -> None:

@@ -57,6 +57,20 @@ def test_missed_chunks_are_kept_after_the_answer(make_cache: MakeCache) -> None:
     assert list(cache.generate(segments, max_tokens=3)) == answer.tokens
 
 
+def test_an_answer_does_not_fail_with_what_is_kept_of_it(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = make_cache(*DOCUMENT, keep_missed=True)
+
+    def full(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(cache, "keep", full)
+    answer = cache.generate(prompt(DOCUMENT[0], STRANGER), max_tokens=3)
+    assert len(list(answer)) == 3
+    assert answer.report.incidents == ["what a prompt lacked was not captured: MemoryError: no room"]
+
+
 def test_a_chunk_that_leads_a_prompt_gets_its_lead_variant(make_cache: MakeCache, tiny: Tiny) -> None:
     cache, segments = make_cache(*DOCUMENT, keep_missed=True), prompt(DOCUMENT[2], DOCUMENT[1])
     first = cache.generate(segments, max_tokens=3)

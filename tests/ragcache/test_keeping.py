@@ -209,7 +209,7 @@ def test_what_went_wrong_is_told_once() -> None:
         keeper.later(task)
     keeper.settle()
     assert keeper.take_told() == [
-        "what an earlier prompt lacked was not captured: RuntimeError: out of memory",
+        "what a prompt lacked was not captured: RuntimeError: out of memory",
         "the disk is full",
     ]
     assert keeper.take_told() == []

@@ -14,7 +14,8 @@ from ragcache.loader.base import Loading, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
 from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store
-from ragcache.types import Segment, Variant
+from ragcache.types import Segment
+from tests.rounding import keep_rounded, rounded
 from tests.tiny import Tiny, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -26,8 +27,11 @@ def cache_over(tiny: Tiny, store: KVStore, linker: str = "naive") -> ChunkCache:
     return ChunkCache(tiny.engine, store, linker, keep_missed=False)
 
 
-def ingested(tiny: Tiny, root: Path, codec: str) -> list[Variant]:
-    return list(cache_over(tiny, open_store(root, 0, None, codec)).ingest(SYSTEM, DOCUMENT))
+def ingested(tiny: Tiny, root: Path, codec: str) -> None:
+    """A folder whose KV this codec has rounded, that of System too."""
+    cache = cache_over(tiny, open_store(None, None, None, "raw"))
+    variants = list(cache.ingest(SYSTEM, DOCUMENT))
+    keep_rounded(open_store(root, 0, None, "raw"), [cache.system_variant(SYSTEM), *variants], codec)
 
 
 def exact(cache: ChunkCache, middle: Sequence[Segment] = DOCUMENT) -> list[bool]:
@@ -46,8 +50,10 @@ def test_the_entry_tells_not_the_store_that_reads_it(
 
 def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
     """However it is stored itself."""
-    cache_over(tiny, open_store(tmp_path, 0, None, "int8")).system_variant(SYSTEM)
-    assert not any(variant.lossless for variant in ingested(tiny, tmp_path, "raw"))
+    store = open_store(tmp_path, 0, None, "raw")
+    cache = cache_over(tiny, store)
+    store.put(rounded(cache.system_variant(SYSTEM), "int8"))
+    assert not any(variant.lossless for variant in cache.ingest(SYSTEM, DOCUMENT))
     assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "raw"))) == [False] * 3
 
 
@@ -55,11 +61,12 @@ def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Pa
     store = open_store(tmp_path, 0, None, "raw")
     cache = cache_over(tiny, store)
     first, _, _ = cache.ingest(SYSTEM, DOCUMENT)
-    DiskTier(tmp_path, None, "int8").put(first)
-    rounded = store.get(first.key)
-    assert rounded is not None
-    assert not rounded.variant.lossless
-    assert not cache.kvgen.capture(cache.system_variant(SYSTEM), [rounded.variant], STRANGER).lossless
+    store.put(rounded(first, "int8"))
+    found = store.get(first.key)
+    assert found is not None
+    assert not found.variant.lossless
+    behind = cache.kvgen.capture(cache.system_variant(SYSTEM), [found.variant], STRANGER)
+    assert behind.lineage.lost == ("int8",)
     assert cache.kvgen.capture(cache.system_variant(SYSTEM), [first], STRANGER).lossless
 
 
@@ -68,7 +75,7 @@ def test_behind_a_lossy_system_nothing_is_exact(tiny: Tiny, tmp_path: Path) -> N
     ingested(tiny, tmp_path, "raw")
     store = open_store(tmp_path, 0, None, "raw")
     system = cache_over(tiny, store).system_variant(SYSTEM)
-    DiskTier(tmp_path, None, "int8").put(system)
+    store.put(rounded(system, "int8"))
     assert exact(cache_over(tiny, store)) == [False] * 3
     found = plan_prompt([SYSTEM, *DOCUMENT, QUESTION], tiny.engine.spec.fingerprint, store)
     assert (found.system_exact, found.exact_until) == (False, 0)
@@ -77,9 +84,10 @@ def test_behind_a_lossy_system_nothing_is_exact(tiny: Tiny, tmp_path: Path) -> N
 @pytest.mark.parametrize("lost", ["system", "first chunk"])
 def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -> None:
     """The RAM held what was computed when it was planned; what is loaded a moment later comes from the disk."""
-    ram = RamTier(None)
-    cache = cache_over(tiny, TieredStore(ram, DiskTier(tmp_path, None, "int8")))
+    ram, disk = RamTier(None), DiskTier(tmp_path, None, "raw")
+    cache = cache_over(tiny, TieredStore(ram, disk))
     variants = list(cache.ingest(SYSTEM, DOCUMENT))
+    keep_rounded(disk, [cache.system_variant(SYSTEM), *variants], "int8")
     leaving = cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key
 
     class LateLoader(SequentialLoader):
@@ -93,6 +101,19 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
     assert made.plan.exact_until == made.plan.question
     expected = [False] * 3 if lost == "system" else [False, True, True]
     assert [chunk.exact for chunk in made.report.chunks] == expected
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_a_prefill_would_hold_is_kept_as_it_is(tiny: Tiny, tmp_path: Path, codec: str) -> None:
+    """Whatever the codec: System, the lead of each chunk, and chunks that saw all that stands before them."""
+    cache = cache_over(tiny, open_store(tmp_path, 0, None, codec))
+    cache.kvgen.context_chunks = 2
+    *opening, late = cache.ingest(SYSTEM, [*DOCUMENT, STRANGER])
+    kept = open_store(tmp_path, 0, None, "raw")
+    lost = [kept.get(one.key).variant.lineage.lost for one in (cache.system_variant(SYSTEM), *opening, late)]  # type: ignore[union-attr]
+    assert lost[:-1] == [()] * 4
+    assert lost[-1] == (() if codec == "raw" else (codec,))
+    assert exact(cache_over(tiny, kept), [*DOCUMENT, STRANGER]) == [True, True, True, False]
 
 
 def test_rounding_is_no_reason_to_repair(tiny: Tiny, tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ very same bits. Models of other layouts, and large ones, whose weights would be 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -19,9 +18,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ragcache.engine.base import EngineSpec
+from ragcache.engine.fingerprint import weight_files
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.decoder import Decoder, DecoderLayer
 from ragcache.engine.torch.packing import linear
+from ragcache.errors import ModelError
 from ragcache.records import Basis, Records
 from ragcache.rope import Rope, frequencies
 
@@ -148,7 +149,7 @@ def read_blueprint(
     try:
         blueprint = Blueprint(**values)
         return blueprint.decoder(_weights(folder, dtype, device)), blueprint.spec(dtype, device)
-    except (OSError, TypeError, KeyError, SafetensorError):
+    except (ModelError, OSError, TypeError, KeyError, SafetensorError):
         return None
 
 
@@ -189,15 +190,7 @@ def _facts(dtype: torch.dtype, device: torch.device) -> Mapping[str, str]:
 
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
     found: Weights = {}
-    for name in _shards(folder):
-        for key, weight in load_file(folder / name, device=str(device)).items():
+    for path in weight_files(folder):
+        for key, weight in load_file(path, device=str(device)).items():
             found[key] = weight.to(dtype)
     return found
-
-
-def _shards(folder: Path) -> list[str]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return ["model.safetensors"]
-    values: Any = json.loads(index.read_text(encoding="utf-8"))
-    return sorted(set(values["weight_map"].values()))

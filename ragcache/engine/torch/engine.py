@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ragcache.address import lineage_of
 from ragcache.engine.base import Engine, EngineSpec, LinkSource, PromptRequest
 from ragcache.engine.cores import FreeCores
 from ragcache.engine.digests import Digests
@@ -113,8 +114,8 @@ class TorchEngine(Engine):
         positions = range(start, start + len(segment))
         tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
         self._compute_all(segment.ids, positions, buffer, tap, pause)
-        lossless = all(variant.lossless for variant in before)
-        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lossless)
+        lineage = lineage_of(len(segment), [(variant.key, variant.lineage) for variant in before])
+        return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lineage)
 
     @torch.inference_mode()
     def _compute_all(

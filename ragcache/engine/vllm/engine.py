@@ -279,4 +279,4 @@ class VllmEngine(Engine):
 
 
 def _segment(variant: Variant, place: int) -> Segment:
-    return System(variant.ids) if place == 0 else Chunk(variant.ids)
+    return (Chunk if place else System)(variant.ids, variant.key.border)

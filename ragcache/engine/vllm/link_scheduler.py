@@ -84,11 +84,10 @@ class LinkScheduler:
         nothing. `foreign`: what else than the ids its KV depends on.
         """
         with self._linking(request):
-            asked = read_request(params, ids, self._settings.linker, self._fingerprint)
+            asked = read_request(params, ids, self._settings.linker, self._fingerprint, self._allow)
             if asked is not None and foreign:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureRequest):
-                self._allow(asked)
                 self._adopt(request, asked, names)
             elif asked is not None:
                 known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
@@ -99,10 +98,11 @@ class LinkScheduler:
                     self._plans.begin(request, plan, names)
         self._adopt_plans()
 
-    def _allow(self, asked: CaptureRequest) -> None:
-        if asked.exchange and asked.exchange not in self.exchanges:
+    def _allow(self, exchange: str) -> None:
+        """A capture that goes there."""
+        if exchange and exchange not in self.exchanges:
             raise PromptError("it names an exchange that is not here: leave it out, and what is captured is stored")
-        if not asked.exchange and not self._settings.captures:
+        if not exchange and not self._settings.captures:
             raise ConfigError("captures are off: this server's owner sets `captures` in kv_connector_extra_config")
         if self._ranks > 1:
             raise ConfigError("tensor-parallel ranks hold some heads each: capture with one rank, or by torch")

@@ -12,6 +12,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from ragcache.address import lineage_of
 from ragcache.engine.vllm.cores import leave_cores
 from ragcache.engine.vllm.orders import (
     Answers,
@@ -277,8 +278,8 @@ class LinkWorker:
         self.spans.capture(capture.rows, linking.recorder)
         if capture.last:
             k, v, profile = linking.recorder.result()
-            lossless = all(placed.lossless for placed in linking.variants.values())
-            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile, lossless))
+            lineage = lineage_of(len(capture.segment), linking.behind)
+            self._hand_over(capture, Variant(capture.key, capture.segment.ids, k, v, profile, lineage))
         self._spent(capture.request, "capture", started)
 
     def _hand_over(self, capture: Capture, variant: Variant) -> None:

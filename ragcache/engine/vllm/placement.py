@@ -12,7 +12,7 @@ from ragcache.engine.vllm.orders import Capture
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
 from ragcache.loader.base import Loading, SegmentPiece
-from ragcache.types import Chunk, System, Variant, VariantKey
+from ragcache.types import Chunk, Lineage, System, Variant, VariantKey
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Exchange:
 class Placed:
     key: VariantKey
     ids: tuple[int, ...]
-    lossless: bool
+    lineage: Lineage
 
 
 @dataclass
@@ -49,7 +49,12 @@ class Linking:
         span = slice(piece.start, piece.start + len(variant))
         self.placed[piece.index] = span
         self.fresh.append(span)
-        self.variants[piece.index] = Placed(variant.key, variant.ids, variant.lossless)
+        self.variants[piece.index] = Placed(variant.key, variant.ids, variant.lineage)
+
+    @property
+    def behind(self) -> list[tuple[VariantKey, Lineage]]:
+        """What is placed, in its order."""
+        return [(placed.key, placed.lineage) for _, placed in sorted(self.variants.items())]
 
     def missing(self, question: int) -> list[int]:
         """Positions before the question that nothing right or cached lies at: they are computed after the probe."""
@@ -72,7 +77,8 @@ def misnamed(capture: Capture, linking: Linking) -> str | None:
     behind = sorted(linking.variants) == list(range(len(before))) and capture.start == end <= first
     if not behind or capture.rows.ids != rows or capture.rows.positions != tuple(range(first, first + len(rows))):
         return "it does not stand right behind what was placed"
-    segment = Chunk(capture.segment.ids) if before else System(capture.segment.ids)
+    kind = Chunk if before else System
+    segment = kind(capture.segment.ids, capture.segment.border)
     try:
         found = address_of(capture.key.fingerprint, [(placed.key, placed.ids) for placed in before], segment)
     except PromptError as error:

@@ -9,7 +9,8 @@ or, to capture the last segment behind stored variants of those before it,
 
     {"capture": {"segments": […], "keys": [{"system": "", "context": [], "chunk": "…", "history": ""}, …]}}
 
-The keys say which variants are to be placed. The address of what is captured is made here, of the ids and of them.
+The keys say which variants are to be placed. The address of what is captured is made here, of the ids and of them. A
+segment and a key may name a `border`; vLLM cannot tell who asks, so whoever serves clients of several checks it before.
 
 The segments cut the prompt's token ids in order; a text at the end may leave its length out. The hash of each (see
 `ragcache.types.ids_hash`) is compared with the ids that arrived: a prompt that was tokenised otherwise must not meet
@@ -19,12 +20,12 @@ another prompt's KV.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ragcache.address import address_of
+from ragcache.address import BORDERS, address_of, is_border
 from ragcache.errors import ConfigError, PromptError
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -33,7 +34,8 @@ from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
 MOST_SEGMENTS = 1024  # each is hashed, looked up and judged: a prompt of one-token segments would hold up all others
-MOST_CONTEXT = 1024  # chunks before a captured one
+MOST_CONTEXT = 1024  # chunks before a captured one,
+MOST_CONTEXTS = 16_384  # and in all keys of a capture together
 HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
 
@@ -78,10 +80,16 @@ def capture_params(
     segments: Sequence[Segment], keys: Sequence[VariantKey], exchange: str = "", patient: bool = False
 ) -> dict[str, Any]:
     named = [
-        {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history} for key in keys
+        {"system": key.system, "context": list(key.context), "chunk": key.chunk, "history": key.history}
+        | _bordered(key.border)
+        for key in keys
     ]
     told = [_told(segment) for segment in segments]
     return {KEY: {"capture": {"segments": told, "keys": named, "exchange": exchange, "patient": patient}}}
+
+
+def _bordered(border: str) -> dict[str, Any]:
+    return {"border": border} if border else {}
 
 
 def foreign_input(request: Any) -> str | None:
@@ -99,13 +107,18 @@ def foreign_input(request: Any) -> str | None:
 
 def _told(segment: Segment) -> dict[str, Any]:
     kind = next(name for name, known in KINDS.items() if isinstance(segment, known))
-    return {"kind": kind, "tokens": len(segment), "sha256": segment.hash}
+    return {"kind": kind, "tokens": len(segment), "sha256": segment.hash} | _bordered(segment.border)
 
 
 def read_request(
-    params: dict[str, Any] | None, ids: Sequence[int], default: str, fingerprint: str
+    params: dict[str, Any] | None,
+    ids: Sequence[int],
+    default: str,
+    fingerprint: str,
+    allow: Callable[[str], None] = lambda exchange: None,
 ) -> LinkRequest | CaptureRequest | None:
-    """None for a request that asks nothing of us. `default`: the linker of one that names none.
+    """None for a request that asks nothing of us. `default`: the linker of one that names none. `allow` raises where a
+    capture that goes there is none: what is refused is not read.
 
     Raises PromptError or ConfigError for one that is malformed, or that does not fit the prompt.
     """
@@ -118,7 +131,7 @@ def read_request(
         raise PromptError(f"kv_transfer_params[{KEY!r}] is {shown(asked)}: give an object with a list of segments")
     if "capture" in asked:
         _only(asked, "", "capture")
-        return _capture(asked["capture"], ids, fingerprint)
+        return _capture(asked["capture"], ids, fingerprint, allow)
     if not isinstance(asked.get("segments"), list):
         raise PromptError(f"segments is {shown(asked.get('segments'))}: give a list of segments")
     _only(asked, "", "segments", "linker")
@@ -153,7 +166,7 @@ def check_linker(linker: Linker) -> Linker:
     return linker
 
 
-def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureRequest:
+def _capture(asked: object, ids: Sequence[int], fingerprint: str, allow: Callable[[str], None]) -> CaptureRequest:
     if not isinstance(asked, dict):
         raise PromptError(f"capture is {shown(asked)}: give an object with segments and keys")
     _only(asked, "['capture']", "segments", "keys", "exchange", "patient")
@@ -167,8 +180,11 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureRequ
         raise PromptError(f"exchange is {shown(exchange)}: leave it out")
     if not isinstance(patient, bool):
         raise PromptError(f"patient is {shown(patient)}: choose true or false")
-    named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
+    allow(exchange)
     segments = _cut(told, ids)
+    if sum(map(_contexts, keyed)) > MOST_CONTEXTS:
+        raise PromptError(f"the keys name more than {MOST_CONTEXTS:,} context chunks: capture behind fewer")
+    named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
     if [type(segment) for segment in segments] != [System, *[Chunk] * (len(segments) - 1)]:
         raise PromptError("the segments of a capture are one of the kind system, then chunks: name them so")
     before = [(key, segment.ids) for key, segment in zip(named[:-1], segments[:-1], strict=True)]
@@ -180,16 +196,22 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str) -> CaptureRequ
     )  # others would hold their rooms
 
 
+def _contexts(told: object) -> int:
+    context = told.get("context") if isinstance(told, dict) else None
+    return len(context) if isinstance(context, list) else 0
+
+
 def _key(told: object, fingerprint: str, place: int) -> VariantKey:
     """As it was named; whether that is true, `address_of` decides. Names that are no hashes could be read as others."""
     if isinstance(told, dict):
-        _only(told, f"['capture']['keys'][{place}]", "system", "context", "chunk", "history")
-        context = told.get("context")
+        _only(told, f"['capture']['keys'][{place}]", "system", "context", "chunk", "history", "border")
+        context, border = told.get("context"), told.get("border", "")
         system, chunk, history = (told.get(name) for name in ("system", "chunk", "history"))
         if not isinstance(context, list) or len(context) > MOST_CONTEXT:
             context = [None]
-        if all(map(_is_hash, (chunk, *context))) and all(name == "" or _is_hash(name) for name in (system, history)):
-            return VariantKey(fingerprint, str(system), tuple(context), str(chunk), str(history))
+        hashes = all(map(_is_hash, (chunk, *context))) and all(one == "" or _is_hash(one) for one in (system, history))
+        if hashes and is_border(border):
+            return VariantKey(fingerprint, str(system), tuple(context), str(chunk), str(history), str(border))
     raise PromptError(f"key {place} is {shown(told)}: give system, context, chunk and history, as capture_params does")
 
 
@@ -209,7 +231,7 @@ def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
         if tokens is None and kind is Text and place == len(told) - 1:
             tokens = len(ids) - start
         if isinstance(one, dict):
-            _only(one, f" segment {place}", "kind", "tokens", "sha256")
+            _only(one, f" segment {place}", "kind", "tokens", "sha256", "border")
         if kind is None or type(tokens) is not int or tokens < 1:
             raise PromptError(
                 f"segment {place} is {_told_of(one)}: give kind ({', '.join(KINDS)}) and tokens (at least 1)"
@@ -218,7 +240,10 @@ def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:
             raise PromptError(
                 f"segment {place} has {shown(tokens)} tokens and begins at {start} of {len(ids)}: cut the same ids"
             )
-        segment = kind(tuple(ids[start : start + tokens]))
+        border = one.get("border", "")
+        if not is_border(border):
+            raise PromptError(f"segment {place} has the border {shown(border)}: {BORDERS}")
+        segment = kind(tuple(ids[start : start + tokens]), border)
         if kind is not Text and one.get("sha256") != ids_hash(segment.ids):
             raise PromptError(
                 f"segment {place} ({one['kind']}): the sha256 of its {tokens} ids is not {shown(one.get('sha256'))}"

@@ -37,6 +37,9 @@ class KVShape:
     def with_layers(self, layers: int) -> KVShape:
         return replace(self, layers=layers)
 
+    def with_tokens(self, tokens: int) -> KVShape:
+        return replace(self, tokens=tokens)
+
 
 class Codec(ABC):
     """Layers are independent: row l of the encoded tensor is layer l, and any run of rows can be decoded alone."""

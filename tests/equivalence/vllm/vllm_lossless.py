@@ -11,8 +11,9 @@ import pytest
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
-from ragcache.types import Segment
+from ragcache.types import Segment, Variant
 from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.rounding import keep_rounded
 from tests.tiny import make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -29,11 +30,9 @@ def pair(open_pair: OpenPair) -> Iterator[Pair]:
 
 @pytest.fixture
 def rounded(pair: Pair, tmp_path: Path) -> KVStore:
-    """What another process has stored with a codec that loses, in a store that loses nothing."""
-    other = open_store(tmp_path, 0, None, "int8")
+    """What an old folder holds that a codec has rounded, in a store that loses nothing."""
     system = pair.torch.kvgen.system(SYSTEM)
-    for variant in (system, *pair.torch.kvgen.document(system, DOCUMENT)):
-        other.put(variant)
+    keep_rounded(open_store(tmp_path, 0, None, "raw"), [system, *pair.torch.kvgen.document(system, DOCUMENT)], "int8")
     return open_store(tmp_path, 0, None, "raw")
 
 
@@ -96,7 +95,11 @@ def test_a_capture_knows_what_it_was_computed_over(pair: Pair, lossless: bool) -
     kvgen = pair.vllm.kvgen
     system = kvgen.system(SYSTEM)
     assert system.lossless
-    first = kvgen.capture(replace(system, lossless=lossless), [], DOCUMENT[0])
+    first = kvgen.capture(told(system, lossless), [], DOCUMENT[0])
     assert first.lossless is lossless
-    context = [replace(kvgen.capture(system, [], DOCUMENT[0]), lossless=lossless)]
+    context = [told(kvgen.capture(system, [], DOCUMENT[0]), lossless)]
     assert kvgen.capture(system, context, DOCUMENT[1]).lossless is lossless
+
+
+def told(variant: Variant, lossless: bool) -> Variant:
+    return variant if lossless else replace(variant, lineage=variant.lineage.rounded("int8"))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ragcache.address import untold_lineage
 from ragcache.store import KVStore, open_store
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import TieredStore
-from ragcache.types import Profile, Variant, VariantKey, ids_hash
+from ragcache.types import Lineage, Pass, Profile, Span, Variant, VariantKey, digest_of, ids_hash
 
 MakeVariant = Callable[..., Variant]
 KINDS = ["ram", "disk-raw", "disk-bf16", "disk-int8", "tiered", "three tiers"]
@@ -30,13 +31,23 @@ def build_variant(
     seed: int = 0,
     heads: int = 2,
     dim: int = 4,
-    lossless: bool = True,
+    lost: tuple[str, ...] = (),
+    plain: bool = False,
+    border: str = "",
 ) -> Variant:
+    """Its context had seen more than its address tells, so that it is kept in a store's own codec, unless it is a plain
+    prefill's.
+    """
     n, random = len(ids), np.random.default_rng([seed, *ids])
     k, v = (torch.from_numpy(random.standard_normal((layers, heads, n, dim), np.float32)).to(dtype) for _ in range(2))
     inter, intra, received = (random.random(shape, np.float32) for shape in ((len(context) + 1, n), n, n))
     profile = Profile(inter, intra, received, lengths=tuple(range(10, 11 + len(context))))
-    return Variant(VariantKey(fingerprint, "system", context, ids_hash(ids)), ids, k, v, profile, lossless)
+    key = VariantKey(fingerprint, "system", context, ids_hash(ids), border=border)
+    if plain or not context:
+        return Variant(key, ids, k, v, profile, untold_lineage(key, n).rounded(*lost))
+    behind = tuple(f"{name}-elsewhere" for name in context)
+    lineage = Lineage((Pass(Span(0, n), behind),), context, complete=False, lost=lost)
+    return Variant(replace(key, history=digest_of(*behind)), ids, k, v, profile, lineage)
 
 
 @pytest.fixture

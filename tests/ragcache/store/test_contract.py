@@ -41,7 +41,7 @@ def test_get_gives_what_was_put(stores: Any, make_variant: Any, ids: tuple[int, 
 
 @pytest.mark.parametrize("lossless", [True, False])
 def test_what_was_lost_is_told_of_the_copy_that_is_there(stores: Any, make_variant: Any, lossless: bool) -> None:
-    store, variant = stores.open(), make_variant(lossless=lossless)
+    store, variant = stores.open(), make_variant(lost=() if lossless else ("before",))
     store.put(variant)
     expected = lossless and stores.codec == "raw"  # the variant is in float32
     (info,) = store.variants(variant.key.family)
@@ -193,7 +193,7 @@ def test_stats_and_entries_after_a_restart(stores: Any, make_variant: Any) -> No
 def test_a_slice_of_a_prompt_is_kept_without_the_prompt(stores: Any, make_variant: Any) -> None:
     store, whole = stores.open(), make_variant(tuple(range(400)))
     other = make_variant((1, 2))
-    part = Variant(other.key, (1, 2), whole.k[:, :, 5:7], whole.v[:, :, 5:7], other.profile, True)
+    part = Variant(other.key, (1, 2), whole.k[:, :, 5:7], whole.v[:, :, 5:7], other.profile, other.lineage)
     store.put(part)
     assert_kept(store.get(part.key).variant, part, stores.codec)
     assert all(stats.nbytes < whole.nbytes / 4 for stats in store.stats())

@@ -79,8 +79,8 @@ def test_a_displaced_variant_makes_room_by_itself(stores: Any, make_variant: Any
     store = stores.open(budget=VARIANTS + 1)
     store.put(other)
     for place in range(VARIANTS):
-        store.put(make_variant(context=(f"document {place}", "c1")))
-    store.put(make_variant(context=("another document", "c1")))
+        store.put(make_variant(context=(f"d{place}", "c1")))
+    store.put(make_variant(context=("dx", "c1")))
     assert store.get(other.key) is not None
     assert {stats.evictions for stats in store.stats()} == {0}
 
@@ -88,8 +88,8 @@ def test_a_displaced_variant_makes_room_by_itself(stores: Any, make_variant: Any
 def test_what_cannot_be_kept_displaces_nothing(stores: Any, make_variant: Any) -> None:
     store = stores.open(budget=VARIANTS)
     for place in range(VARIANTS):
-        store.put(make_variant(context=(f"document {place}", "c1")))
+        store.put(make_variant(context=(f"d{place}", "c1")))
     with pytest.raises(StoreError, match="budget"):
-        store.put(make_variant(context=("another document", "c1"), layers=300))
+        store.put(make_variant(context=("dx", "c1"), layers=300))
     assert len(store.variants(make_variant().key.family)) == VARIANTS
     assert {stats.displaced for stats in store.stats()} == {0}

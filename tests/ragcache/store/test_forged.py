@@ -63,6 +63,8 @@ def test_a_file_that_names_no_folder_is_quarantined(store: DiskTier, tmp_path: P
     variant = make_variant()
     store.put(variant)
     (path,) = tmp_path.rglob("*.kv")
-    path.write_bytes(b"".join(pack(replace(variant, key=replace(variant.key, fingerprint="quarantine")), RawCodec())))
+    path.write_bytes(
+        b"".join(pack(replace(variant, key=replace(variant.key, fingerprint="quarantine")), RawCodec())[1])
+    )
     assert ["another variant" in flaw.reason for flaw in store.verify()] == [True]
     assert not path.exists()

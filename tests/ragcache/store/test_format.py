@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store import CODECS, open_codec
 from ragcache.store.entry import EntryReader, pack
-from ragcache.store.format import ALIGNMENT
+from ragcache.store.format import ALIGNMENT, BLOCK, Section, unpack_header
+from ragcache.store.frame import VERSION
 from ragcache.types import Variant
 
 
 def packed(variant: Variant, codec: str = "raw") -> bytes:
-    return b"".join(pack(variant, open_codec(codec)))
+    return b"".join(pack(variant, open_codec(codec))[1])
 
 
 def read_back(data: bytes, folder: Path) -> Variant:
@@ -37,28 +38,40 @@ def read_back(data: bytes, folder: Path) -> Variant:
         os.close(fd)
 
 
-def with_header(data: bytes, version: int = 1, **changes: Any) -> bytes:
-    """The file with another header, its checksum made right again."""
+def header_of(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack_from("<I", data, 6)
-    fields = {**json.loads(data[10 : 10 + length]), **changes}
-    return framed(data, json.dumps(fields).encode(), version)
+    fields: dict[str, Any] = json.loads(data[10 : 10 + length])
+    return fields
 
 
-def framed(data: bytes, text: bytes, version: int = 1) -> bytes:
+def with_header(data: bytes, version: int = VERSION, **changes: Any) -> bytes:
+    """The file with another header, its checksum made right again."""
+    return framed(data, json.dumps({**header_of(data), **changes}).encode(), version)
+
+
+def framed(data: bytes, text: bytes, version: int = VERSION) -> bytes:
     (length,) = struct.unpack_from("<I", data, 6)
     frame = struct.pack("<4sHI", b"RCKV", version, len(text)) + text
     return frame + struct.pack("<Q", xxhash.xxh3_64_intdigest(frame)) + data[10 + length + 8 :]
 
 
-def sections(data: bytes) -> list[list[Any]]:
-    (length,) = struct.unpack_from("<I", data, 6)
-    table: list[list[Any]] = json.loads(data[10 : 10 + length])["sections"]
-    return table
+def first_version(data: bytes, **changes: Any) -> bytes:
+    """The file as version 1 wrote it: its tokens are one block."""
+    fields = header_of(data)
+    told = list(zip(sections(data), fields.pop("checksums"), strict=True))
+    lost = [fields.pop(name) for name in ("border", "passes", "seen", "complete", "block", "lost")][-1]
+    fields |= {"ids_hash": fields["chunk"], "lossless": not lost}
+    fields["sections"] = [[one.name, one.offset, one.size, checksum] for one, checksum in told]
+    return framed(data, json.dumps(fields | changes).encode(), version=1)
+
+
+def sections(data: bytes) -> tuple[Section, ...]:
+    return unpack_header(lambda at, size: memoryview(data[at : at + size]), len(data), "entry.kv")[0].sections
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_byte_is_noticed(tmp_path: Path, make_variant: Any, codec: str) -> None:
-    data = packed(make_variant((1, 2), context=(), layers=1, heads=1, dim=2), codec)
+    data = packed(make_variant((1, 2), context=("c",), layers=1, heads=1, dim=2), codec)
     for position in range(len(data)):
         bad = bytearray(data)
         bad[position] ^= 1
@@ -89,14 +102,12 @@ def test_any_other_file_is_corrupt(tmp_path_factory: pytest.TempPathFactory, dat
 
 def test_a_missing_or_swapped_layer_is_noticed(tmp_path: Path, make_variant: Any) -> None:
     data = packed(make_variant(layers=3))
-    table = sections(data)
-    size = -(-table[-1][2] // ALIGNMENT) * ALIGNMENT
-    swapped = [*table[:2], table[3], table[2], table[4]]
+    table, size = header_of(data)["checksums"], sections(data)[-1].padded
     for bad in (
-        with_header(data, sections=table[:-1]),
-        with_header(data[:-size], sections=table[:-1]),
-        with_header(data, sections=swapped),
-        with_header(data, sections=[*table, table[-1]]),
+        with_header(data, checksums=table[:-1]),
+        with_header(data[:-size], checksums=table[:-1]),
+        with_header(data, checksums=[*table[:2], table[3], table[2], table[4]]),
+        with_header(data, checksums=[*table, table[-1]]),
         data[: -2 * size] + data[-size:] + data[-2 * size : -size],
     ):
         with pytest.raises(CorruptEntry):
@@ -106,7 +117,7 @@ def test_a_missing_or_swapped_layer_is_noticed(tmp_path: Path, make_variant: Any
 @pytest.mark.parametrize(
     "changes",
     [
-        {"ids_hash": "0" * 64},
+        {"chunk": "0" * 64},
         {"tokens": 4},
         {"layers": 1},
         {"head_dim": 8},
@@ -134,8 +145,29 @@ def test_a_missing_or_swapped_layer_is_noticed(tmp_path: Path, make_variant: Any
         {"lengths": 10**4000},
         {"codec": ["raw"]},
         {"dtype": []},
-        {"sections": [["profile"]]},
-        {"sections": [["profile", 0.0, 60.0, ""]] * 4},
+        {"checksums": ["0" * 16]},
+        {"checksums": "0000"},
+        {"checksums": [1, 2, 3, 4]},
+        {"block": 0},
+        {"block": 2},
+        {"block": "many"},
+        {"border": "a\nb"},
+        {"border": None},
+        {"complete": 1},
+        {"seen": "ab"},
+        {"seen": ["a\nb"]},
+        {"lost": [1]},
+        {"lost": "int8"},
+        {"passes": [], "complete": True},
+        {"passes": None},
+        {"passes": [[0, 3]]},
+        {"passes": [[0, 3, ["c0-elsewhere", 1]]]},
+        {"passes": [[0, 2, ["c0-elsewhere", "c1-elsewhere"]]]},
+        {"passes": [[1, 3, ["c0-elsewhere", "c1-elsewhere"]]]},
+        {"passes": [[0, 3, ["c0-elsewhere", "another"]]]},
+        {"passes": [[0, 0, []], [0, 3, ["c0-elsewhere", "c1-elsewhere"]]]},
+        {"history": ""},
+        {"history": "0" * 64},
     ],
 )
 def test_a_header_that_does_not_fit_the_data_is_corrupt(tmp_path: Path, make_variant: Any, changes: Any) -> None:
@@ -180,9 +212,10 @@ def test_a_rewritten_header_is_otherwise_accepted(tmp_path: Path, make_variant: 
     assert torch.equal(read_back(with_header(packed(make_variant())), tmp_path).k, make_variant().k)
 
 
-def test_another_version_is_foreign(tmp_path: Path, make_variant: Any) -> None:
-    with pytest.raises(ForeignEntry, match=r"another version.*schema 2"):
-        read_back(with_header(packed(make_variant()), version=2), tmp_path)
+@pytest.mark.parametrize("version", [0, 3])
+def test_another_version_is_foreign(tmp_path: Path, make_variant: Any, version: int) -> None:
+    with pytest.raises(ForeignEntry, match=rf"another version.*schema {version}"):
+        read_back(with_header(packed(make_variant()), version=version), tmp_path)
 
 
 def test_an_unknown_codec_is_foreign(tmp_path: Path, make_variant: Any) -> None:
@@ -190,7 +223,7 @@ def test_an_unknown_codec_is_foreign(tmp_path: Path, make_variant: Any) -> None:
         read_back(with_header(packed(make_variant()), codec="int3"), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fingerprint", "system", "chunk", "context"])
+@pytest.mark.parametrize("name", ["fingerprint", "system", "chunk", "context", "history", "border"])
 def test_another_key_is_foreign(tmp_path: Path, make_variant: Any, name: str) -> None:
     variant = make_variant()
     asked = replace(variant.key, **{name: ("z",) if name == "context" else "z"})
@@ -206,70 +239,40 @@ def test_another_key_is_foreign(tmp_path: Path, make_variant: Any, name: str) ->
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_sections_are_aligned_and_a_layer_can_be_read_alone(tmp_path: Path, make_variant: Any, codec: str) -> None:
-    variant = make_variant(tuple(range(11)), layers=4, dtype=torch.bfloat16)
+@pytest.mark.parametrize("tokens", [11, BLOCK, BLOCK + 1, 2 * BLOCK + 30])
+def test_each_layer_of_each_block_of_tokens_can_be_read_alone(
+    tmp_path: Path, make_variant: Any, codec: str, tokens: int
+) -> None:
+    variant = make_variant(tuple(range(tokens)), layers=4, dtype=torch.bfloat16)
     data = packed(variant, codec)
     whole = read_back(data, tmp_path)
-    table = sections(data)
+    table, blocks = sections(data), -(-tokens // BLOCK)
     assert len(data) % ALIGNMENT == 0
-    assert all(offset % ALIGNMENT == 0 for _, offset, _, _ in table)
-    assert [name for name, *_ in table] == ["profile", "ids", "layer 0", "layer 1", "layer 2", "layer 3"]
+    assert all(part.offset % ALIGNMENT == 0 for part in table)
+    assert len(table) == 2 + 4 * blocks
     broken = bytearray(data)
-    broken[-1] ^= 1  # layer 3 is bad; the others can still be read
+    broken[-1] ^= 1  # layer 3 of the last block is bad; the others can still be read
     (tmp_path / "entry.kv").write_bytes(broken)
     fd = os.open(tmp_path / "entry.kv", os.O_RDONLY)
     try:
         reader = EntryReader.parts(fd, "entry.kv")
-        k, v = reader.layers(1, 3)
+        some = reader.layers(1, 3), [reader.block(number, 1, 3) for number in range(blocks)]
+        last = [reader.block(number, 3, 4) for number in range(blocks - 1)]
         with pytest.raises(CorruptEntry, match="layer 3"):
-            reader.layers(3, 4)
+            reader.block(blocks - 1, 3, 4)
     finally:
         os.close(fd)
-    assert torch.equal(k, whole.k[1:3])
-    assert torch.equal(v, whole.v[1:3])
+    for found, part in zip(zip(*some[1], strict=True), some[0], strict=True):
+        assert torch.equal(torch.cat(found, dim=2), part)
+    assert torch.equal(some[0][0], whole.k[1:3])
+    assert torch.equal(some[0][1], whole.v[1:3])
+    assert [k.shape[2] for k, _ in last] == [BLOCK] * (blocks - 1)
+    if codec != "int8":
+        assert torch.equal(whole.k, variant.k)
+        assert torch.equal(whole.v, variant.v)
 
 
 def test_bfloat16_is_given_out_without_a_copy(tmp_path: Path, make_variant: Any) -> None:
     variant = read_back(packed(make_variant(dtype=torch.bfloat16), "bf16"), tmp_path)
     assert variant.k.untyped_storage().data_ptr() == variant.v.untyped_storage().data_ptr()
     assert variant.k.stride()[2:] == (variant.k.shape[3], 1)
-
-
-# -- what was lost --------------------------------------------------------------------------------------------------
-
-
-def without(data: bytes, name: str) -> bytes:
-    """The file as it was written before that was told."""
-    (length,) = struct.unpack_from("<I", data, 6)
-    fields = json.loads(data[10 : 10 + length])
-    del fields[name]
-    return framed(data, json.dumps(fields).encode())
-
-
-@pytest.mark.parametrize(
-    ("codec", "dtype", "expected"),
-    [
-        ("raw", torch.float32, True),
-        ("raw", torch.bfloat16, True),
-        ("bf16", torch.float32, False),
-        ("bf16", torch.float16, False),
-        ("bf16", torch.bfloat16, True),
-        ("int8", torch.float32, False),
-        ("int8", torch.bfloat16, False),
-    ],
-)
-def test_a_file_tells_whether_anything_was_lost(
-    tmp_path: Path, make_variant: Any, codec: str, dtype: torch.dtype, expected: bool
-) -> None:
-    data = packed(make_variant(dtype=dtype), codec)
-    assert read_back(data, tmp_path).lossless is expected
-    assert read_back(without(data, "lossless"), tmp_path).lossless is expected, "an older file is judged by its codec"
-    assert not read_back(packed(make_variant(dtype=dtype, lossless=False), codec), tmp_path).lossless
-    claimed = with_header(data, lossless=True)
-    assert read_back(claimed, tmp_path).lossless is expected, "a codec is not believed to keep what it drops"
-
-
-@pytest.mark.parametrize("value", ["yes", 1, None])
-def test_it_is_told_in_one_way(tmp_path: Path, make_variant: Any, value: Any) -> None:
-    with pytest.raises(CorruptEntry, match="lossless"):
-        read_back(with_header(packed(make_variant()), lossless=value), tmp_path)

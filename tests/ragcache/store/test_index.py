@@ -13,18 +13,20 @@ from pathlib import Path
 import pytest
 
 from ragcache.store import DiskTier
+from tests.ragcache.store.conftest import build_variant
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
 
 
 def test_what_the_index_tells(root: Path) -> None:
     store = DiskTier(root, None, "bf16")
-    variant = VARIANTS[0]
+    variant = build_variant(border="ann")
     store.put(variant)
-    columns = "digest, engine, family, fingerprint, system, context, history, chunk, codec, lossless, nbytes, uses"
+    columns = "digest, engine, family, fingerprint, system, context, history, chunk, border, codec, lost, nbytes, uses"
     (row,) = told(root, f"SELECT {columns} FROM entries")
     key, (path,) = variant.key, root.glob("*/*/*/*.kv")
-    place = (key.digest, key.fingerprint[:16], key.family, key.fingerprint, key.system, '["c0", "c1"]', "", key.chunk)
-    assert row == (*place, "bf16", False, path.stat().st_size, 0)
+    place = key.digest, key.fingerprint[:16], key.family
+    named = key.fingerprint, key.system, '["c0", "c1"]', key.history, key.chunk, key.border
+    assert row == (*place, *named, "bf16", '["bf16"]', path.stat().st_size, 0)
     for _ in range(3):
         store.get(key)
     store.pin(key)

@@ -72,7 +72,7 @@ def replaced_by_one_who_was_killed(root: Path) -> None:
     """By a file that lost something, before the index knows it."""
     path = path_of(root, 0)
     beside = root / "beside"
-    beside.write_bytes(b"".join(pack(VARIANTS[0], open_codec("int8"))))
+    beside.write_bytes(b"".join(pack(VARIANTS[0], open_codec("int8"))[1]))
     beside.replace(path)
 
 
@@ -90,15 +90,15 @@ def test_what_was_announced_by_one_who_was_killed_is_told_as_it_is(root: Path, c
     store, key = filled(root), VARIANTS[0].key
 
     def announce(change: Change) -> None:
-        change.announce(Contents(key, "int8", False, 10), f"{key.digest}.1.ab.tmp")
+        change.announce(Contents(key, "int8", ("int8",), 10), f"{key.digest}.1.ab.tmp")
 
     store._index.change(announce)
     if came:
         replaced_by_one_who_was_killed(root)
     store.pin(VARIANTS[1].key)
-    (row,) = told(root, f"SELECT codec, lossless, nbytes, coming FROM entries WHERE digest = '{key.digest}'")
+    (row,) = told(root, f"SELECT codec, lost, nbytes, coming FROM entries WHERE digest = '{key.digest}'")
     size = path_of(root, 0).stat().st_size
-    assert row == (("int8", False, size, None) if came else ("raw", True, size, None))
+    assert row == (("int8", '["int8"]', size, None) if came else ("raw", "[]", size, None))
 
 
 def test_a_pin_of_before_the_index_comes_back_no_more(root: Path) -> None:

@@ -57,7 +57,7 @@ def rounded(store: KVStore, key: VariantKey) -> None:
     """As another process has stored it, with a codec that loses."""
     fetched = store.get(key)
     assert fetched is not None
-    store.put(replace(fetched.variant, lossless=False))
+    store.put(replace(fetched.variant, lineage=fetched.variant.lineage.rounded("int8")))
 
 
 @pytest.mark.parametrize(("lossy", "expected"), [("none", 58), ("second", 27), ("first", 7), ("system", 0)])
