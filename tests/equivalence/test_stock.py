@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from ragcache.engine.torch import attention
+from ragcache.engine.torch import engine as engine_module
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import PREFILL_ROWS, TorchEngine
 from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
@@ -84,6 +86,22 @@ def test_scattered_rows_in_turns(long_tiny: Tiny) -> None:
     buffer.k[:, :, rows] = 30.0
     buffer.v[:, :, rows] = 30.0
     assert_close(engine.logits(engine.compute([ids[row] for row in rows], rows, buffer)), expected.logits[rows[-1] :])
+    assert_same_kv(buffer, expected)
+
+
+def test_runs_in_one_piece(every_tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: a prefill in turns without masks, then runs of it among scattered rows."""
+    monkeypatch.setattr(attention, "RUNS_ON", {("cpu", torch.float32)})
+    monkeypatch.setattr(engine_module, "PREFILL_ROWS", 60)
+    ids, engine = draw(TOKENS, 5), every_tiny.engine
+    expected, buffer = stock(every_tiny.model, ids), garbage(engine, TOKENS)
+    hidden = engine.compute(ids, range(TOKENS), buffer, keep=TOKENS)
+    assert_close(engine.logits(hidden), expected.logits)
+    rows = [3, 4, 9, *range(20, 70), 80, *range(100, TOKENS)]
+    buffer.k[:, :, rows] = 30.0
+    buffer.v[:, :, rows] = -30.0
+    hidden = engine.compute([ids[row] for row in rows], rows, buffer, keep=len(rows))
+    assert_close(engine.logits(hidden), expected.logits[rows])
     assert_same_kv(buffer, expected)
 
 

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
+
+from ragcache.types import spans_of
 
 ROWS = 32  # rows per attention call: few enough to skip most of the future, enough to keep kernels busy
+# Kernels that are causal by themselves, however many keys lie before the first row; others would be given a mask.
+RUNS_ON = {("cuda", torch.bfloat16), ("cuda", torch.float16)}
 READ_ROWS = 256  # rows at most whose attention weights exist at once
 READ_BYTES = 32 << 20  # at most, of all that exists for that: weights, their sum over heads, keys in float32
 
@@ -20,7 +25,8 @@ class RowBlock:
     start: int
     stop: int
     end: int
-    mask: torch.Tensor | None  # [rows, end] additive; None where every row sees every key, or `causal`
+    # [rows, end] additive, or what names the kernel's own; None where every row sees every key, or `causal`.
+    mask: torch.Tensor | None
     causal: bool  # rows are positions [0, end): the kernel's own mask serves
 
 
@@ -28,20 +34,41 @@ def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) ->
     """Masks for ascending positions [n], made once and used by every layer.
 
     The mask is bottom-right causal per row: position p sees keys [0, p]. Rows need not be contiguous, so a repair's
-    scattered spans, a prefill and a decoded token are all the same call.
+    scattered spans, a prefill and a decoded token are all the same call. On RUNS_ON neighbours of `size` rows or more
+    are one block, which needs no mask in memory.
     """
     ends = (positions + 1).tolist()
-    blocks = []
-    # A block that is not full comes first, where it reads few keys: it is as dear as a full one.
-    for before in range(-(-len(ends) % size), len(ends), size):
-        start, stop = max(before, 0), before + size
-        end = ends[stop - 1]
-        rows = positions[start:stop]
-        whole = stop - start == 1
-        causal = not whole and end == stop - start
-        mask = None if whole or causal else _mask(rows, end, dtype)
-        blocks.append(RowBlock(start, stop, end, mask, causal))
+    runs = list(_runs(ends, size)) if (positions.device.type, dtype) in RUNS_ON else []
+    blocks, done = [], 0
+    for start, stop in [*runs, (len(ends), len(ends))]:
+        blocks += [_block(positions, dtype, cut, ends[cut.stop - 1]) for cut in _cuts(done, start, size)]
+        if start < stop:
+            end = ends[stop - 1]
+            blocks.append(RowBlock(start, stop, end, causal_lower_right(stop - start, end), causal=False))
+        done = stop
     return blocks
+
+
+def _runs(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
+    """Rows [start, stop) of neighbours: `size` of them or more, and at least two."""
+    start = 0
+    for span in spans_of(ends):
+        if len(span) >= max(size, 2):
+            yield start, start + len(span)
+        start += len(span)
+
+
+def _cuts(first: int, last: int, size: int) -> Iterator[slice]:
+    # A block that is not full comes first, where it reads few keys: it is as dear as a full one.
+    for before in range(last - -(-(last - first) // size) * size, last, size):
+        yield slice(max(before, first), before + size)
+
+
+def _block(positions: torch.Tensor, dtype: torch.dtype, rows: slice, end: int) -> RowBlock:
+    count = rows.stop - rows.start
+    whole, causal = count == 1, 1 < count == end
+    mask = None if whole or causal else _mask(positions[rows], end, dtype)
+    return RowBlock(rows.start, rows.stop, end, mask, causal)
 
 
 def _mask(rows: torch.Tensor, end: int, dtype: torch.dtype) -> torch.Tensor:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # importing it takes seconds, and a known model can do withou
     import transformers
 
 PREFILL_ROWS = 512  # rows per forward: bounds activations and masks, large enough for full matmul speed
+CUDA_ROWS = 2048  # the same on a GPU, which more rows keep busy, and where a prefill has no masks
 
 
 class TorchEngine(Engine):
@@ -193,9 +194,10 @@ class TorchEngine(Engine):
         Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it.
         """
         layers = range(self.spec.layers) if layers is None else layers
+        size = CUDA_ROWS if hidden.is_cuda else PREFILL_ROWS
         parts = []
-        for first in range(0, len(hidden), PREFILL_ROWS):
-            turn = slice(first, first + PREFILL_ROWS)
+        for first in range(0, len(hidden), size):
+            turn = slice(first, first + size)
             if tap is not None:
                 tap.first = first
             with self._cores.lent():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention.bias import CausalBias
 
 from ragcache.engine.torch import attention
 from ragcache.engine.torch.attention import attend, attention_weights, read_attention, row_blocks, weighted_values
@@ -43,6 +44,35 @@ def test_blocks_equal_the_loops(positions: list[int], size: int) -> None:
     k[:, positions[-1] + 1 :] = float("nan")  # what nobody sees is not read
     v[:, positions[-1] + 1 :] = float("nan")
     assert_close(attend(q, k, v, blocks, SCALE), expected, 1e-5)
+
+
+runs_of_a_prompt = st.sets(st.integers(0, CAPACITY // 5 - 1), min_size=1).map(
+    lambda runs: [5 * run + place for run in sorted(runs) for place in range(5)]
+)
+
+
+@given(positions=rows_of_a_prompt | runs_of_a_prompt, size=st.integers(1, 20))
+def test_runs_in_one_piece_equal_the_loops(positions: list[int], size: int) -> None:
+    """As on a GPU, whose kernels hold the mask that is written out here."""
+    q, k, v = draw(len(positions))
+    weights = slow_weights(q, k, positions)
+    expected = torch.einsum("hnc,hcd->nhd", weights, v.repeat_interleave(HEADS // KV_HEADS, 0)).flatten(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "RUNS_ON", {("cpu", torch.float32)})
+        blocks = row_blocks(torch.tensor(positions), torch.float32, size)
+    assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
+    assert blocks[-1].stop == len(positions)
+    k[:, positions[-1] + 1 :] = float("nan")
+    v[:, positions[-1] + 1 :] = float("nan")
+    assert_close(attend(q, k, v, blocks, SCALE), expected, 1e-5)
+
+
+def test_a_run_has_no_mask_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "RUNS_ON", {("cpu", torch.float32)})
+    positions = [3, 4, 9, *range(100, 700), 900]
+    blocks = row_blocks(torch.tensor(positions), torch.float32, 32)
+    assert [(block.start, block.stop, block.end) for block in blocks] == [(0, 3, 10), (3, 603, 700), (603, 604, 901)]
+    assert [isinstance(block.mask, CausalBias) for block in blocks] == [False, True, False]
 
 
 @pytest.mark.slow
