@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -55,6 +56,7 @@ def publish(
     hidden: Collection[str] = (),
 ) -> None:
     """The rows as a table to stdout, but for `hidden` columns; everything to `out`, `more` among it."""
+    print(render(rows, hidden))  # first: it is there whatever becomes of the file
     if out is not None:
         # The last argument that names the program may be a path of this machine; the words after it are the command.
         document = {
@@ -65,17 +67,26 @@ def publish(
             **(more or {}),
         }
         write_json(out, document)
-    print(render(rows, hidden))
 
 
 def write_json(out: Path, document: Mapping[str, Any]) -> None:
+    """Numbers that JSON does not have (nan, inf) are null."""
     beside = out.with_name(f"{out.name}.new")
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(out)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error}; name another place with --json") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def render(rows: Sequence[Row], hidden: Collection[str] = ()) -> str:

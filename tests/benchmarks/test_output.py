@@ -50,7 +50,22 @@ def test_figures_go_to_the_file_and_the_table_to_stdout(
     assert capsys.readouterr().out.split("\n")[0].split() == ["case", "s", "extra"]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told_behind_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write"):
         publish({}, ROWS, tmp_path / "file" / "out.json")
+    assert capsys.readouterr().out.startswith("case")
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), float("-inf")])
+def test_what_json_has_no_number_for_is_null(
+    strange: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    publish({}, [{"case": "a", "error": strange}], out, {"summary": {"worst": (strange, 1.0)}})
+    document = json.loads(out.read_text())
+    assert document["rows"] == [{"case": "a", "error": None}]
+    assert document["summary"] == {"worst": [None, 1.0]}
+    assert str(strange) in capsys.readouterr().out
