@@ -46,9 +46,10 @@ shape: | $(VENV)/.ready
 # What a machine with CUDA can measure by its own python, which needs torch and little else: benchmarks/gpu.
 DEVICE ?= cuda
 SHAPES ?= 1b,8b
+FOLDER ?= results/gpu
 
 gpu:
-	$(PYTHON) -m benchmarks.gpu --device $(DEVICE) --shapes $(SHAPES)
+	$(PYTHON) -m benchmarks.gpu --device $(DEVICE) --shapes $(SHAPES) --folder $(FOLDER)
 
 venv: | $(VENV)/.ready
 

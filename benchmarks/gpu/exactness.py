@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from benchmarks.gpu.shapes import RandomIds, random_engine
 from benchmarks.output import Row
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ModelError
 from ragcache.store import open_store
 from ragcache.types import Segment
 
@@ -27,29 +29,36 @@ SIZES = {
 # Of the largest logit: what rounding alone may do.
 ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 CONTEXT = 2  # chunks
+QUESTION = 40  # tokens: more than one block of rows, so that they are a run behind others (attention.py)
 Forward = Callable[[Sequence[int]], torch.Tensor]  # ids -> logits of the last one
+# An engine, with what its logits are compared with: stock transformers, or else our own forward in one piece.
+Load = Callable[[], tuple[TorchEngine, Forward]]  # raises ModelError
 
 
 def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
     device, seed, rows = torch.device(options.device), options.seed, list[Row]()
     for dtype in ALLOWED:
-        for name, engine, forward in _models(device, dtype, seed):
-            rows += [
-                {"model": name, "dtype": str(dtype).removeprefix("torch."), **row}
-                for row in _compared(engine, forward, seed)
-            ]
-    yield part, rows
+        for name, load in _models(device, dtype, seed):
+            common = {"model": name, "dtype": str(dtype).removeprefix("torch.")}
+            rows += [common | dict(row) for row in _checked(load, dtype, seed)]
+        yield part, rows
 
 
-def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, TorchEngine, Forward]]:
-    """With what their logits are compared with: stock transformers, or else our own forward in one piece."""
+def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, Load]]:
     if find_spec("transformers") is None:
-        engine = random_engine("tiny", device, dtype, seed)
-        yield "Llama, against our own forward", engine, partial(_own, engine)
+        yield "Llama, against our own forward", partial(_own_engine, device, dtype, seed)
         return
     for family, more in FAMILIES.items():
-        model = _stock_model(family, more, device, dtype, seed)
-        yield family, TorchEngine.from_model(model), partial(_theirs, model)
+        yield family, partial(_stock_engine, _stock_model(family, more, device, dtype, seed))
+
+
+def _own_engine(device: torch.device, dtype: torch.dtype, seed: int) -> tuple[TorchEngine, Forward]:
+    engine = random_engine("tiny", device, dtype, seed)
+    return engine, partial(_own, engine)
+
+
+def _stock_engine(model: Any) -> tuple[TorchEngine, Forward]:
+    return TorchEngine.from_model(model), partial(_theirs, model)
 
 
 def _stock_model(family: str, more: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int) -> Any:
@@ -74,9 +83,18 @@ def _own(engine: TorchEngine, ids: Sequence[int]) -> torch.Tensor:
     return engine.logits(engine.compute(ids, range(len(ids)), engine.buffer(len(ids))))[0]
 
 
+def _checked(load: Load, dtype: torch.dtype, seed: int) -> Iterator[Row]:
+    try:
+        engine, forward = load()
+    except ModelError as error:  # its first comparison with transformers
+        yield _judged("loading", dtype, None, str(error))
+    else:
+        yield from _compared(engine, forward, seed)
+
+
 def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]:
     drawn = RandomIds(engine.spec.vocabulary, seed)
-    system, question, document = drawn.system(9), drawn.question(7), drawn.chunks(240, 40)
+    system, question, document = drawn.system(9), drawn.question(QUESTION), drawn.chunks(240, 40)
     cache = ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=CONTEXT, keep_missed=False)
     list(cache.ingest(system, document))
     known, mixed = document[: CONTEXT + 1], [document[place] for place in (3, 0, 5, 1)]
@@ -95,14 +113,17 @@ def _compared(engine: TorchEngine, forward: Forward, seed: int) -> Iterator[Row]
     ids = [token for segment in segments for token in segment.ids] + answer[:-1]
     wanted = forward(ids)
     error = float((wanted.max() - wanted[answer[-1]]) / wanted.abs().max())
-    yield _judged("an answer's eighth token", engine, error)
+    yield _judged("an answer's eighth token", engine.spec.dtype, error)
 
 
 def _row(case: str, engine: TorchEngine, logits: torch.Tensor, forward: Forward, segments: Sequence[Segment]) -> Row:
     wanted = forward([token for segment in segments for token in segment.ids])
-    return _judged(case, engine, float((logits.float() - wanted).abs().max() / wanted.abs().max()))
+    return _judged(case, engine.spec.dtype, float((logits.float() - wanted).abs().max() / wanted.abs().max()))
 
 
-def _judged(case: str, engine: TorchEngine, error: float) -> Row:
-    allowed = ALLOWED[engine.spec.dtype]
-    return {"case": case, "error": error, "allowed": allowed, "exact": "yes" if error <= allowed else "NO"}
+def _judged(case: str, dtype: torch.dtype, error: float | None, reason: str | None = None) -> Row:
+    """No error (there are no logits, for that reason), nan and inf are not exact."""
+    allowed = ALLOWED[dtype]
+    exact = error is not None and math.isfinite(error) and error <= allowed
+    told = {"error": error, "allowed": allowed, "exact": "yes" if exact else "NO", "reason": reason}
+    return {"case": case, **told}

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.gpu import GpuBenchOptions
+from benchmarks.gpu import GpuBenchOptions, LeftOut
 from benchmarks.output import Row
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.retrieval.measurement import HITS, ClusteredSource, Clusters, nearest, recall
@@ -23,10 +23,8 @@ Search = Callable[[Vectors], Found]
 
 
 def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
-    """Raises RetrieverError where FAISS is not there, or sees no GPU."""
-    copier = gpu_copier() if options.device == "cuda" else load_faiss().clone_index
-    if copier is None:
-        raise RetrieverError("this FAISS sees no GPU: install faiss-gpu-cu12 in place of faiss-cpu")
+    """Raises LeftOut where FAISS is not there, or sees no GPU."""
+    copier = _copier(options.device)
     count = options.vectors
     clusters = Clusters(RetrievalBenchOptions(queries=min(QUERIES, count), seed=options.seed))
     source, queries = ClusteredSource(clusters, count), clusters.block(count, clusters.options.queries)
@@ -34,6 +32,16 @@ def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
     ids, _, vectors = (np.concatenate(parts) for parts in zip(*source.added(0), strict=True))
     built = (load_structure(name).build(ids, vectors) for name in COPIED)
     yield part, [row for structure in built for row in _rows(structure, copier, queries, truth)]
+
+
+def _copier(device: str) -> Copier:
+    try:
+        copier: Copier | None = gpu_copier() if device == "cuda" else load_faiss().clone_index
+    except RetrieverError as error:
+        raise LeftOut(str(error)) from error
+    if copier is None:
+        raise LeftOut("this FAISS sees no GPU: install faiss-gpu-cu12 in place of faiss-cpu")
+    return copier
 
 
 def _rows(structure: Structure, copier: Copier, queries: Vectors, truth: IntArray) -> Iterator[Row]:

@@ -79,3 +79,8 @@ def test_without_cuda_it_says_how_to_run_it() -> None:
     assert done.returncode == 2
     assert "sees no CUDA device here" in done.stderr
     assert "make gpu DEVICE=cpu SHAPES=tiny" in done.stderr
+
+
+def test_the_figures_go_where_make_is_told() -> None:
+    told = ran("make", "-n", "gpu", "FOLDER=elsewhere").stdout
+    assert "-m benchmarks.gpu --device cuda --shapes 1b,8b --folder elsewhere" in told

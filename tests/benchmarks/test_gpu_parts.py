@@ -1,0 +1,92 @@
+"""How the parts of `make gpu` end, and what each of them asks: quick, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
+
+import pytest
+import torch
+
+from benchmarks.gpu import GpuBenchOptions, LeftOut, exactness, index
+from benchmarks.gpu import __main__ as parts
+from benchmarks.output import Row
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ModelError, StoreError
+from retriever import RetrieverError
+
+OPTIONS = GpuBenchOptions(device="cpu", shapes=("tiny",), rounds=2)
+FLOAT32 = torch.float32
+
+
+def test_all_parts_fit_into_nine_minutes() -> None:
+    assert sum(parts.LIMITS.values()) <= 540
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        (["done (3 s)", "done (1 s)"], 0),
+        (["done (3 s)", "left out (1 s)"], 0),
+        (["left out (3 s)", "left out (1 s)"], parts.FAILED),
+        (["done (3 s)", "FAILED, for the reason above (1 s)"], parts.FAILED),
+        (["FAILED: it took longer than 9 s (9 s)", "left out (0 s)"], parts.FAILED),
+    ],
+)
+def test_something_must_be_measured_and_nothing_fail(ends: list[str], code: int) -> None:
+    assert parts.outcome(ends) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ImportError("no module"), parts.LEFT_OUT),
+        (LeftOut("no FAISS"), parts.LEFT_OUT),
+        (RetrieverError("an index is broken"), parts.FAILED),
+        (ModelError("a model is refused"), parts.FAILED),
+        (StoreError("full"), parts.FAILED),
+    ],
+)
+def test_a_part_is_left_out_for_want_of_a_library_alone(
+    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
+        yield part, [{"n": 1}]
+        raise error
+
+    monkeypatch.setattr(parts, "import_module", lambda name: SimpleNamespace(measure=measure))
+    assert parts._run_part("index", OPTIONS, tmp_path) == code
+    assert str(error) in capsys.readouterr().err
+    assert json.loads((tmp_path / "index.json").read_text())["rows"] == [{"n": 1}]
+
+
+def test_a_gpu_that_faiss_does_not_see_leaves_the_index_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "gpu_copier", lambda: None)
+    with pytest.raises(LeftOut, match="sees no GPU"):
+        index._copier("cuda")
+
+
+@pytest.mark.parametrize(
+    ("error", "exact"),
+    [(0.0, "yes"), (1e-5, "yes"), (1e-3, "NO"), (None, "NO")] + [(float(x), "NO") for x in ("nan", "inf", "-inf")],
+)
+def test_what_is_no_number_is_not_exact(error: float | None, exact: str) -> None:
+    assert exactness._judged("a case", FLOAT32, error)["exact"] == exact
+
+
+def test_a_model_that_is_refused_is_a_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(cls: type[TorchEngine], model: object) -> NoReturn:
+        raise ModelError("its logits differ from ours by 40%")
+
+    monkeypatch.setattr(exactness, "FAMILIES", {"Llama": {}})
+    monkeypatch.setattr(TorchEngine, "from_model", classmethod(refuse))
+    assert parts._run_part("exactness", OPTIONS, tmp_path) == parts.FAILED
+    rows = json.loads((tmp_path / "exactness.json").read_text())["rows"]
+    assert [(row["case"], row["exact"], row["error"]) for row in rows] == [("loading", "NO", None)] * 2
+    assert {row["reason"] for row in rows} == {"its logits differ from ours by 40%"}
+    assert "differ from ours" in capsys.readouterr().out
