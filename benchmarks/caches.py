@@ -18,6 +18,7 @@ from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
 from ragcache.linking.full import Full
 from ragcache.store import open_store
+from ragcache.store.ram import RamTier
 from ragcache.types import Chunk, Segment, System, Variant
 
 if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
@@ -81,11 +82,14 @@ def plain_prefill(cache: ChunkCache, system: Variant, chunks: Iterable[Chunk]) -
     float(hidden.float().sum())  # on an accelerator: wait until it is done
 
 
-def measured_capture(cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int) -> Row:
-    """Capture and prefill in turns."""
+def measured_capture(
+    cache: ChunkCache, system: Variant, chunks: Sequence[Chunk], rounds: int, stored: bool = False
+) -> Row:
+    """Capture and prefill in turns. `stored`: capture brings the KV into an empty RAM tier, as an ingest would."""
 
     def capture_all() -> None:
-        deque(cache.kvgen.ingest(system, chunks), maxlen=0)
+        captured = cache.kvgen.ingest(system, chunks)
+        deque(map(RamTier(None).put, captured) if stored else captured, maxlen=0)
         torch_engine(cache).synchronize()
 
     captures, prefills = [], []

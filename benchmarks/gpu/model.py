@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -21,16 +20,18 @@ from ragcache.linking.full import Full
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment
+from ragcache.types import Segment
 
 CHUNK_TOKENS = 200
 LINKERS = ("auto", "fast")
-CAPTURED = 4096  # tokens at most of the document whose capture is measured
-BARE = ("bare", "full")  # a prompt without chunks
+CAPTURED = (4096, 16_384)  # tokens of documents: with no more than LEAD_TOKENS, and with a lead variant of each chunk
+CAPTURES = 2  # rounds, each as long as many first tokens
+BARE = "bare"  # a prompt without chunks
+Prompt = Sequence[Segment]
 
 
 def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
-    """Tables by their names, each as soon as it is there."""
+    """Tables by their names: each again with every length, so that what is there survives what comes."""
     device, rounds, seed = torch.device(options.device), options.rounds, options.seed
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     engine = random_engine(name, device, dtype, seed)
@@ -43,43 +44,54 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
         )
         system = ram.system_variant(ids.system())
         disk.store.put(system)
-        length = min(CAPTURED, max(MODELS[name].tokens))
-        yield "capture", [measured_capture(ram, system, ids.chunks(length, CHUNK_TOKENS), rounds)]
-        first, loading = list[Row](), list[Row]()
+        first, loading, captured = list[Row](), list[Row](), list[Row]()
         for tokens in MODELS[name].tokens:
-            segments = _prompt(ids, tokens, ram, disk.store)
-            first += measured_rows(_cases(ram, disk, segments), {STOCK}, rounds)
-            loading += _loading(ram, disk, segments, rounds)
-        yield "first_token", first
-        yield "loading", loading
+            prompts = _prompts(ids, tokens, ram, disk.store, rounds)
+            first += measured_rows(_cases(ram, disk, prompts), {STOCK}, rounds)
+            yield "first_token", first
+            loading += _loading(ram, disk, prompts, rounds)
+            yield "loading", loading
+    longest, turns = max(MODELS[name].tokens), min(CAPTURES, rounds)
+    for tokens in sorted({min(tokens, longest) for tokens in CAPTURED}):
+        row = measured_capture(ram, system, ids.chunks(tokens, CHUNK_TOKENS), turns, stored=True)
+        captured.append(dict(row) | {"rounds": turns})
+        yield "capture", captured
 
 
-def _prompt(ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore) -> list[Segment]:
-    """A prompt of so many tokens, whose chunks were captured in one document and come in another order."""
-    system, question = ids.system(), ids.question()
-    chunks = ids.chunks(tokens - len(system) - len(question), CHUNK_TOKENS)
+def _prompts(ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore, rounds: int) -> list[Prompt]:
+    """For the warm-up and each round a prompt of so many tokens: chunks that were captured in one document, in an order
+    and with a question that no other round has, so that nothing is measured that an earlier one has left behind.
+    """
+    system, questions = ids.system(), [ids.question(turn=turn) for turn in range(rounds + 1)]
+    chunks = ids.chunks(tokens - len(system) - len(questions[0]), CHUNK_TOKENS)
     for variant in ram.ingest(system, chunks):
         disk.put(variant)
-    shuffled: Sequence[Chunk] = random.Random(tokens).sample(chunks, len(chunks))
-    return [system, *shuffled, question]
+    order = random.Random(tokens)
+    return [[system, *order.sample(chunks, len(chunks)), question] for question in questions]
 
 
-def _cases(ram: ChunkCache, disk: ChunkCache, segments: Sequence[Segment]) -> dict[tuple[str, str], Case]:
+def _cases(ram: ChunkCache, disk: ChunkCache, prompts: Sequence[Prompt]) -> dict[tuple[str, str], Case]:
     caches = {STOCK: ram, FLOOR: ram}
     caches |= {(place, spec): cache for place, cache in (("ram", ram), ("disk", disk)) for spec in LINKERS}
-    return {case: partial(first_token, cache, segments, case[1]) for case, cache in caches.items()}
+    return {case: _case(cache, prompts, case[1]) for case, cache in caches.items()}
 
 
-def _loading(ram: ChunkCache, disk: ChunkCache, segments: Sequence[Segment], rounds: int) -> list[Row]:
+def _case(cache: ChunkCache, prompts: Sequence[Prompt], linker: str) -> Case:
+    """Each call answers the next prompt, so that a round has the same one for all cases."""
+    turns = iter(prompts)
+    return lambda: first_token(cache, next(turns), linker)
+
+
+def _loading(ram: ChunkCache, disk: ChunkCache, prompts: Sequence[Prompt], rounds: int) -> list[Row]:
     """What placing all chunks adds to the first token of a prompt without any."""
-    bare = [segments[0], segments[-1]]
-    cases: Mapping[str, Case] = {
-        BARE[0]: partial(first_token, ram, bare, "naive"),
-        "ram": partial(first_token, ram, segments, "naive"),
-        "disk": partial(first_token, disk, segments, "naive"),
+    bare = [[prompt[0], prompt[-1]] for prompt in prompts]
+    cases = {
+        BARE: _case(ram, bare, "naive"),
+        "ram": _case(ram, prompts, "naive"),
+        "disk": _case(disk, prompts, "naive"),
     }
     reports = interleaved(cases, rounds)
-    return [_loaded(place, reports[place], median_ttft(reports[BARE[0]]), ram) for place in ("ram", "disk")]
+    return [_loaded(place, reports[place], median_ttft(reports[BARE]), ram) for place in ("ram", "disk")]
 
 
 def _loaded(place: str, reports: Sequence[Report], bare: float, cache: ChunkCache) -> Row:

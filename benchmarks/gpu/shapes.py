@@ -102,8 +102,9 @@ class RandomIds:
     def system(self, count: int = 64) -> System:
         return System(self._drawn(count, 1))
 
-    def question(self, count: int = 16) -> Text:
-        return Text(self._drawn(count, 2))
+    def question(self, count: int = 16, turn: int = 0) -> Text:
+        """Another one for each turn."""
+        return Text(self._drawn(count, 10 + turn))
 
     def chunks(self, tokens: int, each: int) -> list[Chunk]:
         """Of so many tokens together; the last one is shorter."""
@@ -111,5 +112,5 @@ class RandomIds:
         return [Chunk(ids[start : start + each]) for start in range(0, tokens, each)]
 
     def _drawn(self, count: int, number: int) -> tuple[int, ...]:
-        generator = torch.Generator().manual_seed(10 * self.seed + number)
+        generator = torch.Generator().manual_seed(10_000 * self.seed + number)
         return tuple(torch.randint(0, self.vocabulary, (count,), generator=generator).tolist())

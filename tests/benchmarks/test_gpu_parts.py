@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -11,15 +11,28 @@ from typing import NoReturn
 import pytest
 import torch
 
-from benchmarks.gpu import GpuBenchOptions, LeftOut, exactness, index
+from benchmarks import caches
+from benchmarks.gpu import GpuBenchOptions, LeftOut, exactness, index, model
 from benchmarks.gpu import __main__ as parts
+from benchmarks.gpu.shapes import RandomIds, random_engine
 from benchmarks.output import Row
+from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError, StoreError
+from ragcache.report import Report
+from ragcache.store import open_store
+from ragcache.store.ram import RamTier
+from ragcache.types import Segment, Variant
 from retriever import RetrieverError
 
 OPTIONS = GpuBenchOptions(device="cpu", shapes=("tiny",), rounds=2)
 FLOAT32 = torch.float32
+
+
+@pytest.fixture
+def cache() -> ChunkCache:
+    engine = random_engine("tiny", torch.device("cpu"), FLOAT32, 0)
+    return ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=3, keep_missed=False)
 
 
 def test_all_parts_fit_into_nine_minutes() -> None:
@@ -90,3 +103,53 @@ def test_a_model_that_is_refused_is_a_row(
     assert [(row["case"], row["exact"], row["error"]) for row in rows] == [("loading", "NO", None)] * 2
     assert {row["reason"] for row in rows} == {"its logits differ from ours by 40%"}
     assert "differ from ours" in capsys.readouterr().out
+
+
+def test_each_round_asks_another_prompt_of_all_cases(cache: ChunkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, list[Sequence[Segment]]] = {}
+
+    def answered(cache: ChunkCache, segments: Sequence[Segment], linker: str) -> Report:
+        asked.setdefault(linker, []).append(segments)
+        return Report(linker, 0, 0, 0)
+
+    monkeypatch.setattr(model, "first_token", answered)
+    monkeypatch.setattr(model, "CHUNK_TOKENS", 40)
+    prompts = model._prompts(RandomIds(cache.engine.spec.vocabulary, 0), 300, cache, cache.store, rounds=2)
+    model.interleaved(model._cases(cache, cache, prompts), rounds=2)
+    assert asked["full"] == asked["naive"] == prompts
+    assert asked["auto"] == asked["fast"] == [prompt for prompt in prompts for _ in ("ram", "disk")]
+    assert len({prompt[-1].ids for prompt in prompts}) == 3
+    assert len({tuple(chunk.ids for chunk in prompt[1:-1]) for prompt in prompts}) == 3
+    assert {sum(map(len, prompt)) for prompt in prompts} == {300}
+
+
+def test_a_measured_capture_is_stored_in_an_empty_tier(cache: ChunkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiers: list[list[Variant]] = []
+
+    class Watched(RamTier):
+        def __init__(self, budget: int | None) -> None:
+            super().__init__(budget)
+            tiers.append([])
+
+        def put(self, variant: Variant) -> None:
+            super().put(variant)
+            tiers[-1].append(variant)
+
+    monkeypatch.setattr(caches, "RamTier", Watched)
+    ids = RandomIds(cache.engine.spec.vocabulary, 0)
+    system = cache.system_variant(ids.system())
+    row = caches.measured_capture(cache, system, ids.chunks(200, 40), 1, stored=True)
+    assert row["tokens"] == 200
+    assert [len(tier) for tier in tiers] == [5, 5]
+    caches.measured_capture(cache, system, ids.chunks(200, 40), 1)
+    assert len(tiers) == 2, "unless it is asked for"
+
+
+@pytest.mark.slow
+def test_rows_are_there_after_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "CAPTURED", (300, 500, 16_384))
+    seen = [(name, len(rows)) for name, rows in model.measure("tiny", OPTIONS)]
+    assert seen == [
+        ("first_token", 6), ("loading", 2), ("first_token", 12), ("loading", 4),
+        ("capture", 1), ("capture", 2), ("capture", 3),
+    ]  # fmt: skip
