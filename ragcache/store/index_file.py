@@ -28,7 +28,6 @@ from ragcache.store.index_parts import (
     joined,
     no_room,
     read_mark,
-    same_index,
     torn,
     write_mark,
 )
@@ -37,7 +36,7 @@ from ragcache.store.layout import FolderLayout
 _ENDING_S = 1.0  # that a program's end waits for others
 _TRIES = 4  # somebody may put another index into its place just as it is opened
 _LOG = 4 << 20  # bytes that SQLite's log keeps when its rows are in the index
-_ERRORS = (sqlite3.DatabaseError, OSError)
+_ERRORS = (sqlite3.DatabaseError, OSError, TypeError, ValueError)
 T = TypeVar("T")
 
 
@@ -72,7 +71,7 @@ class IndexFile:
             try:
                 self._reader = self._current(self._reader)
                 sound = self._reader is not None and self._reader.mark(self._shared) == read_mark(self._layout)
-            except sqlite3.DatabaseError as error:
+            except _ERRORS as error:
                 self._reader = _closed(self._reader)
                 if not (torn(error) or no_room(error)):
                     raise
@@ -84,16 +83,18 @@ class IndexFile:
     def read(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """Raises sqlite3.Error and OSError, as does `change`. Waits for others only where nothing can be read."""
         for left in reversed(range(_TRIES)):
+            forced = False
             with self._reading:
                 try:
                     self._reader = self._current(self._reader)
                     if self._reader is not None:
                         return self._reader.connection.execute(sql, values).fetchall()
-                except sqlite3.DatabaseError as error:
+                except _ERRORS as error:
                     self._reader = _closed(self._reader)
                     if not left or not (torn(error) or no_room(error)):
                         raise
-            self.change(_nothing)
+                    forced = torn(error) and not isinstance(error, UnusableIndex)  # a mark tells nothing of such a one
+            self.change(_nothing, forced)
         raise UnusableIndex(f"{self._path} is taken away again and again")
 
     def change(self, work: Callable[[sqlite3.Connection], T], forced: bool = False, reserve: bool = True) -> T:
@@ -211,9 +212,9 @@ class IndexFile:
             if inode_of(self._path) != held.inode:
                 raise UnusableIndex("another one was put into its place")
             before, mark, mine = connection.total_changes, read_mark(self._layout), held.mark(self._shared)
-            if not same_index(mark, mine) and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-                raise UnusableIndex("torn")
             if forced or mark != mine:
+                if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                    raise UnusableIndex("torn")
                 useless.extend(self._rebuild(connection))
             work(connection)
             if connection.total_changes != before:

@@ -21,7 +21,7 @@ BUSY_S = 60.0  # that a change waits for those of other processes
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NUMBER = 20  # characters of the mark's first part
 _LOOKS = 5  # beside those who change it: a mark is there a moment before its change
-_TORN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_TORN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
 Rows = list[tuple[Any, ...]]
 
@@ -52,9 +52,11 @@ def inode_of(path: Path) -> int | None:
 
 
 def torn(error: Exception) -> bool:
-    if isinstance(error, UnusableIndex) or "no such table" in str(error):
+    """Or of other tables, columns or types than it was made with."""
+    if isinstance(error, UnusableIndex | TypeError | ValueError):
         return True
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _TORN
+    unknown = sqlite3.SQLITE_ERROR if isinstance(error, sqlite3.OperationalError) else 0  # of text that is none
+    return getattr(error, "sqlite_errorcode", unknown) & 0xFF in _TORN
 
 
 def no_room(error: Exception) -> bool:
@@ -94,11 +96,6 @@ def mark_of(connection: sqlite3.Connection, inode: int, shared: bool) -> bytes:
         with suppress(OSError):
             boot = BOOT.read_text().strip()
     return f"{revision:0{_NUMBER}} {inode:020} {boot:36.36}\n".encode()
-
-
-def same_index(mark: bytes, other: bytes) -> bool:
-    """Since the same start of the machine, whichever its last change is: such a one is not torn."""
-    return mark[_NUMBER:] == other[_NUMBER:]
 
 
 def read_mark(layout: FolderLayout) -> bytes:
