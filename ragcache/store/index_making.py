@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from ragcache.private import FILE, private_file, private_folder
@@ -40,19 +40,32 @@ def make(layout: FolderLayout, old: int | None, shared: bool, rebuild: Rebuild) 
         inode, useless = inode_of(layout.index), list[Path]()
         if inode not in (None, old):
             return
-        if inode is not None or not whole.exists():  # nobody was killed just as it was put into its place
-            useless = _fill(layout, half, shared, rebuild)
-            half.replace(whole)
-        _remove(layout.index)
-        whole.replace(layout.index)
+        with _pins(layout.index) as pins:
+            if inode is not None or not whole.exists():  # nobody was killed just as it was put into its place
+                useless = _fill(layout, half, shared, rebuild, pins)
+                half.replace(whole)
+            _remove(layout.index)
+            whole.replace(layout.index)
     remove_all(useless)
 
 
-def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild) -> list[Path]:
+@contextmanager
+def _pins(index: Path) -> Iterator[Rows]:
+    """Those that can be read. Who finds the old index sound, such as an older version, changes nothing in the block: it
+    would be lost.
+    """
     pins: Rows = []
-    if inode_of(layout.index) is not None:
-        with suppress(sqlite3.Error), closing(connect(layout.index)) as old:
-            pins = old.execute("SELECT digest, owner, expires FROM pins").fetchall()
+    with ExitStack() as held:
+        if inode_of(index) is not None:
+            with suppress(sqlite3.Error):
+                old = held.enter_context(closing(connect(index)))
+                with suppress(sqlite3.Error):
+                    old.execute("BEGIN IMMEDIATE")
+                pins = old.execute("SELECT digest, owner, expires FROM pins").fetchall()
+        yield pins
+
+
+def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild, pins: Rows) -> list[Path]:
     _remove(half)
     private_file(half)
     try:
@@ -61,7 +74,7 @@ def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild) -> l
             connection.execute("PRAGMA synchronous = OFF")  # what a power cut leaves of it is made again
             connection.executescript(SCHEMA)
             connection.execute("BEGIN")
-            connection.executemany("INSERT INTO pins VALUES (?, ?, ?)", pins)
+            connection.executemany("INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", pins)
             useless = rebuild(connection)
             connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_mode = {journal(shared)}")

@@ -116,6 +116,29 @@ def test_a_change_that_another_index_overtakes_is_in_that_one(root: Path) -> Non
     assert kept(store) == [0, 1, 2, 3]
 
 
+def test_nobody_changes_an_index_that_is_being_replaced(root: Path) -> None:
+    """Such as a server of an older version, which finds it sound."""
+    store, newer = filled(root), opened(root)
+    store.pin(VARIANTS[0].key, owner="ann")
+    rebuild, held = newer._index._file._rebuild, store._index._file._writer
+    assert held is not None
+    held.connection.execute("PRAGMA user_version = 99")
+    held.connection.execute("PRAGMA busy_timeout = 0")
+
+    def beside(connection: sqlite3.Connection) -> list[Path]:
+        useless = rebuild(connection)
+        with pytest.raises(StoreError, match="locked"):
+            store.pin(VARIANTS[0].key, owner="bob")
+        return useless
+
+    newer._index._file._rebuild = beside
+    newer._index._file._writer = newer._index._file._reader = None
+    newer.pin(VARIANTS[1].key, owner="cid")
+    store.pin(VARIANTS[0].key, owner="bob")
+    assert sorted(told(root, "SELECT owner FROM pins")) == [("ann",), ("bob",), ("cid",)]
+    assert kept(store) == [0, 1, 2]
+
+
 def test_a_change_of_one_who_was_killed_is_noticed_by_the_next(root: Path) -> None:
     store = filled(root)
     with sqlite3.connect(root / "index.sqlite") as index:
