@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -108,7 +108,7 @@ class DiskTier(Tier):
             announce = partial(self._announce, contents=contents, target=target, temporary=temporary)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
                 self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
-                if self._index.change(partial(_rename, temporary=temporary, target=target)):
+                if self._index.change(partial(_rename, announce=announce, temporary=temporary, target=target)):
                     sync_folder(target.parent)
                     return
         raise StoreError(f"{target} was deleted again and again before it was there")
@@ -267,10 +267,13 @@ class DiskTier(Tier):
         self._tally("quarantined", self._index.change(take))
 
 
-def _rename(change: Change, temporary: Path, target: Path) -> bool:
-    """Not where nothing tells any more that it was announced: no file is to be there that the index does not know."""
+def _rename(change: Change, announce: Callable[[Change], None], temporary: Path, target: Path) -> bool:
+    """Not where nothing tells any more that it was announced: no file is to be there that the index does not know.
+    Announced again, since the row may tell by now of the old file, or of another writer's.
+    """
     if change.entry(target.stem) is None:
         return False
+    announce(change)
     private_folder(target.parent)
     with suppress(FileNotFoundError):  # it is done again
         temporary.replace(target)

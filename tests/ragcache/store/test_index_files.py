@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,27 @@ def test_a_replaced_file_is_told_as_it_is_once_it_was_read(root: Path) -> None:
     assert store.get(key) is not None
     assert [info.lossless for info in store.variants(key.family)] == [False]
     store.verify()
+
+
+@pytest.mark.parametrize("beside", [lambda other: other._index.renew(), lambda other: other.put(VARIANTS[0])])
+def test_a_file_is_told_as_it_is_whatever_others_do_before_it_is_there(
+    root: Path, beside: Callable[[DiskTier], None]
+) -> None:
+    store, other = DiskTier(root, None, "int8"), opened(root)
+    other.put(VARIANTS[0])
+    real, turns = store._index.change, iter([other])
+
+    def changing(work: Callable[[Change], Any], reserve: bool = True) -> Any:
+        done = real(work, reserve)
+        for one in turns:
+            beside(one)
+        return done
+
+    store._index.change = changing  # type: ignore[method-assign]
+    store.put(VARIANTS[0])
+    assert told(root, "SELECT codec, lossless, nbytes, coming FROM entries") == [
+        ("int8", 0, path_of(root, 0).stat().st_size, None)
+    ]
 
 
 @pytest.mark.parametrize("came", [True, False])

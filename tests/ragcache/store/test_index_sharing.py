@@ -190,10 +190,10 @@ def test_what_is_done_again_tells_what_it_told_first(root: Path, monkeypatch: py
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=torn))
     store, rename, times = opened(root), disk._rename, ["torn"]
 
-    def tearing(change: Change, **paths: Path) -> bool:
+    def tearing(change: Change, **how: Any) -> bool:
         if times:
             torn.left.append(times.pop())
-        return rename(change, **paths)
+        return rename(change, **how)
 
     torn.left.append("torn")
     assert store.delete(VARIANTS[0].key)
