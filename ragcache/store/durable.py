@@ -117,6 +117,11 @@ def opened(path: Path) -> Iterator[int | None]:
         os.close(fd)
 
 
+def inode_kept(found: os.stat_result) -> int:
+    """As SQLite can hold it: those of network file systems may have 64 bits."""
+    return found.st_ino & (2**63 - 1)
+
+
 def stat_of(path: Path) -> os.stat_result | None:
     try:
         return path.stat()

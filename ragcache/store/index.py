@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ragcache.errors import StoreError
 from ragcache.store.background import Background
-from ragcache.store.durable import being_written, remove_if_empty, stat_of
+from ragcache.store.durable import being_written, inode_kept, remove_if_empty, stat_of
 from ragcache.store.eviction import Evictable
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_parts import fresh_number, look
@@ -80,7 +80,7 @@ class Change:
             return False
         self._connection.execute(
             "UPDATE entries SET coming = NULL, nbytes = ?, inode = ?, used = ?, file = ? WHERE digest = ?",
-            (stat.st_size, stat.st_ino, time.time_ns(), fresh_number(), path.stem),
+            (stat.st_size, inode_kept(stat), time.time_ns(), fresh_number(), path.stem),
         )
         return True
 

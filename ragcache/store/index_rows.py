@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragcache.store.durable import being_written, stat_of
+from ragcache.store.durable import being_written, inode_kept, stat_of
 from ragcache.store.frame import is_name, key_of, read_fields
 from ragcache.store.index_parts import fresh_number
 from ragcache.store.index_tables import ENTRY
@@ -37,7 +38,7 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
                 connection.execute("INSERT OR IGNORE INTO pins VALUES (?, '', NULL)", (digest,))
             pins.append(path)
         elif found.is_entry:
-            same = known.get(digest) == (engine, family, found.stat.st_ino, found.stat.st_size, None)
+            same = known.get(digest) == (engine, family, inode_kept(found.stat), found.stat.st_size, None)
             added = True if same else add_file(connection, layout, path)
             if added:
                 placed.add(digest)
@@ -70,7 +71,8 @@ def add_file(connection: sqlite3.Connection, layout: FolderLayout, path: Path, u
         if not layout.holds(path, key_of(fields)):
             return False
     row = {"digest": path.stem, "engine": path.parts[-4], "family": path.parent.name, "nbytes": stat.st_size}
-    told = {"inode": stat.st_ino, "file": fresh_number(), "used": stat.st_mtime_ns, "coming": None}
+    used = min(stat.st_mtime_ns, time.time_ns())  # of files that come from elsewhere it may be in any year
+    told = {"inode": inode_kept(stat), "file": fresh_number(), "used": used, "coming": None}
     connection.execute(ENTRY, row | told | _header_columns(fields))
     return True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,25 @@ def test_pins_outlive_an_index_that_is_put_into_its_place_by_the_next(root: Path
     assert told(root, "SELECT digest FROM pins") == [(VARIANTS[0].key.digest,)]
     assert kept(store) == [0, 1, 2]
     assert not (root / "index.sqlite.new").exists()
+
+
+def test_a_file_from_the_future_was_used_by_now(root: Path) -> None:
+    """Its time would not even fit into a row."""
+    filled(root)
+    os.utime(path_of(root, 1), (10**10, 10**10))
+    (root / "index.sqlite").unlink()
+    assert kept(opened(root)) == [0, 1, 2]
+    ((used,),) = told(root, "SELECT max(used) FROM entries")
+    assert used <= time.time_ns()
+
+
+def test_inodes_of_64_bits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As network file systems have them."""
+    stat = Path.stat
+
+    def large(path: Path, **how: Any) -> os.stat_result:
+        found = stat(path, **how)
+        return os.stat_result((found[0], found[1] | 1 << 63, *found[2:10]), {"st_mtime_ns": found.st_mtime_ns})
+
+    monkeypatch.setattr(Path, "stat", large)
+    assert kept(filled(root)) == [0, 1, 2]
