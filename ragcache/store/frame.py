@@ -80,7 +80,7 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
     header cannot be understood. Raises OSError.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

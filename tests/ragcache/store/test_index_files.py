@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from ragcache.errors import CorruptEntry
 from ragcache.store import DiskTier, index_rows
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack
+from ragcache.store.frame import read_fields
 from ragcache.store.index import Change, Contents
 from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
@@ -184,3 +186,15 @@ def test_inodes_of_64_bits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "stat", large)
     assert kept(filled(root)) == [0, 1, 2]
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path) -> None:
+    store, paths = filled(root), [path_of(root, place) for place in (0, 1)]
+    for path in paths:
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(CorruptEntry):
+        store.get(VARIANTS[0].key)
+    with pytest.raises(OSError):
+        read_fields(paths[1])
+    assert kept(store) == [2]
