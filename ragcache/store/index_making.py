@@ -107,7 +107,7 @@ def keep_room(layout: FolderLayout) -> None:
         fd = os.open(layout.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             if os.fstat(fd).st_size < _RESERVE:
-                os.posix_fallocate(fd, 0, _RESERVE)
+                os.pwrite(fd, os.urandom(_RESERVE), 0)  # macOS has no posix_fallocate; zeros may be compressed
         except OSError:
             os.ftruncate(fd, 0)
         finally:

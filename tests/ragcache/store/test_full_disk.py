@@ -132,3 +132,9 @@ def test_uses_that_cannot_be_written_cost_no_look_at_the_folder(root: Path, disk
         store.use(VARIANTS[0].key)
         store.stats()
     assert counted == [0]
+
+
+def test_room_is_kept_where_the_system_cannot_allocate_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    opened(root)
+    assert (root / "index.reserve").stat().st_blocks * 512 >= 1 << 20
