@@ -111,6 +111,7 @@ def write_mark(layout: FolderLayout, text: bytes) -> None:
         fd = os.open(layout.mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE)
         try:
             os.pwrite(fd, text, 0)
+            os.ftruncate(fd, len(text))
         finally:
             os.close(fd)
 

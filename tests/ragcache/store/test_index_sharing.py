@@ -150,6 +150,17 @@ def test_a_change_of_one_who_was_killed_is_noticed_by_the_next(root: Path) -> No
     assert kept(store) == [0, 1, 2]
 
 
+def test_a_longer_mark_is_believed_again_after_one_look(root: Path, looks: list[threading.Thread]) -> None:
+    store = filled(root)
+    with (root / "index.mark").open("ab") as mark:
+        mark.write(b"of another version")
+    looks.clear()
+    store.pin(VARIANTS[0].key)
+    store.put(VARIANTS[3])
+    assert len(looks) == 1
+    assert kept(store) == [0, 1, 2, 3]
+
+
 def test_who_looks_beside_a_writer_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, connect = filled(root), index_parts.connect
     owners = iter(["ann", "bob"])
