@@ -88,7 +88,7 @@ class Change:
         """What writers who died had announced."""
         waiting = "SELECT digest, engine, family, coming FROM entries WHERE coming IS NOT NULL"
         for digest, engine, family, coming in self._connection.execute(waiting).fetchall():
-            if not being_written(self._layout.writing / coming):
+            if not being_written(self._layout.temporary(coming)):
                 path = self._layout.place(engine, family, digest)
                 if self.take_in(path):  # which may be the old one still: what was told of the new one does not hold
                     add_file(self._connection, self._layout, path)

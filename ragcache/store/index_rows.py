@@ -48,7 +48,7 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
         if path.stem not in placed:  # a bad copy of a sound one, in another place, is for `verify`
             placed.add(path.stem)
             add_file(connection, layout, path, unread=True)
-    waiting = {digest for digest, (*_, coming) in known.items() if coming and being_written(layout.writing / coming)}
+    waiting = {digest for digest, (*_, coming) in known.items() if coming and being_written(layout.temporary(coming))}
     gone = known.keys() - placed - waiting
     connection.executemany("DELETE FROM entries WHERE digest = ?", [(digest,) for digest in gone])
     connection.execute(f"UPDATE folder SET (entries, nbytes) = {_COUNTED} WHERE (entries, nbytes) != {_COUNTED}")

@@ -79,6 +79,10 @@ class FolderLayout:
     def place(self, engine: str, family: str, digest: str) -> Path:
         return Path(self.root, engine, family[:2], family, digest + KV)
 
+    def temporary(self, name: str) -> Path:
+        """Of a name that an index tells, which may be any: nothing else is meant by it."""
+        return self.writing / Path(name).name
+
     def holds(self, path: Path, key: VariantKey) -> bool:
         """Whether an entry's path is that of the key that was found in it, which may be any."""
         return path.parts[-4:] == (key.fingerprint[:16], key.family[:2], key.family, key.digest + KV)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,19 @@ def test_pins_outlive_an_index_that_is_put_into_its_place_by_the_next(root: Path
     assert not (root / "index.sqlite.new").exists()
 
 
+@pytest.mark.parametrize("forced", [True, False])
+def test_an_index_has_nothing_removed_that_lies_elsewhere(root: Path, tmp_path: Path, forced: bool) -> None:
+    store = filled(root)
+    (tmp_path / "precious").write_text("")
+    with closing(sqlite3.connect(root / "index.sqlite")) as index, index:
+        index.execute("UPDATE entries SET coming = '../../precious'")
+    if forced:
+        store._index.renew()
+    store.put(VARIANTS[3])
+    assert (tmp_path / "precious").exists()
+    assert kept(store) == [0, 1, 2, 3]
+
+
 def test_a_file_from_the_future_was_used_by_now(root: Path) -> None:
     """Its time would not even fit into a row."""
     filled(root)
@@ -197,4 +212,4 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path) -> None:
         store.get(VARIANTS[0].key)
     with pytest.raises(OSError):
         read_fields(paths[1])
-    assert kept(store) == [2]
+    assert listed(store) == [2]
