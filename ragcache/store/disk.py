@@ -176,7 +176,7 @@ class DiskTier(Tier):
                 info = self._read_info(path, fd)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
-                self._background.add(self._take_away, BadFile(path, os.fstat(fd).st_ino, error))
+                self._background.add(self._take_away, BadFile.of(path, os.fstat(fd), error))
                 return None
             self._infos.put(path.stem, file, info)
             return info
@@ -250,7 +250,7 @@ class DiskTier(Tier):
         try:
             yield
         except (CorruptEntry, ForeignEntry) as error:
-            self._take_away(BadFile(path, os.fstat(fd).st_ino, error))
+            self._take_away(BadFile.of(path, os.fstat(fd), error))
             raise
 
     def _take_away(self, bad: BadFile) -> None:
@@ -258,7 +258,7 @@ class DiskTier(Tier):
 
         def take(change: Change) -> bool:
             stat = stat_of(bad.path)
-            if stat is None or stat.st_ino != bad.inode:
+            if stat is None or BadFile.of(bad.path, stat, bad.reason) != bad:
                 return False
             self._quarantine.take(bad.path, bad.reason)
             change.remove(bad.path)

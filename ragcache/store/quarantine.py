@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,4 +44,9 @@ class Quarantine:
 class BadFile:
     path: Path
     inode: int
+    written_ns: int  # an inode is given again once its file is gone
     reason: StoreError = field(compare=False)
+
+    @classmethod
+    def of(cls, path: Path, found: os.stat_result, reason: StoreError) -> BadFile:
+        return cls(path, found.st_ino, found.st_mtime_ns, reason)
