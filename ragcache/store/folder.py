@@ -17,6 +17,7 @@ from ragcache.store.durable import sweep
 from ragcache.store.frame import key_of, read_fields
 from ragcache.store.index import Change, FolderIndex, reporting, seen
 from ragcache.store.layout import KV, FolderLayout
+from ragcache.store.quarantine import moved_ns
 from ragcache.types import VariantKey
 
 _AT_ONCE = 256  # files removed in one change: others want to write meanwhile
@@ -94,7 +95,7 @@ class CacheFolder:
     def quarantined(self, before_ns: int) -> list[Path]:
         """Bad files that were put aside before that time."""
         with reporting("read", self.root):
-            return [path for path in self._layout.quarantine.glob(f"*{KV}") if _moved(path) < before_ns]
+            return [path for path in self._layout.quarantine.glob(f"*{KV}") if moved_ns(path) < before_ns]
 
     def discard(self, quarantined: Iterable[Path]) -> int:
         """Delete bad files with their reasons; returns how many there were."""
@@ -127,10 +128,3 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, _AT_ONCE)):
         yield batch
-
-
-def _moved(path: Path) -> int:
-    try:
-        return path.stat().st_ctime_ns
-    except FileNotFoundError:
-        return 0

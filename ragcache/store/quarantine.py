@@ -34,10 +34,18 @@ class Quarantine:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        files = sorted(self._folder.glob("*.kv"), key=lambda path: path.stat().st_ctime_ns)
+        files = sorted(self._folder.glob("*.kv"), key=moved_ns)
         for path in files[:-_KEPT]:
-            path.unlink()
+            path.unlink(missing_ok=True)
             path.with_suffix(".txt").unlink(missing_ok=True)
+
+
+def moved_ns(path: Path) -> int:
+    """When it came here. Others may discard it at any time."""
+    try:
+        return path.stat().st_ctime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,26 @@ def test_the_quarantine_is_bounded(store: DiskTier, root: Path, make_variant: An
     assert len(list((root / "quarantine").glob("*.kv"))) == len(list((root / "quarantine").glob("*.txt"))) == 32
 
 
+def test_the_quarantine_may_be_emptied_while_a_file_is_put_aside(
+    store: DiskTier, root: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = make_variant()
+    store.put(variant)
+    entry_file(root, variant).write_bytes(b"bad")
+    glob = Path.glob
+
+    def emptied(folder: Path, pattern: str) -> list[Path]:
+        found = list(glob(folder, pattern))
+        for path in found:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "glob", emptied)
+    with pytest.raises(CorruptEntry):
+        store.get(variant.key)
+    assert store.stats()[0].quarantined == 1
+
+
 def test_each_file_is_read_with_its_own_codec(store: DiskTier, root: Path, make_variant: Any) -> None:
     exact, rounded = make_variant((1,)), make_variant((2,))
     store.put(exact)
