@@ -106,26 +106,6 @@ def test_a_good_file_that_replaced_a_bad_one_is_left_alone(store: DiskTier, root
     assert torch.equal(store.get(make_variant().key).variant.k, make_variant(seed=2).k)  # type: ignore[union-attr]
 
 
-def test_a_good_file_that_was_given_the_inode_of_a_bad_one_is_left_alone(
-    store: DiskTier, root: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the bad one is put aside."""
-    variant, tasks = make_variant(), []
-    store.put(variant)
-    path = entry_file(root, variant)
-    good = path.read_bytes()
-    path.write_bytes(b"bad")
-    os.utime(path, (1, 1))
-    fresh = DiskTier(root, None, "raw")
-    monkeypatch.setattr(fresh._background, "add", lambda *task: tasks.append(task))
-    assert fresh.variants(variant.key.family) == []
-    path.write_bytes(good)
-    for task, *values in tasks:
-        task(*values)
-    assert len(tasks) == 1
-    assert store.get(variant.key) is not None
-
-
 def test_a_file_cut_short_leaves_the_books_right(store: DiskTier, root: Path, make_variant: Any) -> None:
     store.put(make_variant())
     os.truncate(entry_file(root, make_variant()), 100)
@@ -213,26 +193,6 @@ def test_the_quarantine_is_bounded(store: DiskTier, root: Path, make_variant: An
         flip(entry_file(root, make_variant((i,))), -1)
     store.verify()
     assert len(list((root / "quarantine").glob("*.kv"))) == len(list((root / "quarantine").glob("*.txt"))) == 32
-
-
-def test_the_quarantine_may_be_emptied_while_a_file_is_put_aside(
-    store: DiskTier, root: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    variant = make_variant()
-    store.put(variant)
-    entry_file(root, variant).write_bytes(b"bad")
-    glob = Path.glob
-
-    def emptied(folder: Path, pattern: str) -> list[Path]:
-        found = list(glob(folder, pattern))
-        for path in found:
-            path.unlink()
-        return found
-
-    monkeypatch.setattr(Path, "glob", emptied)
-    with pytest.raises(CorruptEntry):
-        store.get(variant.key)
-    assert store.stats()[0].quarantined == 1
 
 
 def test_each_file_is_read_with_its_own_codec(store: DiskTier, root: Path, make_variant: Any) -> None:
