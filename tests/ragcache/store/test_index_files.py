@@ -108,8 +108,8 @@ def test_a_file_is_told_as_it_is_whatever_others_do_before_it_is_there(
 
     store._index.change = changing  # type: ignore[method-assign]
     store.put(VARIANTS[0])
-    assert told(root, "SELECT codec, lossless, nbytes, coming FROM entries") == [
-        ("int8", 0, path_of(root, 0).stat().st_size, None)
+    assert told(root, "SELECT codec, lost, nbytes, coming FROM entries") == [
+        ("int8", '["int8"]', path_of(root, 0).stat().st_size, None)
     ]
 
 
