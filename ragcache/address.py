@@ -14,6 +14,7 @@ from ragcache.types import Chunk, Lineage, Pass, Segment, Span, System, Variant,
 
 Placed = tuple[VariantKey, Sequence[int]]  # a stored variant's address and ids
 
+MOST_CONTEXT = 1024  # chunks that one is captured behind
 MOST_SEEN = 256  # chunks that a lineage tells: a header is read at each look-up that does not know it yet
 BORDERS = "use up to 128 ASCII letters, digits, _ and -"
 _BORDER = re.compile(r"[\w-]{1,128}", re.ASCII)
@@ -41,6 +42,8 @@ def address_of(fingerprint: str, before: Sequence[Placed], segment: Segment) -> 
     (first, system), *context = before
     if first != system_address(fingerprint, ids_hash(system), first.border):
         raise PromptError("what stands first is not the System segment of its ids, so nothing behind it can be named")
+    if len(context) > MOST_CONTEXT:
+        raise PromptError(f"a chunk stands behind {len(context):,} others: capture it behind {MOST_CONTEXT:,} at most")
     border = border_behind(first.border, segment)
     for place, (key, ids) in enumerate(before):
         if place and (key.fingerprint, key.system, key.chunk) != (fingerprint, first.chunk, ids_hash(ids)):
@@ -91,15 +94,19 @@ def lineage_of(tokens: int, before: Iterable[tuple[VariantKey, Lineage]]) -> Lin
 
 def untold_lineage(key: VariantKey, tokens: int) -> Lineage:
     """Of what was stored without one: as far as its address tells."""
-    if key.history:
-        return Lineage((), key.context, complete=False)
-    return Lineage((_pass(tokens, _plain(key)),), key.context)
+    seen = tuple(dict.fromkeys(key.context))
+    passes = () if key.history else (_pass(tokens, _plain(key)),)
+    return Lineage(passes, seen[-MOST_SEEN:], complete=not key.history and len(seen) <= MOST_SEEN)
 
 
 def lineage_flaw(key: VariantKey, tokens: int, lineage: Lineage) -> str | None:
     """Why it is none of this address, or None. KV of which some rows were computed elsewhere than the rest (a prompt's
     repairs) has a history, so that it is never taken for a prefill's.
     """
+    if len(key.context) > MOST_CONTEXT or len(lineage.seen) > MOST_SEEN:
+        return "it has seen more chunks than are told"
+    if lineage.complete and len(key.context) <= MOST_SEEN and not set(key.context) <= set(lineage.seen):
+        return "its context had no part in it"
     if not lineage.passes:
         return None if key.history and not lineage.complete else "nothing tells how it was computed"
     ends = [0, *(one.rows.end for one in lineage.passes)]

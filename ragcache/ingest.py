@@ -61,7 +61,7 @@ class SystemKV:
         key = self._kvgen.system_key(system)
         with self._lock:  # several threads that start with a cold store compute it once
             found = fetched(self._store, key, [] if is_told else incidents)
-            if found is None:
+            if found is None or not found.variant.lossless:  # nothing behind a rounded one would ever be exact
                 started = perf_counter()
                 variant = self._kvgen.system(system)
                 found = Fetched(variant, COMPUTED, 0, perf_counter() - started)

@@ -22,16 +22,16 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import Profile, Variant, VariantKey, ids_hash
+from ragcache.types import Lineage, Profile, Variant, VariantKey, ids_hash
 
 LOSSLESS = "raw"
 
 
-def at_rest(codec: Codec, key: VariantKey) -> Codec:
+def at_rest(codec: Codec, key: VariantKey, lineage: Lineage) -> Codec:
     """What keeps a variant in a store with this codec. KV that a prefill of a prompt's first segments would hold stays
     as it is: others may share it only if nothing of it was lost.
     """
-    return codec if key.history else open_codec(LOSSLESS)
+    return codec if key.history or lineage.lost else open_codec(LOSSLESS)
 
 
 def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
@@ -40,7 +40,7 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
     assert variant.v.shape == variant.k.shape, (variant.k.shape, variant.v.shape)
     assert shape.tokens == len(variant) > 0, (shape, len(variant))
     assert ids_hash(variant.ids) == variant.key.chunk, variant.key
-    codec = at_rest(codec, variant.key)
+    codec = at_rest(codec, variant.key, variant.lineage)
     blobs = [_padded(_profile_bytes(variant.profile)), _padded(np.asarray(variant.ids, "<i4").tobytes())]
     for span in blocks_of(shape.tokens, BLOCK):
         tokens = slice(span.start, span.end)

@@ -13,20 +13,22 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 import xxhash
 
-from ragcache.address import lineage_flaw, untold_lineage
+from ragcache.address import MOST_CONTEXT, lineage_flaw, untold_lineage
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
 from ragcache.store.codec import CODECS, KVShape, open_codec
-from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, is_name, key_of, unframed
+from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, are_names, key_of, unframed
 from ragcache.types import Lineage, Pass, Span, VariantKey
 
 ALIGNMENT = 64
 BLOCK = 256  # tokens
 FIRST_LAYER = 2  # sections before it: profile and ids
+MOST_SECTIONS = 2**17  # such as those of 256 layers and 131,072 tokens
+MOST_LOST = 16
 _MOST = 2**48 - 1  # bytes or tokens that a header may tell of
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _UNTOLD = "unknown"  # what has rounded the KV that a file of version 1 was computed over
@@ -125,8 +127,8 @@ def _check(header: Header, data_size: int, where: str) -> None:
     if (flaw := lineage_flaw(key, shape.tokens, header.lineage)) is not None:
         raise CorruptEntry(f"{where} holds KV of another address: {flaw}")
     expected = FIRST_LAYER + -(-shape.tokens // header.block) * shape.layers
-    if len(header.checksums) != expected:  # before a list of as many is made
-        raise CorruptEntry(f"{where} has {len(header.checksums)} sections instead of {expected}")
+    if len(header.checksums) != expected or expected > MOST_SECTIONS:  # before a list of as many is made
+        raise CorruptEntry(f"{where} has {len(header.checksums):,} sections instead of {expected:,}")
     try:
         last = header.sections[-1]
     except ConfigError as error:
@@ -168,11 +170,11 @@ def _to_json(header: Header) -> dict[str, Any]:
 
 
 def _second_version(fields: dict[str, Any]) -> Header:
-    shape, complete = _shape(fields), fields["complete"]
-    if not isinstance(complete, bool):
-        raise TypeError(f"complete is {complete!r:.40}")
+    shape, complete, lost = _shape(fields), fields["complete"], _names(fields["lost"])
+    if not isinstance(complete, bool) or fields["border"] is None or len(lost) > MOST_LOST:
+        raise TypeError(f"complete is {complete!r:.40}, border {fields['border']!r:.40}, and {len(lost)} codecs lost")
     passes = tuple(Pass(Span(_whole(start), _whole(end)), _names(behind)) for start, end, behind in fields["passes"])
-    told = Lineage(passes, _names(fields["seen"]), complete, _names(fields["lost"]))
+    told = Lineage(passes, _names(fields["seen"]), complete, lost)
     lineage = told.rounded(*_losing(fields["codec"], shape.dtype))  # no writer makes a codec keep what it drops
     lengths, checksums = tuple(map(_whole, fields["lengths"])), _names(fields["checksums"])
     return Header(key_of(fields), lineage, shape, fields["codec"], lengths, _whole(fields["block"]), checksums)
@@ -185,6 +187,8 @@ def _first_version(fields: dict[str, Any]) -> Header:
         raise TypeError(f"lossless is {lossless!r:.40}")
     if fields["ids_hash"] != key.chunk:
         raise ValueError(f"it holds the ids of {fields['ids_hash']!r:.80}, and is named by {key.chunk!r}")
+    if len(key.context) > MOST_CONTEXT:
+        raise ValueError(f"a context of {len(key.context):,} chunks")
     losing = _losing(fields["codec"], shape.dtype)
     lineage = untold_lineage(key, shape.tokens).rounded(*(losing if lossless or losing else [_UNTOLD]))
     lengths = tuple(map(_whole, fields["lengths"]))
@@ -206,9 +210,9 @@ def _whole(told: object) -> int:
 
 
 def _names(told: object) -> tuple[str, ...]:
-    if not isinstance(told, list) or not all(map(is_name, told)):
+    if not are_names(told):
         raise ValueError(f"{told!r:.80} is no list of names")
-    return tuple(told)
+    return tuple(cast("list[str]", told))
 
 
 def _losing(codec: object, dtype: torch.dtype) -> list[str]:

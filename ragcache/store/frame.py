@@ -28,7 +28,8 @@ MOST_HEADER = 16 << 20  # bytes: a thousand context chunks and a thousand layers
 PREFIX = struct.Struct("<4sHI")
 CHECKSUM = struct.Struct("<Q")
 
-_NAME = re.compile(r"[\w -]+", re.ASCII)
+_NAME = re.compile(r"[\w -]{1,128}", re.ASCII)
+_NAMES = re.compile(r"[\w -]{1,128}(\n[\w -]{1,128})*", re.ASCII)
 # What the JSON of a frame raises that says something else than expected: too deep and too large are among it.
 UNREADABLE = (KeyError, TypeError, ValueError, ArithmeticError, RecursionError)
 
@@ -65,10 +66,18 @@ def key_of(fields: Mapping[str, Any]) -> VariantKey:
     """From the JSON's fields. Raises KeyError, and ValueError for names that could be read as others."""
     fingerprint, system, chunk, history = (fields[part] for part in ("fingerprint", "system", "chunk", "history"))
     context, border = fields["context"], fields.get("border", "")  # which the first version does not tell
-    named = isinstance(context, list) and all(map(is_name, (fingerprint, chunk, *context)))
+    named = are_names(context) and is_name(fingerprint) and is_name(chunk)
     if not named or not all(part == "" or is_name(part) for part in (system, history, border)):
         raise ValueError("its key is not made of names")
     return VariantKey(fingerprint, system, tuple(context), chunk, history, border)
+
+
+def are_names(told: object) -> bool:
+    """A list of them."""
+    if not isinstance(told, list) or not all(type(one) is str for one in told):
+        return False
+    lines = "\n".join(told)
+    return not told or (lines.count("\n") == len(told) - 1 and _NAMES.fullmatch(lines) is not None)
 
 
 def is_name(told: object) -> bool:

@@ -20,10 +20,11 @@ def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int]
     lengths = (system, *context)
     names = (_DIGEST,) * len(context)
     key = VariantKey(_DIGEST, _DIGEST, names, _DIGEST, _DIGEST if seen > len(context) else "")
-    kept = at_rest(open_codec(codec), key)
     told = (_DIGEST,) * min(max(seen, len(context)), MOST_SEEN)
-    lost = () if kept.lossless(shape.dtype) else (codec,)
-    lineage = Lineage((Pass(Span(0, shape.tokens), names),), told, seen <= MOST_SEEN, lost)
+    lineage = Lineage((Pass(Span(0, shape.tokens), names),), told, seen <= MOST_SEEN)
+    kept = at_rest(open_codec(codec), key, lineage)
+    if not kept.lossless(shape.dtype):
+        lineage = lineage.rounded(codec)
     sizes = [size for _, size in section_sizes(shape, kept.name, lengths, BLOCK)]
     header = Header(key, lineage, shape, kept.name, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
     return len(pack_header(header)) + sum(map(padded, sizes))

@@ -8,13 +8,23 @@ from typing import Any
 
 import pytest
 
-from ragcache.address import MOST_SEEN, history_of, lineage_flaw, lineage_of, untold_lineage
+from ragcache.address import (
+    MOST_CONTEXT,
+    MOST_SEEN,
+    address_of,
+    history_of,
+    lineage_flaw,
+    lineage_of,
+    untold_lineage,
+)
 from ragcache.cache import ChunkCache
+from ragcache.errors import PromptError
 from ragcache.store import open_store
 from ragcache.types import Lineage, Pass, Span, Variant, VariantKey, digest_of
 from tests.tiny import Tiny, make_chunks, make_system
 
 SYSTEM = make_system()
+(CHUNK,) = make_chunks(9)
 
 
 def document(tiny: Tiny, folder: Any, *lengths: int) -> list[Variant]:
@@ -87,3 +97,20 @@ def test_what_was_lost_before_is_lost_behind() -> None:
     system = VariantKey("engine", "", (), "s"), Lineage((Pass(Span(0, 3), ()),)).rounded("bf16")
     assert lineage_of(5, [system, (key, lineage.rounded("int8", "bf16"))]).lost == ("bf16", "int8")
     assert lineage_of(5, []).lossless
+
+
+def test_what_it_tells_is_bounded() -> None:
+    plain = VariantKey("engine", "s", ("a",) * (MOST_CONTEXT + 1), "chunk")
+    assert "more chunks than are told" in str(lineage_flaw(plain, 5, Lineage((), complete=False)))
+    told = Lineage((), tuple(str(one) for one in range(MOST_SEEN + 1)), complete=False)
+    assert "more chunks than are told" in str(lineage_flaw(replace(plain, context=(), history="0"), 5, told))
+    with pytest.raises(PromptError, match="1,024 at most"):
+        before = [(VariantKey("engine", SYSTEM.hash, (), CHUNK.hash), CHUNK.ids)] * (MOST_CONTEXT + 1)
+        address_of("engine", [(VariantKey("engine", "", (), SYSTEM.hash), SYSTEM.ids), *before], CHUNK)
+
+
+def test_its_own_context_had_a_part_in_it() -> None:
+    key = VariantKey("engine", "s", ("a", "b"), "chunk")
+    lineage = untold_lineage(key, 5)
+    assert lineage_flaw(key, 5, lineage) is None
+    assert "no part in it" in str(lineage_flaw(key, 5, replace(lineage, seen=("a",))))

@@ -50,11 +50,23 @@ def test_the_entry_tells_not_the_store_that_reads_it(
 
 def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
     """However it is stored itself."""
-    store = open_store(tmp_path, 0, None, "raw")
-    cache = cache_over(tiny, store)
-    store.put(rounded(cache.system_variant(SYSTEM), "int8"))
-    assert not any(variant.lossless for variant in cache.ingest(SYSTEM, DOCUMENT))
+    store = open_store(tmp_path, 0, None, "int8")
+    kvgen = cache_over(tiny, store).kvgen
+    system = rounded(kvgen.system(SYSTEM), "int8")
+    for variant in (system, *kvgen.ingest(system, DOCUMENT)):
+        store.put(variant)
+        found = store.get(variant.key)
+        assert found is not None
+        assert found.variant.lineage.lost == ("int8",)
     assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "raw"))) == [False] * 3
+
+
+def test_a_rounded_system_is_computed_again_by_the_next_ingest(tiny: Tiny, tmp_path: Path) -> None:
+    """Or nothing in an old folder would ever be exact."""
+    ingested(tiny, tmp_path, "int8")
+    cache = cache_over(tiny, open_store(tmp_path, 0, None, "int8"))
+    assert all(variant.lossless for variant in cache.ingest(SYSTEM, DOCUMENT))
+    assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "int8"))) == [True] * 3
 
 
 def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ragcache.errors import PromptError
 from ragcache.faults import FAULTS
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan
+from ragcache.types import Segment
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,21 @@ class LinkName:
 
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it."""
-    system = plan.system.hash if plan.system else ""
+    system = _named(plan.system) if plan.system else ""
     digest = _digest(repr(linker).encode(), f"{system} {plan.head}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]
     for chunk in plan.chunks:
         served = chunk.candidates[0].info.key.digest if chunk.candidates else "computed"
-        parts.append((chunk.span.start, f"{chunk.segment.hash} {served}"))
+        parts.append((chunk.span.start, f"{_named(chunk.segment)} {served}"))
     for start, part in sorted(parts):
         digest = _digest(digest, part.encode())
         chain.append((start, digest))
     return LinkName(exact, tuple(chain), plan.question)
+
+
+def _named(segment: Segment) -> str:
+    return f"{segment.hash} within {segment.border}" if segment.border else segment.hash
 
 
 def private_name() -> LinkName:

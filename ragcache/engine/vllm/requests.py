@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ragcache.address import BORDERS, address_of, is_border
+from ragcache.address import BORDERS, MOST_CONTEXT, address_of, is_border
 from ragcache.errors import ConfigError, PromptError
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -34,8 +34,7 @@ from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
 MOST_SEGMENTS = 1024  # each is hashed, looked up and judged: a prompt of one-token segments would hold up all others
-MOST_CONTEXT = 1024  # chunks before a captured one,
-MOST_CONTEXTS = 16_384  # and in all keys of a capture together
+MOST_CONTEXTS = 16_384  # chunks before captured ones, in all keys of a capture together
 HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from ragcache.errors import ForeignEntry
+from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store import DiskTier
 from ragcache.store.base import Flaw
 from ragcache.store.codec.raw import RawCodec
 from ragcache.store.entry import pack
 from ragcache.types import KVForm
-from tests.ragcache.store.test_format import with_header
+from tests.ragcache.store.test_format import first_version, framed, header_of, packed, read_back, with_header
 
 
 @pytest.fixture
@@ -68,3 +70,32 @@ def test_a_file_that_names_no_folder_is_quarantined(store: DiskTier, tmp_path: P
     )
     assert ["another variant" in flaw.reason for flaw in store.verify()] == [True]
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"context": [f"{one}" for one in range(100_000)], "lengths": [1] * 100_001, "history": ""},
+        {"block": 1, "tokens": 2**17, "checksums": ["0"] * (2**18 + 2)},
+        {"layers": 2**18, "checksums": ["0"] * (2**18 + 2)},
+    ],
+)
+@pytest.mark.parametrize("written", [with_header, first_version])
+def test_a_claim_costs_little(tmp_path: Path, make_variant: Any, changes: Any, written: Any) -> None:
+    """Whoever reads it holds up others."""
+    claimed = written(packed(make_variant()), **changes)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptEntry):
+            read_back(claimed, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_tells_its_border(tmp_path: Path, make_variant: Any) -> None:
+    data = packed(make_variant())
+    fields = header_of(data)
+    del fields["border"]
+    with pytest.raises(CorruptEntry, match="border"):
+        read_back(framed(data, json.dumps(fields).encode()), tmp_path)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ragcache.address import MOST_CONTEXT
 from ragcache.engine.vllm.requests import (
     KEY,
-    MOST_CONTEXT,
     MOST_CONTEXTS,
     CaptureRequest,
     LinkRequest,
