@@ -16,7 +16,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.prefill import Prefilled, prefill
 from ragcache.ingest import ChunkIngest
 from ragcache.kvgen import LEAD_TOKENS, KVGen
-from ragcache.linking.full import Full
+from ragcache.linking.baselines import Full
 from ragcache.store import open_store
 from ragcache.store.ram import RamTier
 from ragcache.types import Chunk, Segment, System, Variant

@@ -34,7 +34,7 @@ def _from(module: str, splitter: str) -> Factory:
 
 
 SPLITTERS: Mapping[str, Factory] = {
-    "auto": _from("auto", "AutoSplitter"),
+    "auto": _from("fixed", "AutoSplitter"),
     "fixed": _from("fixed", "FixedSplitter"),
     "semantic": _from("semantic", "SemanticSplitter"),
     "structure": _from("structure", "StructureSplitter"),

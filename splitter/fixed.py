@@ -1,10 +1,14 @@
-"""Windows of tokens: for short items that have nothing to do with each other."""
+"""Windows of tokens for short items that have nothing to do with each other; structure and meaning for all else."""
 
 from __future__ import annotations
 
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.fit import fit, overlapped
 from splitter.ruler import Ruler
+from splitter.structure import StructureSplitter
+
+# Rows and records have nothing to do with each other: there is no meaning to follow from one to the next.
+INDEPENDENT = ("items", "table")
 
 
 class FixedSplitter(Splitter):
@@ -20,3 +24,15 @@ class FixedSplitter(Splitter):
         ruler = Ruler(text, self._tokens)
         windows = fit(ruler, [(0, len(text))], self._limits)
         return [Piece(start, end) for start, end in overlapped(ruler, windows, self._limits)]
+
+
+class AutoSplitter(Splitter):
+    """What fits the document. Prose has no marks to follow, so there `structure` does what `semantic` does."""
+
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
+        self._fixed = FixedSplitter(tokens, embed, limits)
+        self._structure = StructureSplitter(tokens, embed, limits)
+
+    def split(self, text: str, kind: str = "prose") -> list[Piece]:
+        chosen = self._fixed if check_kind(kind) in INDEPENDENT else self._structure
+        return chosen.split(text, kind)

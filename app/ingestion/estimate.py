@@ -18,7 +18,7 @@ from app.settings import Settings
 from ragcache.errors import PromptError
 from ragcache.kvgen import LEAD_TOKENS
 from ragcache.store.codec import KVShape
-from ragcache.store.sizes import entry_nbytes
+from ragcache.store.entry import entry_nbytes
 
 # Characters that a rehearsal cuts; what goes beyond is reckoned by what these came to, since cutting takes its time.
 # about 100,000.

@@ -16,7 +16,7 @@ from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
 from benchmarks.timing import FLOOR, STOCK, Case, first_token, interleaved, measured_rows, median_ttft
 from ragcache.cache import ChunkCache
-from ragcache.linking.full import Full
+from ragcache.linking.baselines import Full
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore

@@ -20,7 +20,7 @@ from benchmarks.timing import FLOOR, STOCK, Case, first_token, measured_rows
 from benchmarks.ttft import TtftBenchOptions
 from ragcache.cache import ChunkCache
 from ragcache.errors import ConfigError
-from ragcache.linking.full import Full
+from ragcache.linking.baselines import Full
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
 

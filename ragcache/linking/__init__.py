@@ -20,16 +20,16 @@ def _linker(module: str, linker: str) -> type[Linker]:
 
 LINKERS: Mapping[str, Callable[[], type[Linker]]] = {
     "auto": partial(_linker, "auto", "Auto"),
-    "fast": partial(_linker, "fast", "Fast"),
-    "full": partial(_linker, "full", "Full"),
-    "naive": partial(_linker, "naive", "Naive"),
-    "first_tokens": partial(_linker, "first_tokens", "FirstTokens"),
+    "fast": partial(_linker, "auto", "Fast"),
+    "full": partial(_linker, "baselines", "Full"),
+    "naive": partial(_linker, "baselines", "Naive"),
+    "first_tokens": partial(_linker, "boundary", "FirstTokens"),
     "boundary": partial(_linker, "boundary", "Boundary"),
     "cci": partial(_linker, "cci", "ContextImpact"),
     "cacheblend": partial(_linker, "cacheblend", "CacheBlend"),
     "query": partial(_linker, "query", "Query"),
-    "random": partial(_linker, "random", "Random"),
-    "h2o": partial(_linker, "h2o", "HeavyHitters"),
+    "random": partial(_linker, "baselines", "Random"),
+    "h2o": partial(_linker, "baselines", "HeavyHitters"),
 }
 
 

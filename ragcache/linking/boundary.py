@@ -1,4 +1,4 @@
-"""EPIC's AttnLink (section 4.2): the tokens around each boundary between two chunks."""
+"""EPIC: chunks that were computed alone are mended where they meet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ragcache.linking.base import LinkedPrompt, Linker, Positions
-from ragcache.linking.limits import require_count
 from ragcache.linking.selection import heads_of, repairable, tails_of, union
+from ragcache.linking.spec import require_count
+
+
+@dataclass(frozen=True)
+class FirstTokens(Linker):
+    """The head of every chunk, which acts as an attention sink when it is computed alone; but for the prompt's first
+    one, where a sink belongs.
+    """
+
+    name: ClassVar[str] = "first_tokens"
+    k: int = 16  # tokens of each chunk
+
+    def __post_init__(self) -> None:
+        require_count(self.name, "k", self.k)
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return heads_of([chunk for chunk in repairable(prompt) if chunk.index > 0], self.k)
 
 
 @dataclass(frozen=True)
 class Boundary(Linker):
-    """Half of `k` from the end of the chunk before the boundary, half (the larger, if odd) from the start of the next.
+    """AttnLink (section 4.2), the tokens around each boundary between two chunks: half of `k` from the end of the chunk
+    before it, half (the larger, if odd) from the start of the next.
 
     A boundary has a chunk on both sides: the prompt's first chunk keeps its head, its last one keeps its tail. A side
     that is not cached is computed anyway, and the other side is repaired all the same.

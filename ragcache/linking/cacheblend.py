@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, Linker, Positions
-from ragcache.linking.limits import require_count, require_ratio
 from ragcache.linking.selection import repairable, share, tokens_of, top
+from ragcache.linking.spec import require_count, require_ratio
 
 
 @dataclass(frozen=True)

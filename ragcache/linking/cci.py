@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.limits import require_factor, require_ratio
 from ragcache.linking.selection import repairable, share, top, union
+from ragcache.linking.spec import require_factor, require_ratio
 from ragcache.types import FloatArray, Profile
 
 

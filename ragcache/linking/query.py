@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.limits import require_count, require_ratio
 from ragcache.linking.selection import heads_of, repairable, share, tokens_of, top, union
+from ragcache.linking.spec import require_count, require_ratio
 from ragcache.types import FloatArray
 
 # What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or

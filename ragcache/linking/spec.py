@@ -1,7 +1,11 @@
-"""Reads `name:key=value,key=value` into the typed fields of a linker's dataclass."""
+"""The settings of linkers: `name:key=value,key=value` as the typed fields of a dataclass, and what these may be.
+
+Each `require_…` raises ConfigError with the linker, the field, its value and its range.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields, is_dataclass
 from types import NoneType
@@ -18,6 +22,9 @@ NUMBERS = {
     int: re.compile(r"[+-]?[0-9]+"),
     float: re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|[+-]?inf"),
 }
+# More than any prompt or model has use for, and small enough that nothing overflows where it is computed with.
+MOST_COUNT = 2**31 - 1
+MOST_FACTOR = 1e6
 
 
 def linker_spec(linker: Linker) -> str:
@@ -81,3 +88,20 @@ def _value(text: str, kinds: tuple[type, ...]) -> Value:
         if kind in NUMBERS and NUMBERS[kind].fullmatch(text):
             return int(text) if kind is int else float(text)
     raise ValueError(text)
+
+
+def require_ratio(linker: str, field: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:  # false for nan too
+        raise ConfigError(f"linker {linker!r}: {field}={value} is out of range: choose from 0 to 1")
+
+
+def require_factor(linker: str, field: str, value: float) -> None:
+    if not (math.isfinite(value) and 0.0 <= value <= MOST_FACTOR):
+        raise ConfigError(f"linker {linker!r}: {field}={value} is out of range: choose from 0 to {MOST_FACTOR:,.0f}")
+
+
+def require_count(linker: str, field: str, value: int, least: int = 0) -> None:
+    if not least <= value <= MOST_COUNT:
+        raise ConfigError(
+            f"linker {linker!r}: {field}={value} is out of range: choose at least {least}, at most {MOST_COUNT:,}"
+        )

@@ -13,7 +13,7 @@ from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
 from ragcache.errors import StoreError
-from ragcache.handover import HandingOver
+from ragcache.faults import HandingOver
 
 T = TypeVar("T")
 Clock = Callable[[], float]

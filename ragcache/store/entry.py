@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 import torch
 
+from ragcache.address import MOST_SEEN
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
 from ragcache.store.format import (
@@ -19,12 +21,14 @@ from ragcache.store.format import (
     checksum,
     pack_header,
     padded,
+    section_sizes,
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import Lineage, Profile, Variant, VariantKey, ids_hash
+from ragcache.types import Lineage, Pass, Profile, Span, Variant, VariantKey, ids_hash
 
 LOSSLESS = "raw"
+_DIGEST, _CHECKSUM = "0" * 64, "0" * 16  # of any, as long
 
 
 def at_rest(codec: Codec, key: VariantKey, lineage: Lineage) -> Codec:
@@ -162,3 +166,21 @@ def _profile_bytes(profile: Profile) -> bytes:
 
 def _padded(data: bytes) -> memoryview:
     return memoryview(data.ljust(padded(len(data)), b"\0"))
+
+
+def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int], *, seen: int = 0) -> int:
+    """How large the file of a variant will be, told before anything is computed: behind a System of so many tokens and
+    chunks of so many. `seen` says how many chunks had a part in it, beside these those that they had seen. Raises
+    ConfigError for an unknown codec.
+    """
+    lengths = (system, *context)
+    names = (_DIGEST,) * len(context)
+    key = VariantKey(_DIGEST, _DIGEST, names, _DIGEST, _DIGEST if seen > len(context) else "")
+    told = (_DIGEST,) * min(max(seen, len(context)), MOST_SEEN)
+    lineage = Lineage((Pass(Span(0, shape.tokens), names),), told, seen <= MOST_SEEN)
+    kept = at_rest(open_codec(codec), key, lineage)
+    if not kept.lossless(shape.dtype):
+        lineage = lineage.rounded(codec)
+    sizes = [size for _, size in section_sizes(shape, kept.name, lengths, BLOCK)]
+    header = Header(key, lineage, shape, kept.name, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
+    return len(pack_header(header)) + sum(map(padded, sizes))

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.choices import one_of, parse_linkers, parse_numbers, parse_percents, some_of
 from ragcache.errors import ConfigError
-from ragcache.linking.first_tokens import FirstTokens
-from ragcache.linking.full import Full
+from ragcache.linking.baselines import Full
+from ragcache.linking.boundary import FirstTokens
 from ragcache.linking.query import Query
 
 

@@ -15,8 +15,8 @@ from ragcache import kvgen
 from ragcache.engine.torch import attention, engine
 from ragcache.errors import ConfigError, PromptError
 from ragcache.kvgen import KVGen
-from ragcache.scoring import reference
 from ragcache.types import Chunk, FloatArray, Profile, System, Text, Variant
+from tests import reference
 from tests.tiny import Tiny, assert_close, make_chunks, make_system, stock
 
 SYSTEM = make_system()

@@ -31,8 +31,7 @@ from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ConfigError, ModelError, PromptError
-from ragcache.faults import FAULTS
-from ragcache.handover import HandingOver
+from ragcache.faults import FAULTS, HandingOver
 from ragcache.keeping import Pause
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker

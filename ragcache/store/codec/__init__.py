@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from ragcache.errors import ConfigError
 from ragcache.store.codec.base import Codec, KVShape
-from ragcache.store.codec.bf16 import Bf16Codec
 from ragcache.store.codec.int8 import Int8Codec
-from ragcache.store.codec.raw import RawCodec
+from ragcache.store.codec.raw import Bf16Codec, RawCodec
 
 __all__ = ["CODECS", "Codec", "KVShape", "open_codec"]
 

@@ -30,3 +30,12 @@ class RawCodec(Codec):
         values = rows.view(self.stored_dtype(shape.dtype))
         kv = values.unflatten(1, (2, shape.kv_heads, shape.tokens, shape.head_dim))  # [layers, 2, heads, n, dim]
         return kv[:, 0].to(shape.dtype), kv[:, 1].to(shape.dtype)
+
+
+class Bf16Codec(RawCodec):
+    """As bfloat16: exact for a bfloat16 engine, half the bytes for a float32 one."""
+
+    name: ClassVar[str] = "bf16"
+
+    def stored_dtype(self, engine_dtype: torch.dtype) -> torch.dtype:
+        return torch.bfloat16

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from ragcache.errors import ConfigError
-from ragcache.linking.auto import Auto
+from ragcache.linking.auto import Auto, Fast
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, read_layers
-from ragcache.linking.fast import Fast
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]

@@ -8,10 +8,8 @@ import pytest
 
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk
-from ragcache.linking.boundary import Boundary
-from ragcache.linking.first_tokens import FirstTokens
-from ragcache.linking.full import Full
-from ragcache.linking.naive import Naive
+from ragcache.linking.baselines import Full, Naive
+from ragcache.linking.boundary import Boundary, FirstTokens
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]

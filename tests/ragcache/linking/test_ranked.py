@@ -9,11 +9,10 @@ import pytest
 
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk
+from ragcache.linking.baselines import HeavyHitters, Random
 from ragcache.linking.cacheblend import CacheBlend
 from ragcache.linking.cci import ContextImpact
-from ragcache.linking.h2o import HeavyHitters
 from ragcache.linking.query import FLOOR, Query, lost_attention, score
-from ragcache.linking.random import Random
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]

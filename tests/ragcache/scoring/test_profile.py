@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.scoring import reference
 from ragcache.scoring.profile import ProfileBuilder
 from ragcache.types import Profile
+from tests import reference
 
 
 def attention_of(layers: int, heads: int, tokens: int, seed: int) -> torch.Tensor:

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.scoring import reference
 from ragcache.scoring.profile import ProfileBuilder
 from ragcache.scoring.reuse import ABSENT, Prefix, Reuse, context_impact, reuse_of
 from ragcache.types import FloatArray, Profile
+from tests import reference
 
 CHUNKS = st.lists(st.sampled_from("abcde"), max_size=5)  # short alphabet: copies and overlaps are common
 

@@ -1,0 +1,70 @@
+"""What the others are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
+from ragcache.linking.selection import repairable, share, tokens_of, top, union
+from ragcache.linking.spec import require_count, require_ratio
+
+
+@dataclass(frozen=True)
+class Naive(Linker):
+    """Place the caches and repair nothing: the floor of the cost, and of the quality."""
+
+    name: ClassVar[str] = "naive"
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return tokens_of([])
+
+
+@dataclass(frozen=True)
+class Full(Linker):
+    """The null strategy: recompute everything. Fallback and oracle."""
+
+    name: ClassVar[str] = "full"
+    recompute_all: ClassVar[bool] = True
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return tokens_of(repairable(prompt))
+
+
+@dataclass(frozen=True)
+class Random(Linker):
+    """As many tokens as the others, chosen by lot."""
+
+    name: ClassVar[str] = "random"
+    ratio: float = 0.15  # of each chunk's tokens
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_ratio(self.name, "ratio", self.ratio)
+        require_count(self.name, "seed", self.seed)
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return union(self._lot(chunk) for chunk in repairable(prompt))
+
+    def _lot(self, chunk: PlacedChunk) -> Positions:
+        # The place is part of the seed, so that a chunk's lot does not depend on which others are cached.
+        lot = np.random.default_rng([self.seed, chunk.start])
+        return chunk.start + lot.choice(chunk.length, share(self.ratio, chunk.length), replace=False)
+
+
+@dataclass(frozen=True)
+class HeavyHitters(Linker):
+    """H2O: the tokens of each chunk that its later tokens look at most."""
+
+    name: ClassVar[str] = "h2o"
+    ratio: float = 0.15  # of each chunk's tokens
+
+    def __post_init__(self) -> None:
+        require_ratio(self.name, "ratio", self.ratio)
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return union(
+            chunk.start + top(chunk.profile.received, share(self.ratio, chunk.length)) for chunk in repairable(prompt)
+        )
