@@ -22,9 +22,9 @@ from ragcache.engine.digests import Digests
 from ragcache.engine.fingerprint import folder_fingerprint
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
-from ragcache.keeping import Keeper
+from ragcache.kvgen.keeping import Keeper
 from ragcache.linking.base import Linker
-from ragcache.rates import Rates
+from ragcache.policy.rates import Rates
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
 

@@ -14,10 +14,10 @@ from app.prompt import PromptTemplate
 from app.settings import Settings
 from app.vllm import open_engine
 from benchmarks.choices import CONTEXTS
-from ragcache.benefit import LinkWhen
 from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError
-from ragcache.keeping import Keeper
+from ragcache.kvgen.keeping import Keeper
+from ragcache.policy.gate import LinkWhen
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 

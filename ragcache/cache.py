@@ -12,14 +12,14 @@ from ragcache.address import border_behind, visible
 from ragcache.engine.base import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import PromptError
 from ragcache.faults import FAULTS
-from ragcache.ingest import ChunkIngest, fetched, keep
-from ragcache.keeping import Keeper, not_captured
-from ragcache.kvgen import KVGen
+from ragcache.kvgen.capture import KVGen
+from ragcache.kvgen.ingest import ChunkIngest, fetched, keep
+from ragcache.kvgen.keeping import Keeper, not_captured
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
-from ragcache.planning import Plan, PlannedChunk, plan_prompt
-from ragcache.rates import Rates
+from ragcache.policy.rates import Rates
+from ragcache.prompt.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore

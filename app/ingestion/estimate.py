@@ -16,7 +16,7 @@ from app.loaders.base import Parsed
 from app.models import Models, resolve_model
 from app.settings import Settings
 from ragcache.errors import PromptError
-from ragcache.kvgen import LEAD_TOKENS
+from ragcache.kvgen.capture import LEAD_TOKENS
 from ragcache.store.codec import KVShape
 from ragcache.store.entry import entry_nbytes
 

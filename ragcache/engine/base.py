@@ -12,10 +12,10 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.errors import PromptError
-from ragcache.keeping import Pause, until_end
+from ragcache.kvgen.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
-from ragcache.rates import Rates
+from ragcache.policy.rates import Rates
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import Fetched, KVStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragcache.errors import StoreError
+from ragcache.policy.eviction import VARIANTS
 from ragcache.store.base import Fetched, Flaw, KVStore, Tier, TierStats
-from ragcache.store.eviction import VARIANTS
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 

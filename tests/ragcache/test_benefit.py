@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ragcache.benefit import Terms, worthwhile
 from ragcache.linking import make_linker
-from ragcache.planning import Candidate, Plan, PlannedChunk
-from ragcache.rates import Rates, Work
+from ragcache.policy.gate import Terms, worthwhile
+from ragcache.policy.rates import Rates, Work
+from ragcache.prompt.planning import Candidate, Plan, PlannedChunk
 from ragcache.scoring.reuse import Reuse
 from ragcache.types import Chunk, Profile, Span, System, VariantInfo, VariantKey
 

@@ -9,7 +9,7 @@ import torch
 from ragcache.engine.base import EngineSpec
 from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.decoder import Tap
-from ragcache.scoring.profile import ProfileBuilder
+from ragcache.kvgen.profile import ProfileBuilder
 
 
 class CaptureTap(Tap):

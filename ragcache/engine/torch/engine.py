@@ -23,7 +23,7 @@ from ragcache.engine.torch.decoder import Decoder, Tap
 from ragcache.engine.torch.generation import TorchGeneration
 from ragcache.engine.torch.prefill import prefill
 from ragcache.errors import PromptError
-from ragcache.keeping import Pause
+from ragcache.kvgen.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Block
 from ragcache.records import Records

@@ -14,7 +14,7 @@ from ragcache.engine.torch.decoder import Tap
 from ragcache.engine.torch.question_sum import QuestionSum, reduced
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
-from ragcache.rates import Work
+from ragcache.policy.rates import Work
 from ragcache.types import FloatArray
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.benefit import worthwhile
 from ragcache.engine.base import LinkSource, PromptRequest
 from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.linking.job import Linkage, LinkJob
 from ragcache.loader.base import SYSTEM, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.rates import Rates, Work
+from ragcache.policy.gate import worthwhile
+from ragcache.policy.rates import Rates, Work
+from ragcache.prompt.link_job import Linkage, LinkJob
+from ragcache.prompt.planning import Plan, first_address, plan_prompt
 from ragcache.report import Report
 
 if TYPE_CHECKING:

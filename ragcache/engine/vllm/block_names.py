@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ragcache.errors import PromptError
 from ragcache.faults import FAULTS
 from ragcache.linking.base import Linker
-from ragcache.planning import Plan
+from ragcache.prompt.planning import Plan
 from ragcache.types import Segment
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
-from ragcache.rates import Work
+from ragcache.policy.rates import Work
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ragcache.engine.vllm.orders import Capture, Load, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
-from ragcache.linking.job import Phase
 from ragcache.loader.base import PieceLoaded, SegmentPiece
+from ragcache.prompt.link_job import Phase
 from ragcache.report import Report
 
 # Of a capture that can wait:

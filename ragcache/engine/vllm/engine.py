@@ -32,11 +32,11 @@ from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.faults import FAULTS, HandingOver
-from ragcache.keeping import Pause
+from ragcache.kvgen.keeping import Pause
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.linking.spec import linker_spec
-from ragcache.planning import check_segments
+from ragcache.prompt.planning import check_segments
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey

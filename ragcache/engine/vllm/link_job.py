@@ -11,9 +11,9 @@ from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.orders import Compute, Load, Probe, Probed, PromptRows
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
-from ragcache.linking.job import Linkage, LinkJob, Phase
 from ragcache.loader.base import PieceLoaded
-from ragcache.planning import Plan
+from ragcache.prompt.link_job import Linkage, LinkJob, Phase
+from ragcache.prompt.planning import Plan
 from ragcache.types import FloatArray
 
 LEAST_PROBE = 20  # tokens in whose time the weights of a probe's layers are read, on a CPU

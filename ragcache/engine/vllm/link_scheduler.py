@@ -28,8 +28,8 @@ from ragcache.engine.vllm.totals import FAILED, REFUSED
 from ragcache.engine.vllm.turns import any_linked, order
 from ragcache.errors import ConfigError, PromptError
 from ragcache.faults import FAULTS, reason_of
-from ragcache.linking.job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
+from ragcache.prompt.link_job import LinkJob, Phase
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 

@@ -35,7 +35,7 @@ from ragcache.faults import FAULTS, reason_of
 from ragcache.loader.base import Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader, nothing, unused, whole
 from ragcache.loader.threads import Clock, DiskThreads
-from ragcache.rates import Work
+from ragcache.policy.rates import Work
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import Variant
 

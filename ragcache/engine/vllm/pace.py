@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ragcache.benefit import Terms, worthwhile
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.link_job import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.linking.base import Linker
-from ragcache.linking.job import LinkJob
-from ragcache.planning import Plan
-from ragcache.rates import Rates, Work
+from ragcache.policy.gate import Terms, worthwhile
+from ragcache.policy.rates import Rates, Work
+from ragcache.prompt.link_job import LinkJob
+from ragcache.prompt.planning import Plan
 
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from ragcache.benefit import LinkWhen
 from ragcache.errors import ConfigError
+from ragcache.policy.gate import LinkWhen
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.question_sum import QuestionSum
 from ragcache.errors import ModelError
-from ragcache.scoring.profile import ProfileBuilder
+from ragcache.kvgen.profile import ProfileBuilder
 from ragcache.types import Profile
 
 

@@ -8,7 +8,7 @@ from ragcache.engine.vllm.budget import Forward, StepWork
 from ragcache.engine.vllm.capture_job import CaptureJob
 from ragcache.engine.vllm.link_job import RequestJob
 from ragcache.engine.vllm.orders import Compute
-from ragcache.linking.job import Phase
+from ragcache.prompt.link_job import Phase
 
 
 def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:

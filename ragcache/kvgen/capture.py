@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ragcache.address import border_behind, system_address, visible
 from ragcache.engine.base import Engine
 from ragcache.errors import ConfigError
-from ragcache.keeping import Pause
+from ragcache.kvgen.keeping import Pause
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ragcache.linking.base import Linker
-from ragcache.planning import Plan, PlannedChunk
-from ragcache.rates import Rates, Work
+from ragcache.policy.rates import Rates, Work
+from ragcache.prompt.planning import Plan, PlannedChunk
 
 LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.

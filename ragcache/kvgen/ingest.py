@@ -12,12 +12,12 @@ from time import perf_counter
 from ragcache.address import border_behind
 from ragcache.engine.base import Engine
 from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
-from ragcache.kvgen import KVGen
-from ragcache.planning import ChunkSurroundings, candidates, stored_variants
+from ragcache.kvgen.capture import KVGen
+from ragcache.policy.eviction import VARIANTS
+from ragcache.prompt.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
 from ragcache.scoring.reuse import Prefix
 from ragcache.store.base import Fetched, KVStore
-from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
