@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     codec: Name = "bf16"
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
-    context_chunks: int = Field(default=3, ge=0)
+    context_chunks: int = Field(default=3, ge=0, le=128)
     system_prompt: str = (
         "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "
         "from the documents, followed by a question. Read all excerpts with care; they may come from different "

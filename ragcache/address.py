@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, Lineage, Pass, Segment, Span, System, Variant, VariantKey, digest_of, ids_hash
 
 Placed = tuple[VariantKey, Sequence[int]]  # a stored variant's address and ids
 
-MOST_CONTEXT = 1024  # chunks that one is captured behind
+MOST_CONTEXT = 128  # chunks that one is captured behind
+MOST_TOLD = 1024  # the same, of what was stored by others
 MOST_SEEN = 256  # chunks that a lineage tells: a header is read at each look-up that does not know it yet
 BORDERS = "use up to 128 ASCII letters, digits, _ and -"
 _BORDER = re.compile(r"[\w-]{1,128}", re.ASCII)
@@ -85,10 +87,15 @@ def lineage_of(tokens: int, before: Iterable[tuple[VariantKey, Lineage]]) -> Lin
     """Of so many tokens computed at once behind these: nothing, or System and context chunks."""
     behind = list(before)
     context = behind[1:]
-    seen = dict.fromkeys(chunk for key, lineage in context for chunk in (*lineage.seen, key.chunk))
+    newest = (chunk for key, lineage in reversed(context) for chunk in (key.chunk, *reversed(lineage.seen)))
+    seen = dict[str, None]()
+    for chunk in newest:
+        seen[chunk] = None
+        if len(seen) > MOST_SEEN:
+            break
     complete = len(seen) <= MOST_SEEN and all(lineage.complete for _, lineage in context)
+    told = tuple(islice(seen, MOST_SEEN))[::-1]
     lost = dict.fromkeys(name for _, lineage in behind for name in lineage.lost)
-    told = tuple(seen)[-MOST_SEEN:]
     return Lineage((_pass(tokens, [key for key, _ in context]),), told, complete, tuple(lost))
 
 
@@ -103,7 +110,7 @@ def lineage_flaw(key: VariantKey, tokens: int, lineage: Lineage) -> str | None:
     """Why it is none of this address, or None. KV of which some rows were computed elsewhere than the rest (a prompt's
     repairs) has a history, so that it is never taken for a prefill's.
     """
-    if len(key.context) > MOST_CONTEXT or len(lineage.seen) > MOST_SEEN:
+    if len(key.context) > MOST_TOLD or len(lineage.seen) > MOST_SEEN:
         return "it has seen more chunks than are told"
     if lineage.complete and len(key.context) <= MOST_SEEN and not set(key.context) <= set(lineage.seen):
         return "its context had no part in it"
@@ -113,6 +120,8 @@ def lineage_flaw(key: VariantKey, tokens: int, lineage: Lineage) -> str | None:
     starts = [one.rows.start for one in lineage.passes]
     if starts != ends[:-1] or ends[-1] != tokens or sorted(set(ends)) != ends:
         return f"its passes are not of {tokens} rows"
+    if any(" " in digest for one in lineage.passes for digest in one.behind):
+        return "what its passes were computed behind are no digests"
     if key.history:
         told = _named(lineage.passes)
         return None if told == key.history else "its passes are not what its history names"

@@ -42,3 +42,7 @@ class CorruptEntry(StoreError):
 
 class ForeignEntry(StoreError):
     """A sound cache file that belongs to another engine, model or chunk."""
+
+
+class NewerEntry(ForeignEntry):
+    """One that a newer version has written, which may still want it."""

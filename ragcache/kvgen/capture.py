@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ragcache.address import border_behind, system_address, visible
+from ragcache.address import MOST_CONTEXT, border_behind, system_address, visible
 from ragcache.engine.base import Engine
 from ragcache.errors import ConfigError
 from ragcache.kvgen.keeping import Pause
@@ -30,8 +30,8 @@ class KVGen:
 
     def __init__(self, engine: Engine, context_chunks: int = 3, pause: Pause | None = None):
         """`pause` is called amid what is computed, if that can wait."""
-        if context_chunks < 0:
-            raise ConfigError(f"context_chunks is {context_chunks}: use 0 (each chunk alone) or more")
+        if not 0 <= context_chunks <= MOST_CONTEXT:
+            raise ConfigError(f"context_chunks is {context_chunks}: use 0 (each chunk alone) to {MOST_CONTEXT}")
         self.engine = engine
         self.context_chunks = context_chunks
         self._pause = pause

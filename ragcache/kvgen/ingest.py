@@ -55,13 +55,23 @@ class SystemKV:
     def __init__(self, kvgen: KVGen, store: KVStore, refused: Refused):
         self._kvgen, self._store, self._refused = kvgen, store, refused
         self._lock = threading.Lock()
+        self._rounded = set[VariantKey]()
+
+    def _renewed(self, found: Variant) -> bool:
+        """Whether it is to be computed again: behind a rounded one nothing would ever be exact. Tried once, since the
+        store may not be able to keep it.
+        """
+        if found.lossless or found.key in self._rounded:
+            return False
+        self._rounded.add(found.key)
+        return True
 
     def fetched(self, system: System, incidents: list[str], is_told: bool = False) -> Fetched:
         """What went wrong joins the incidents; if it `is_told` that the stored one cannot be read, that does not."""
         key = self._kvgen.system_key(system)
         with self._lock:  # several threads that start with a cold store compute it once
             found = fetched(self._store, key, [] if is_told else incidents)
-            if found is None or not found.variant.lossless:  # nothing behind a rounded one would ever be exact
+            if found is None or self._renewed(found.variant):
                 started = perf_counter()
                 variant = self._kvgen.system(system)
                 found = Fetched(variant, COMPUTED, 0, perf_counter() - started)

@@ -87,12 +87,15 @@ class Plan:
 
     @property
     def exact_until(self) -> int:
-        """End of the leading segments whose KV is that of a plain prefill: System, and exact chunks right behind it."""
-        if not self.system_exact:
+        """End of the leading segments whose KV is that of a plain prefill, and for everybody: System, and exact chunks
+        right behind it.
+        """
+        if not self.system_exact or (self.system and self.system.border):
             return 0
         end = self.head
         for chunk in self.chunks:
-            if chunk.span.start != end or not (chunk.candidates and chunk.candidates[0].exact):
+            exact = chunk.candidates and chunk.candidates[0].exact and not chunk.segment.border
+            if chunk.span.start != end or not exact:
                 break
             end = chunk.span.end
         return end

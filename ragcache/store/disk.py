@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
 from ragcache.policy.eviction import EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.private import private_folder
 from ragcache.store.background import Background
@@ -254,7 +254,9 @@ class DiskTier(Tier):
             raise
 
     def _take_away(self, bad: BadFile) -> None:
-        """Save for one that has been replaced meanwhile."""
+        """Save for one that has been replaced meanwhile, and for those of a newer version."""
+        if isinstance(bad.reason, NewerEntry):
+            return
 
         def take(change: Change) -> bool:
             stat = stat_of(bad.path)

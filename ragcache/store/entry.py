@@ -112,13 +112,18 @@ class EntryReader:
 
     def layers(self, first: int, end: int, heads: slice | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of the layers [first, end), each [end - first, kv_heads, n, head_dim]."""
-        parts = [self.block(number, first, end) for number in range(len(self.header.blocks))]
-        if heads is not None:
-            parts = [(_copied(k[:, heads]), _copied(v[:, heads])) for k, v in parts]
-        if len(parts) == 1:
-            return parts[0]
-        ks, vs = zip(*parts, strict=True)
-        return torch.cat(ks, dim=2), torch.cat(vs, dim=2)
+        heads = heads or slice(None)
+        blocks = self.header.blocks
+        if len(blocks) == 1:
+            k, v = self.block(0, first, end)
+            return (k, v) if heads == slice(None) else (_copied(k[:, heads]), _copied(v[:, heads]))
+        shape = self.header.shape
+        size = (2, end - first, len(range(shape.kv_heads)[heads]), shape.tokens, shape.head_dim)
+        whole = torch.empty(size, dtype=shape.dtype)
+        for number, span in enumerate(blocks):
+            for place, part in zip(whole, self.block(number, first, end), strict=True):
+                place[:, :, span.start : span.end] = part[:, heads]
+        return whole[0], whole[1]
 
     def block(self, number: int, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of one block of tokens alone."""

@@ -1,6 +1,6 @@
 """The header of a cache file: what is in it, where it comes from, and whether it is what was written.
 
-    frame with JSON (frame.py) | profile | ids | tokens 0 to 255: layer 0 | layer 1 | … | tokens 256 to 511: layer 0 | …
+    frame with JSON (frame.py) | profile | ids | tokens 0 to 1023: layer 0 | layer 1 | … | tokens 1024 to …
 
 So whoever wants some layers of some tokens reads and checks these alone. The JSON is padded with spaces and each
 section with zeros to multiples of 64 bytes; a section's checksum covers its padding too, so no byte goes unchecked.
@@ -18,14 +18,14 @@ from typing import Any, cast
 import torch
 import xxhash
 
-from ragcache.address import MOST_CONTEXT, lineage_flaw, untold_lineage
+from ragcache.address import MOST_TOLD, lineage_flaw, untold_lineage
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
 from ragcache.store.codec import CODECS, KVShape, open_codec
 from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, are_names, key_of, unframed
 from ragcache.types import Lineage, Pass, Span, VariantKey
 
 ALIGNMENT = 64
-BLOCK = 256  # tokens
+BLOCK = 1024  # tokens: larger ones than of nearly all chunks, which so need not be joined when they are read
 FIRST_LAYER = 2  # sections before it: profile and ids
 MOST_SECTIONS = 2**17  # such as those of 256 layers and 131,072 tokens
 MOST_LOST = 16
@@ -187,7 +187,7 @@ def _first_version(fields: dict[str, Any]) -> Header:
         raise TypeError(f"lossless is {lossless!r:.40}")
     if fields["ids_hash"] != key.chunk:
         raise ValueError(f"it holds the ids of {fields['ids_hash']!r:.80}, and is named by {key.chunk!r}")
-    if len(key.context) > MOST_CONTEXT:
+    if len(key.context) > MOST_TOLD:
         raise ValueError(f"a context of {len(key.context):,} chunks")
     losing = _losing(fields["codec"], shape.dtype)
     lineage = untold_lineage(key, shape.tokens).rounded(*(losing if lossless or losing else [_UNTOLD]))

@@ -18,7 +18,7 @@ from typing import Any
 
 import xxhash
 
-from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
 from ragcache.types import VariantKey
 
 MAGIC = b"RCKV"
@@ -55,7 +55,7 @@ def unframed(fetch: Fetch, file_size: int, where: str) -> HeaderFrame:
     if CHECKSUM.unpack(framed[end:])[0] != xxhash.xxh3_64_intdigest(framed[:end]):
         raise CorruptEntry(f"the header of {where} does not match its checksum")
     if version not in READ:
-        raise ForeignEntry(
+        raise (NewerEntry if version > VERSION else ForeignEntry)(
             f"{where} was written by another version of ragcache (schema {version}, this one reads up to {VERSION}): "
             "it will be computed again"
         )

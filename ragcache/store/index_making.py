@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragcache.private import FILE, private_file, private_folder
@@ -40,32 +41,39 @@ def make(layout: FolderLayout, old: int | None, shared: bool, rebuild: Rebuild) 
         inode, useless = inode_of(layout.index), list[Path]()
         if inode not in (None, old):
             return
-        with _pins(layout.index) as pins:
+        with _kept(layout.index) as kept:
             if inode is not None or not whole.exists():  # nobody was killed just as it was put into its place
-                useless = _fill(layout, half, shared, rebuild, pins)
+                useless = _fill(layout, half, shared, rebuild, kept)
                 half.replace(whole)
             _remove(layout.index)
             whole.replace(layout.index)
     remove_all(useless)
 
 
+@dataclass
+class _Kept:
+    """What no file tells, as far as it can be read."""
+
+    pins: Rows = field(default_factory=list)
+    uses: Rows = field(default_factory=list)
+
+
 @contextmanager
-def _pins(index: Path) -> Iterator[Rows]:
-    """Those that can be read. Who finds the old index sound, such as an older version, changes nothing in the block: it
-    would be lost.
-    """
-    pins: Rows = []
+def _kept(index: Path) -> Iterator[_Kept]:
+    """Of the old index. Who finds it sound, as an older version does, changes nothing meanwhile: it would be lost."""
+    kept = _Kept()
     with ExitStack() as held:
         if inode_of(index) is not None:
             with suppress(sqlite3.Error):
                 old = held.enter_context(closing(connect(index)))
                 with suppress(sqlite3.Error):
                     old.execute("BEGIN IMMEDIATE")
-                pins = old.execute("SELECT digest, owner, expires FROM pins").fetchall()
-        yield pins
+                kept.pins = old.execute("SELECT digest, owner, expires FROM pins").fetchall()
+                kept.uses = old.execute("SELECT used, uses, digest FROM entries WHERE uses > 0").fetchall()
+        yield kept
 
 
-def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild, pins: Rows) -> list[Path]:
+def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild, kept: _Kept) -> list[Path]:
     _remove(half)
     private_file(half)
     try:
@@ -74,8 +82,9 @@ def _fill(layout: FolderLayout, half: Path, shared: bool, rebuild: Rebuild, pins
             connection.execute("PRAGMA synchronous = OFF")  # what a power cut leaves of it is made again
             connection.executescript(SCHEMA)
             connection.execute("BEGIN")
-            connection.executemany("INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", pins)
+            connection.executemany("INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", kept.pins)
             useless = rebuild(connection)
+            connection.executemany("UPDATE entries SET used = max(used, ?), uses = ? WHERE digest = ?", kept.uses)
             connection.execute("COMMIT")
             connection.execute(f"PRAGMA journal_mode = {journal(shared)}")
             write_mark(layout, mark_of(connection, half.stat().st_ino, shared))

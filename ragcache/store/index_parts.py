@@ -77,8 +77,13 @@ def joined(path: Path) -> Connected | None:
         return None
     connection = connect(path)
     try:
-        if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
-            raise UnusableIndex("another version's")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:  # both would make it anew again and again
+            raise sqlite3.NotSupportedError(
+                f"{path} is a newer version's, which may be running: use that ragcache, or delete this file"
+            )
+        if version != VERSION:
+            raise UnusableIndex("an older version's")
         connection.execute("SELECT revision FROM folder").fetchone()  # opens SQLite's log too, which goes by its name
         if inode_of(path) != inode:
             raise UnusableIndex("another one was put into its place")

@@ -10,7 +10,9 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.address import Placed, address_of, may_see
 from ragcache.cache import ChunkCache
+from ragcache.engine.vllm.block_names import link_name
 from ragcache.errors import PromptError
+from ragcache.prompt.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, VariantKey
@@ -124,3 +126,21 @@ def test_what_stands_before_may_be_seen() -> None:
     for other in ("", "bob"):
         with pytest.raises(PromptError, match="place 1 is within the border 'ann'"):
             address_of("engine", [system, private], replace(B, border=other))
+
+
+def test_what_others_may_share_ends_at_a_border(cache: ChunkCache) -> None:
+    list(cache.ingest(SYSTEM, [A, *chunks("ann", B)]))
+    name = cache.engine.spec.fingerprint
+    plan = plan_prompt([SYSTEM, A, *within("ann", B), QUESTION], name, cache.store)
+    assert [chunk.candidates[0].exact for chunk in plan.chunks] == [True, True]
+    assert plan.exact_until == len(SYSTEM) + len(A)
+    system = replace(SYSTEM, border="ann")
+    list(cache.ingest(system, [A]))
+    assert plan_prompt([system, A, QUESTION], name, cache.store).exact_until == 0
+
+
+def test_links_of_two_borders_have_two_names(cache: ChunkCache) -> None:
+    """Blocks that were computed are shared by name."""
+    prompts = [[SYSTEM, A, QUESTION], [SYSTEM, *within("ann", A), QUESTION], [*within("ann", SYSTEM), A, QUESTION]]
+    plans = [plan_prompt(prompt, cache.engine.spec.fingerprint, cache.store) for prompt in prompts]
+    assert len({link_name(plan, cache.linker, 0).whole for plan in plans}) == 3

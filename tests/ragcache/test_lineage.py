@@ -11,6 +11,7 @@ import pytest
 from ragcache.address import (
     MOST_CONTEXT,
     MOST_SEEN,
+    MOST_TOLD,
     address_of,
     history_of,
     lineage_flaw,
@@ -100,11 +101,11 @@ def test_what_was_lost_before_is_lost_behind() -> None:
 
 
 def test_what_it_tells_is_bounded() -> None:
-    plain = VariantKey("engine", "s", ("a",) * (MOST_CONTEXT + 1), "chunk")
+    plain = VariantKey("engine", "s", ("a",) * (MOST_TOLD + 1), "chunk")
     assert "more chunks than are told" in str(lineage_flaw(plain, 5, Lineage((), complete=False)))
     told = Lineage((), tuple(str(one) for one in range(MOST_SEEN + 1)), complete=False)
     assert "more chunks than are told" in str(lineage_flaw(replace(plain, context=(), history="0"), 5, told))
-    with pytest.raises(PromptError, match="1,024 at most"):
+    with pytest.raises(PromptError, match="128 at most"):
         before = [(VariantKey("engine", SYSTEM.hash, (), CHUNK.hash), CHUNK.ids)] * (MOST_CONTEXT + 1)
         address_of("engine", [(VariantKey("engine", "", (), SYSTEM.hash), SYSTEM.ids), *before], CHUNK)
 
@@ -114,3 +115,12 @@ def test_its_own_context_had_a_part_in_it() -> None:
     lineage = untold_lineage(key, 5)
     assert lineage_flaw(key, 5, lineage) is None
     assert "no part in it" in str(lineage_flaw(key, 5, replace(lineage, seen=("a",))))
+
+
+def test_names_of_one_pass_are_not_those_of_two() -> None:
+    plain = VariantKey("engine", "s", ("a",), "chunk")
+    two = (Pass(Span(0, 4), ("d0",)), Pass(Span(4, 9), ("d4",)))
+    forged = (Pass(Span(0, 9), ("0 4 d0", "4 9 d4")),)
+    key = replace(plain, history=digest_of("0 4 d0", "4 9 d4"))
+    assert lineage_flaw(key, 9, Lineage(two, ("a",), complete=False)) is None
+    assert "no digests" in str(lineage_flaw(key, 9, Lineage(forged, ("a",), complete=False)))

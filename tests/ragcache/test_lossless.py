@@ -69,6 +69,14 @@ def test_a_rounded_system_is_computed_again_by_the_next_ingest(tiny: Tiny, tmp_p
     assert exact(cache_over(tiny, open_store(tmp_path, 0, None, "int8"))) == [True] * 3
 
 
+def test_it_is_tried_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may not be able to keep it."""
+    ingested(tiny, tmp_path, "int8")
+    cache = cache_over(tiny, open_store(tmp_path, 0, None, "raw"))
+    monkeypatch.setattr(cache.store, "put", lambda variant: None)
+    assert [cache.system_variant(SYSTEM).lossless for _ in range(3)] == [True, False, False]
+
+
 def test_what_is_captured_behind_a_lossy_chunk_is_lossy(tiny: Tiny, tmp_path: Path) -> None:
     store = open_store(tmp_path, 0, None, "raw")
     cache = cache_over(tiny, store)

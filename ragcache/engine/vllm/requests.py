@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ragcache.address import BORDERS, MOST_CONTEXT, address_of, is_border
+from ragcache.address import BORDERS, MOST_CONTEXT, address_of, border_behind, is_border
 from ragcache.errors import ConfigError, PromptError
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -34,7 +34,7 @@ from ragcache.types import Chunk, Segment, System, Text, VariantKey, ids_hash
 KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
 MOST_SEGMENTS = 1024  # each is hashed, looked up and judged: a prompt of one-token segments would hold up all others
-MOST_CONTEXTS = 16_384  # chunks before captured ones, in all keys of a capture together
+MOST_CONTEXTS = MOST_CONTEXT**2  # chunks before captured ones, in all keys of a capture together
 HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
 
@@ -186,6 +186,8 @@ def _capture(asked: object, ids: Sequence[int], fingerprint: str, allow: Callabl
     named = [_key(one, fingerprint, place) for place, one in enumerate(keyed)]
     if [type(segment) for segment in segments] != [System, *[Chunk] * (len(segments) - 1)]:
         raise PromptError("the segments of a capture are one of the kind system, then chunks: name them so")
+    if [border_behind(segments[0].border, segment) for segment in segments] != [key.border for key in named]:
+        raise PromptError("a segment of the capture has another border than its key: name the same")
     before = [(key, segment.ids) for key, segment in zip(named[:-1], segments[:-1], strict=True)]
     address = address_of(fingerprint, before, segments[-1])
     if named[-1] != address:

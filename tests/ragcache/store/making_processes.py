@@ -21,7 +21,7 @@ from ragcache.store import DiskTier
 
 def of_another_version(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "index.sqlite")) as index:
-        index.execute("PRAGMA user_version = 99")
+        index.execute("PRAGMA user_version = 1")
 
 
 def lost_its_log(folder: Path) -> None:

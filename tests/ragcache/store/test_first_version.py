@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import pytest
 import torch
 
 from ragcache.address import untold_lineage
-from ragcache.errors import CorruptEntry
+from ragcache.errors import CorruptEntry, NewerEntry, StoreError
 from ragcache.store import CODECS, DiskTier
-from tests.ragcache.store.test_format import first_version, header_of, packed, read_back, sections
+from ragcache.store.base import Flaw
+from ragcache.store.index_tables import VERSION
+from tests.ragcache.store.test_format import first_version, header_of, packed, read_back, sections, with_header
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -92,3 +96,49 @@ def test_a_border_is_no_matter_of_its(tmp_path: Path, make_variant: Any) -> None
     tier = DiskTier(tmp_path, None, "raw")
     assert tier.variants(variant.key.family) == []
     assert tier.variants(replace(variant.key, border="another").family) == []
+
+
+def test_what_a_newer_one_wrote_is_left_alone(tmp_path: Path, make_variant: Any) -> None:
+    """It may be running beside this one."""
+    tier, variant = DiskTier(tmp_path, None, "raw"), make_variant()
+    tier.put(variant)
+    (path,) = tmp_path.glob("*/*/*/*.kv")
+    path.write_bytes(with_header(path.read_bytes(), version=3))
+    with pytest.raises(NewerEntry):
+        tier.get(variant.key)
+    flaws: list[Flaw] = []
+    assert DiskTier(tmp_path, None, "raw").variants(variant.key.family, flaws) == []
+    assert len(flaws) == 1
+    assert tier.stats()[0].quarantined == 0
+    assert path.exists()
+
+
+def test_the_index_of_a_newer_one_is_not_made_anew(tmp_path: Path, make_variant: Any) -> None:
+    DiskTier(tmp_path, None, "raw").put(make_variant())
+    index = tmp_path / "index.sqlite"
+    with closing(sqlite3.connect(index)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    made = index.stat().st_ino
+    with pytest.raises(StoreError, match="newer version's"):
+        DiskTier(tmp_path, None, "raw")
+    assert index.stat().st_ino == made
+
+
+def test_last_uses_come_over_from_an_older_index(tmp_path: Path, make_variant: Any) -> None:
+    """Or what was used most would be evicted first."""
+    tier, variants = DiskTier(tmp_path, None, "raw"), [make_variant((one, 1)) for one in range(3)]
+    for variant in variants:
+        tier.put(variant)
+    for _ in range(6):
+        tier.get(variants[0].key)
+    tier.pin(variants[1].key)  # writes the uses
+    tier.pin(variants[1].key, False)
+    told = "SELECT digest, uses FROM entries ORDER BY used"
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as connection:
+        before = connection.execute(told).fetchall()
+        connection.execute(f"PRAGMA user_version = {VERSION - 1}")
+    assert before[-1] == (variants[0].key.digest, 6)
+    DiskTier(tmp_path, None, "raw")
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert connection.execute(told).fetchall() == before

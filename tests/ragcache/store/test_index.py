@@ -71,7 +71,7 @@ def empty(root: Path) -> None:
 
 def of_another_version(root: Path) -> None:
     with closing(sqlite3.connect(root / "index.sqlite")) as index:
-        index.executescript("DROP TABLE entries; PRAGMA user_version = 99")
+        index.executescript("DROP TABLE entries; PRAGMA user_version = 1")
 
 
 NO_TEXT = "UPDATE entries SET digest = CAST(x'ff' || substr(digest, 2) AS TEXT)"

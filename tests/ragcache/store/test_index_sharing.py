@@ -122,7 +122,7 @@ def test_nobody_changes_an_index_that_is_being_replaced(root: Path) -> None:
     store.pin(VARIANTS[0].key, owner="ann")
     rebuild, held = newer._index._file._rebuild, store._index._file._writer
     assert held is not None
-    held.connection.execute("PRAGMA user_version = 99")
+    held.connection.execute("PRAGMA user_version = 1")
     held.connection.execute("PRAGMA busy_timeout = 0")
 
     def beside(connection: sqlite3.Connection) -> list[Path]:

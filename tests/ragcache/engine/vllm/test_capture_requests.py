@@ -58,8 +58,9 @@ def test_a_border_is_a_name(border: Any) -> None:
 def test_a_capture_does_not_leave_the_border_of_what_it_saw() -> None:
     private = replace(SYSTEM, border="ann")
     read(capture_params([private, CHUNK], keys(private, border="ann")))
-    with pytest.raises(PromptError, match="does not name what stands before"):
-        read(capture_params([private, CHUNK], keys(private)))
+    for segments, named in (([private, CHUNK], keys(private)), ([SYSTEM, replace(CHUNK, border="ann")], keys())):
+        with pytest.raises(PromptError, match="another border than its key"):
+            read(capture_params(segments, named))
     with pytest.raises(PromptError, match="place 0 is within the border 'ann'"):
         read(capture_params([private, replace(CHUNK, border="bob")], keys(private, border="bob")))
 
