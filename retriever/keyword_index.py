@@ -17,7 +17,7 @@ from retriever.keywords.words import asked_words, words
 from retriever.source import Source
 from retriever.types import FloatArray, IntArray, Vectors
 
-IDENTITY = "words 2"  # of how texts become words; another number makes the index anew
+IDENTITY = "words 3"  # of how texts become words; another number makes the index anew
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched
 DEAD_PART = 4  # a segment is written anew when one chunk of so many is gone
 _ALIGNED = 64

@@ -17,6 +17,11 @@ from retriever.keywords.words import STOP_WORDS, asked_words, words
         ("GPU日本x", ["gpu", "日", "本", "日本", "x"]),
         ("서울", ["서울"]),
         ("Москва, Ёлка", ["москва", "елка"]),
+        ("हिन्दी में।", ["हिन्दी", "में"]),
+        ("বাংলা, தமிழ்!", ["বাংলা", "தமிழ்"]),
+        ("ไม่", ["ไ", "ม", "\u0e48", "ไม", "ม\u0e48"]),
+        ("שָׁלוֹם עֲלֵיכֶם־x", ["שלום", "עליכם", "x"]),
+        ("مُحَمَّد", ["محمد"]),
         (
             "a hyphen-\nated well-\r\n  known word",
             ["a", "hyphenated", "hyphen", "ated", "wellknown", "well", "known", "word"],
