@@ -29,6 +29,9 @@ class Pieces:
         text = self._decode(self._ids)
         if text.endswith(BROKEN) and len(self._ids) - self._out < PATIENCE:
             return ""
+        if text == self._before:  # a special token: behind it alone, a decoder would take the next for the first of all
+            del self._ids[self._out :]
+            return ""
         new = self._beyond(text)
         self._ids = self._ids[self._out :]
         self._out, self._before = len(self._ids), self._decode(self._ids)

@@ -94,3 +94,12 @@ def test_a_leading_space_that_a_decoder_drops_is_not_lost() -> None:
         return "".join(words[one] for one in ids).removeprefix(" ")
 
     assert "".join(read(Pieces(decode), [0, 1, 2])) == "one two three"
+
+
+def test_a_space_behind_a_special_token_is_not_lost() -> None:
+    words = [" one", " two", ""]
+
+    def decode(ids: Sequence[int]) -> str:
+        return "".join(words[one] for one in ids).removeprefix(" ")
+
+    assert "".join(read(Pieces(decode), [2, 0, 2, 2, 1, 2, 0])) == "one two one"
