@@ -9,7 +9,6 @@ from sqlalchemy import bindparam, select, update
 
 from app.catalog.changes import lock
 from app.catalog.engine import Database, batches
-from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, Document, DocumentLayout, Found, StoredChunk
 from app.catalog.tables import CHUNKS, DOCUMENTS
 from app.loaders.base import Line, Page
@@ -20,36 +19,25 @@ if TYPE_CHECKING:
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
-PADDED = 8  # ids; a query for so many or fewer is prepared once, and one for more for each doubling
 
 
 class Chunks:
     def __init__(self, database: Database):
         self._database = database
-        self._prepared: dict[int, Prepared] = {}  # by the number of ids
 
     def found(self, ids: Sequence[int] | IntArray) -> list[Found]:
         """Chunks with their documents, in the order of `ids`; those that are gone meanwhile are left out."""
         wanted = [int(one) for one in ids]
         rows: dict[int, Found] = {}
         documents: dict[int, Document] = {}
-        for batch in batches(wanted):
-            for row in self._rows(batch):
-                chunk = _chunk(row[: len(_CHUNK)])
-                if chunk.document_id not in documents:
-                    documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
-                rows[chunk.id] = Found(chunk, documents[chunk.document_id])
+        with self._database.reading() as connection:
+            for batch in batches(wanted):
+                for row in connection.execute(_FOUND.where(CHUNKS.c.id.in_(batch))):
+                    chunk = _chunk(row[: len(_CHUNK)])
+                    if chunk.document_id not in documents:
+                        documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
+                    rows[chunk.id] = Found(chunk, documents[chunk.document_id])
         return [rows[one] for one in wanted if one in rows]
-
-    def _rows(self, ids: list[int]) -> list[list[Any]]:
-        size = PADDED
-        while size < len(ids):
-            size *= 2
-        names = [f"id{number}" for number in range(size)]
-        if size not in self._prepared:
-            these = CHUNKS.c.id.in_([bindparam(name, type_=CHUNKS.c.id.type) for name in names])
-            self._prepared[size] = Prepared(self._database, _FOUND.where(these))
-        return self._prepared[size].rows(**dict(zip(names, ids + [ids[-1]] * (size - len(ids)), strict=True)))
 
     def retokenize(self, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
         """(chunk id, tokens, token hash) of chunks of one collection, as another tokenizer reads them; all or none."""

@@ -11,13 +11,11 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from app.catalog.changes import lock, pack, unused
 from app.catalog.engine import Database
-from app.catalog.prepared import Prepared
 from app.catalog.records import Collection, CollectionTotals, Removed, Vectors
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS
 from app.errors import CatalogError, NotFound
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
-_BY_NAME = select(*_COLUMNS).where(COLLECTIONS.c.name == bindparam("name"))
 LONGEST_NAME = 200
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 class Collections:
     def __init__(self, database: Database):
         self._database = database
-        self._by_name = Prepared(database, _BY_NAME)
 
     def create(
         self,
@@ -66,8 +63,8 @@ class Collections:
             return _named(connection, name)
 
     def find(self, name: str) -> Collection | None:
-        rows = self._by_name.rows(name=name)
-        return Collection(*rows[0]) if rows else None
+        with self._database.reading() as connection:
+            return _find(connection, name)
 
     def all(self) -> list[Collection]:
         """All, by name."""
@@ -167,12 +164,17 @@ def check_name(name: str) -> None:
         raise CatalogError(f"{name!r} cannot name a collection: use 1 to {LONGEST_NAME} printable characters")
 
 
-def _named(connection: Connection, name: str) -> Collection:
+def _find(connection: Connection, name: str) -> Collection | None:
     row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
-    if row is None:
+    return None if row is None else Collection(*row)
+
+
+def _named(connection: Connection, name: str) -> Collection:
+    found = _find(connection, name)
+    if found is None:
         names = ", ".join(connection.scalars(select(COLLECTIONS.c.name).order_by(COLLECTIONS.c.name))) or "none yet"
         raise NotFound(f"no collection {name!r}; there are: {names}")
-    return Collection(**row._mapping)
+    return found
 
 
 def _change(connection: Connection, collection_id: int, values: Mapping[str, Any]) -> None:

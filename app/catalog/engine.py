@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.catalog.failures import told
@@ -123,23 +123,6 @@ class Database:
                     yield connection
             finally:
                 connection.connection.cursor().execute("PRAGMA foreign_keys = ON")
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._engine.dialect
-
-    def fetch(self, sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """One query by the driver itself: see app/catalog/prepared.py."""
-        with told(self.where):
-            connection = self._engine.raw_connection()
-            try:
-                cursor = connection.cursor()
-                cursor.execute(sql, values)
-                rows = cursor.fetchall()
-                cursor.close()
-                return rows
-            finally:
-                connection.close()  # it goes back to the others, which ends what the driver has begun
 
     def apart(self) -> Any:
         """A connection to PostgreSQL that belongs to the caller alone, each of its statements a transaction."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from app.catalog.engine import Database
 from app.catalog.filters import condition
-from app.catalog.prepared import Prepared
 from app.catalog.records import Collection
 from app.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.errors import CatalogError
 from retriever.source import Batch, Position, Source, Where
 from retriever.types import IntArray
 
-_POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid).where(
-    COLLECTIONS.c.id == bindparam("collection")
-)
+_POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
 
 
 class CatalogSource(Source):
@@ -27,17 +24,17 @@ class CatalogSource(Source):
     def __init__(self, database: Database, collection: Collection):
         self._database = database
         self._collection = collection
-        self._position = Prepared(database, _POSITION)
 
     @property
     def dimension(self) -> int:
         return self._collection.dimension
 
     def position(self) -> Position:
-        high, retired, live, uid = next(iter(self._position.rows(collection=self._collection.id)), (0, 0, 0, None))
-        if uid != self._collection.uid:
+        with self._database.reading() as connection:
+            row = connection.execute(_POSITION.where(COLLECTIONS.c.id == self._collection.id)).one_or_none()
+        if row is None or row.uid != self._collection.uid:
             raise CatalogError(f"collection {self._collection.name!r} was deleted or embedded again: open it anew")
-        return Position(high, retired, live)
+        return Position(row.high, row.retired, row.live)
 
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         query = (

@@ -152,7 +152,8 @@ def test_many_locks_take_one_connection_and_none_of_the_pool(catalog: Catalog, c
         assert len(catalog.collections.all()) == 21
         if catalog.database.path is None:
             query = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'ragcache, process ')"
-            assert catalog.database.fetch(query, ())[0][0] == 1
+            with catalog.database.reading() as connection:
+                assert connection.exec_driver_sql(query).scalar_one() == 1
         for busy in (others[0], others[19], collection):
             with pytest.raises(CollectionBusy), catalog.alone(busy):
                 pytest.fail("the lock is held")

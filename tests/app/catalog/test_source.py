@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.catalog import Catalog, CatalogError, Collection
+from app.catalog import Catalog, CatalogError, Collection, open_catalog
 from app.catalog.filters import MOST
+from app.settings import Settings
 from retriever.source import Position
 from tests.app.catalog.samples import DIMENSION, document, make_collection, vector
 
@@ -30,6 +31,13 @@ def test_the_source_tells_the_chunks_in_order(catalog: Catalog, collection: Coll
     assert (vectors.dtype, vectors.shape[1]) == (np.float32, source.dimension)
     np.testing.assert_array_equal(vectors, np.stack([vector(word) for word in words[2:]]))
     assert source.position() == Position(high=ids[-1], retired=0, live=10)
+
+
+def test_what_others_write_is_seen(catalog: Catalog, collection: Collection, settings: Settings) -> None:
+    assert catalog.source(collection).position().live == 0
+    with open_catalog(settings) as other:
+        other.documents.replace(collection, *document(["one", "two"]))
+    assert catalog.source(collection).position().live == 2
 
 
 def test_following_from_any_position_ends_at_the_same_chunks(catalog: Catalog, collection: Collection) -> None:
