@@ -22,6 +22,7 @@ from retriever.keywords.words import STOP_WORDS, asked_words, words
         ("ไม่", ["ไ", "ม", "\u0e48", "ไม", "ม\u0e48"]),
         ("שָׁלוֹם עֲלֵיכֶם־x", ["שלום", "עליכם", "x"]),
         ("مُحَمَّد", ["محمد"]),
+        ("سُؤَال أَم سوال", ["سؤال", "أم", "سوال"]),  # a hamza is a letter's own
         (
             "a hyphen-\nated well-\r\n  known word",
             ["a", "hyphenated", "hyphen", "ated", "wellknown", "well", "known", "word"],
