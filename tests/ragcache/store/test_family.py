@@ -12,7 +12,7 @@ from ragcache.types import Variant
 
 
 def behind(make_variant: Any, place: int) -> Variant:
-    variant: Variant = make_variant(context=() if place < 0 else (f"document {place}",))
+    variant: Variant = make_variant(context=() if place < 0 else (f"document-{place}",))
     return variant
 
 

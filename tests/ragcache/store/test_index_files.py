@@ -213,3 +213,4 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path) -> None:
     with pytest.raises(OSError):
         read_fields(paths[1])
     assert listed(store) == [2]
+    store.stats()  # by now both are out of the way

@@ -136,7 +136,7 @@ def test_what_other_processes_displaced_is_not_looked_at_again(
     store: TieredStore, ram: RamTier, disk: DiskTier, make_variant: Any
 ) -> None:
     """RAM and disk keep as many variants of a chunk each; together they are no more."""
-    ours, theirs = ([make_variant((5,), context=(f"{who} {n}",)) for n in range(VARIANTS)] for who in "ab")
+    ours, theirs = ([make_variant((5,), context=(f"{who}-{n}",)) for n in range(VARIANTS)] for who in "ab")
     for variant in ours:
         store.put(variant)
     for variant in theirs:
