@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 from ragcache.types import spans_of
 
@@ -43,6 +42,8 @@ def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) ->
     for start, stop in [*runs, (len(ends), len(ends))]:
         blocks += [_block(positions, dtype, cut, ends[cut.stop - 1]) for cut in _cuts(done, start, size)]
         if start < stop:
+            from torch.nn.attention.bias import causal_lower_right  # brings torch's compiler, which takes 1.5 s
+
             end = ends[stop - 1]
             blocks.append(RowBlock(start, stop, end, causal_lower_right(stop - start, end), causal=False))
         done = stop

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -137,3 +140,10 @@ def test_a_block_that_is_not_full_reads_the_fewest_keys(count: int) -> None:
     assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
     assert blocks[-1].stop == count
     assert [block.stop - block.start for block in blocks] == [count % 32][: count % 32] + [32] * (count // 32)
+
+
+def test_it_does_without_the_compiler() -> None:
+    """Whose import takes longer than a first token."""
+    code = "import sys, ragcache.engine.torch.engine; print('torch._dynamo' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
