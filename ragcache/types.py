@@ -184,6 +184,18 @@ class Lineage:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What KV is, and where it comes from, without the KV."""
+
+    key: VariantKey
+    ids: tuple[int, ...]
+    lineage: Lineage
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
 class Variant:
     """The KV of one chunk computed in one context. Tensors are never written after construction."""
 
@@ -193,6 +205,10 @@ class Variant:
     v: torch.Tensor  # [layers, kv_heads, n, head_dim]
     profile: Profile
     lineage: Lineage
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.key, self.ids, self.lineage)
 
     @property
     def lossless(self) -> bool:

@@ -27,7 +27,7 @@ class ScatteredLoader(Loader):
         for end, block in blocks:
             left[end.piece.index] -= 1
             last = left[end.piece.index] == 0
-            deliveries.append(Delivery(end.piece, (block,), end.loaded if last else None, end.variant))
+            deliveries.append(Delivery(end.piece, (block,), end.loaded if last else None, end.origin))
         return InTurn(partial(deliveries.__getitem__, place) for place in range(len(deliveries)))
 
     def _cut(self, block: Block) -> list[Block]:

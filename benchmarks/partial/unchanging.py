@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
+from ragcache.store.base import Flaw, KVStore, OpenEntry, TierStats
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
@@ -20,8 +20,8 @@ class UnchangingStore(KVStore):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._store.variants(family, flaws)
 
-    def get(self, key: VariantKey) -> Fetched | None:
-        return self._store.get(key)
+    def open(self, key: VariantKey) -> OpenEntry | None:
+        return self._store.open(key)
 
     def put(self, variant: Variant) -> None:
         pass

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ragcache.store.base import KVStore
-from ragcache.types import Variant, VariantKey
+from ragcache.types import Origin, Variant, VariantKey
 
 SYSTEM = -1  # the System segment's place among the chunks
 RECHECK_S = 0.05  # what is awaited may be given up meanwhile
@@ -69,7 +69,7 @@ class Delivery:
     piece: SegmentPiece
     blocks: tuple[Block, ...] = ()
     loaded: PieceLoaded | None = None
-    variant: Variant | None = None  # that the blocks are of; told with `loaded` where one was chosen
+    origin: Origin | None = None  # of the blocks; told with `loaded` where one was chosen
 
 
 class Loading(ABC):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from ragcache.faults import FAULTS, reason_of
 from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.threads import DiskThreads, Task
-from ragcache.store.base import Fetched, KVStore
+from ragcache.store.base import KVStore, OpenEntry
 
 logger = logging.getLogger(__name__)
+LOSSY = "cache entry not used: it has lost something at rest, and others may share its place"
 
 
 class SequentialLoader(Loader):
@@ -97,28 +99,31 @@ class _OnThreads(Loading):
 
 
 def bring(store: KVStore, piece: SegmentPiece) -> Delivery:
-    """The first of its variants that is there and sound, whole."""
+    """The first of its variants that is there and sound, in the blocks that it was stored in."""
     incidents: list[str] = []
     for chosen, key in enumerate(piece.keys):
+        started = perf_counter()
         try:
-            fetched = store.get(key)
+            if (entry := store.open(key)) is None:
+                logger.info("variant %s vanished between plan and load", key.digest[:12])
+                continue
+            with entry:
+                origin = entry.origin()
+                if piece.shared and not origin.lineage.lossless:
+                    incidents.append(LOSSY)
+                    continue
+                blocks = tuple(_blocks(entry, piece.start))
         except FAULTS as error:
             incidents.append(unused(error))
             continue
-        if fetched is None:
-            logger.info("variant %s vanished between plan and load", key.digest[:12])
-        elif piece.shared and not fetched.variant.lossless:
-            incidents.append("cache entry not used: it has lost something at rest, and others may share its place")
-        else:
-            return whole(piece, fetched, chosen, incidents)
+        told = (entry.tier, entry.nbytes, origin.lineage.lossless, perf_counter() - started, tuple(incidents))
+        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told), origin)
     return nothing(piece, *incidents)
 
 
-def whole(piece: SegmentPiece, fetched: Fetched, chosen: int = 0, incidents: Sequence[str] = ()) -> Delivery:
-    """A piece at once."""
-    variant = fetched.variant
-    told = (fetched.tier, fetched.nbytes, variant.lossless, fetched.seconds, tuple(incidents))
-    return Delivery(piece, (Block.whole(variant, piece.start),), PieceLoaded(piece.index, chosen, *told), variant)
+def _blocks(entry: OpenEntry, start: int) -> Iterator[Block]:
+    for number, span in enumerate(entry.blocks):
+        yield Block(start + span.start, 0, *entry.read(number, range(entry.shape[0])))
 
 
 def nothing(piece: SegmentPiece, *incidents: str) -> Delivery:

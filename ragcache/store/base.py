@@ -5,9 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
+
+if TYPE_CHECKING:
+    import torch
+
+KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,46 @@ class Flaw:
     reason: str
 
 
+class OpenEntry(ABC):
+    """A variant where its tier keeps it, to be read whole or in parts: some layers of a block of tokens. Threads may
+    read parts at once, in any order, until it is closed, which its `with` does.
+
+    What is given out is shared: nobody writes it. Reading waits for a disk, so who must not wait leaves it to a loader,
+    and raises as `KVStore.get` does.
+    """
+
+    tier: str  # where it was found
+    nbytes: int  # to read there
+    shape: tuple[int, int, int, int]  # of K and of V: [layers, kv_heads, n, head_dim]
+    dtype: torch.dtype
+    blocks: Sequence[Span]  # of tokens, all of them: what is read together
+
+    @abstractmethod
+    def origin(self) -> Origin: ...
+
+    @abstractmethod
+    def variant(self, read: KV | None = None) -> Variant:
+        """The whole, of K and V that were `read` already where they are given."""
+
+    @abstractmethod
+    def read(self, block: int, layers: range) -> KV: ...
+
+    def read_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
+        """`read`, written to where it belongs."""
+        for place, part in zip((k, v), self.read(block, layers), strict=True):
+            place.copy_(part)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing is read any more."""
+
+    def __enter__(self) -> OpenEntry:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
 class KVStore(ABC):
     """Variants by key. Safe for several threads, and the disk tier for several processes.
 
@@ -64,12 +111,20 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def open(self, key: VariantKey) -> OpenEntry | None:
+        """The entry, to be read and closed, or None when there is none. Raises as `get`."""
+
     def get(self, key: VariantKey) -> Fetched | None:
-        """The entry, or None when there is none.
+        """The entry whole, or None when there is none.
 
         Raises CorruptEntry or ForeignEntry when the bytes are bad; by then they are out of the way (quarantined),
         so the next call answers None.
         """
+        started = perf_counter()
+        if (entry := self.open(key)) is None:
+            return None
+        with entry:
+            return Fetched(entry.variant(), entry.tier, entry.nbytes, perf_counter() - started)
 
     @abstractmethod
     def put(self, variant: Variant) -> None:

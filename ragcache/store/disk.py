@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
 from ragcache.policy.eviction import EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.private import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import Fetched, Flaw, Tier, TierStats
+from ragcache.store.base import Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.durable import opened, stat_of, sweep, sync_folder, written_beside
-from ragcache.store.entry import EntryReader, pack
+from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
 from ragcache.store.info_cache import InfoCache
 from ragcache.store.layout import KV, FolderLayout
@@ -77,24 +77,26 @@ class DiskTier(Tier):
                 infos.append(known or self._fresh_info(self._layout.place(engine, family, digest), file, met))
         return [info for info in infos if info is not None]
 
-    def get(self, key: VariantKey) -> Fetched | None:
-        started = time.perf_counter()
+    def open(self, key: VariantKey) -> OpenEntry | None:
         path = self._layout.entry(key)
-        with reporting("read", self._layout.root), opened(path) as fd:
-            if fd is None:
-                self._tally("misses")
-                if self._index.has(key.digest):
-                    self._background.add(self._forget, path)
-                return None
-            with self._quarantining(path, fd):
-                reader = EntryReader.parts(fd, str(path))
+        with ExitStack() as left:
+            with reporting("read", self._layout.root):
+                fd = left.enter_context(opened(path))
+                if fd is None:
+                    self._tally("misses")
+                    if self._index.has(key.digest):
+                        self._background.add(self._forget, path)
+                    return None
+            guard = partial(self._quarantining, path, fd)
+            with guard():
+                reader = EntryReader.parts(fd, str(path), self._heads)
                 reader.expect(key)
                 self._expect_form(reader, path)
-                variant = reader.whole(fd).variant(self._heads)
+            entry = FileEntry(reader, fd, self.name, guard, left.pop_all().close)
         self._infos.compare(key.digest, reader.file_size, reader.header.lineage.lossless)
         self._index.use(key.digest)
         self._tally("hits")
-        return Fetched(variant, self.name, reader.file_size, time.perf_counter() - started)
+        return entry
 
     def put(self, variant: Variant) -> None:
         assert self._heads is None, "some heads of a variant are no variant"
@@ -248,7 +250,8 @@ class DiskTier(Tier):
     def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
         """What the block finds bad is moved away, unless it has been replaced since it was opened."""
         try:
-            yield
+            with reporting("read", self._layout.root):
+                yield
         except (CorruptEntry, ForeignEntry) as error:
             self._take_away(BadFile.of(path, os.fstat(fd), error))
             raise

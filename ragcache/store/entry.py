@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from ragcache.address import MOST_SEEN
 from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.store.base import KV, OpenEntry
 from ragcache.store.codec import Codec, KVShape, open_codec
 from ragcache.store.format import (
     BLOCK,
@@ -25,9 +27,10 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import Lineage, Pass, Profile, Span, Variant, VariantKey, ids_hash
+from ragcache.types import Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
 
 LOSSLESS = "raw"
+Guard = Callable[[], AbstractContextManager[None]]
 _DIGEST, _CHECKSUM = "0" * 64, "0" * 16  # of any, as long
 
 
@@ -61,16 +64,17 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
 class EntryReader:
     """Reads one cache file. Every method raises CorruptEntry when the bytes it needs are not what was written."""
 
-    def __init__(self, fetch: Fetch, file_size: int, where: str) -> None:
-        self._fetch = fetch
+    def __init__(self, fetch: Fetch, file_size: int, where: str, heads: slice | None = None) -> None:
+        """`heads`: those of K and V to give out, the others' memory goes."""
+        self._fetch, self._heads = fetch, heads
         self._where = where
         self.file_size = file_size
         self.header, self._start = unpack_header(fetch, file_size, where)
 
     @classmethod
-    def parts(cls, fd: int, where: str) -> EntryReader:
+    def parts(cls, fd: int, where: str, heads: slice | None = None) -> EntryReader:
         """Reads only what is asked for."""
-        return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where)
+        return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where, heads)
 
     def whole(self, fd: int) -> EntryReader:
         """Reads the file at once, now that its header fits it; the tensors given out then share that memory where the
@@ -89,9 +93,8 @@ class EntryReader:
             if here != asked:
                 raise ForeignEntry(f"{self._where} holds the KV of another {name}: {here!r} instead of {asked!r}")
 
-    def variant(self, heads: slice | None = None) -> Variant:
-        """`heads`: those to keep of K and V, the others' memory goes."""
-        k, v = self.layers(0, self.header.shape.layers, heads)
+    def variant(self, read: KV | None = None) -> Variant:
+        k, v = read or self.whole_kv()
         return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lineage)
 
     def ids(self) -> tuple[int, ...]:
@@ -110,33 +113,47 @@ class EntryReader:
         rows = values.reshape(len(self.header.lengths) + 2, self.header.shape.tokens)
         return Profile(inter=rows[:-2], intra=rows[-2], received=rows[-1], lengths=self.header.lengths)
 
-    def layers(self, first: int, end: int, heads: slice | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of the layers [first, end), each [end - first, kv_heads, n, head_dim]."""
-        heads = heads or slice(None)
-        blocks = self.header.blocks
+    def whole_kv(self) -> KV:
+        """[layers, kv_heads, n, head_dim]"""
+        every, blocks = range(self.header.shape.layers), self.header.blocks
         if len(blocks) == 1:
-            k, v = self.block(0, first, end)
-            return (k, v) if heads == slice(None) else (_copied(k[:, heads]), _copied(v[:, heads]))
-        shape = self.header.shape
-        size = (2, end - first, len(range(shape.kv_heads)[heads]), shape.tokens, shape.head_dim)
-        whole = torch.empty(size, dtype=shape.dtype)
+            return self.kv(0, every)
+        k, v = torch.empty((2, *self.shape), dtype=self.header.shape.dtype)
         for number, span in enumerate(blocks):
-            for place, part in zip(whole, self.block(number, first, end), strict=True):
-                place[:, :, span.start : span.end] = part[:, heads]
-        return whole[0], whole[1]
+            self.kv_into(number, every, k[:, :, span.start : span.end], v[:, :, span.start : span.end])
+        return k, v
 
-    def block(self, number: int, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of one block of tokens alone."""
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the K and V that it gives out."""
+        shape = self.header.shape
+        return shape.layers, len(range(shape.kv_heads)[self._heads or slice(None)]), shape.tokens, shape.head_dim
+
+    def kv(self, block: int, layers: range) -> KV:
+        """Of one block of tokens in some layers."""
+        rows, shape = self._rows(block, layers)
+        k, v = open_codec(self.header.codec).decode(rows, shape)
+        return (k, v) if self._heads is None else (_copied(k[:, self._heads]), _copied(v[:, self._heads]))
+
+    def kv_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
+        if self._heads is None:
+            rows, shape = self._rows(block, layers)
+            open_codec(self.header.codec).decode_into(rows, shape, k, v)
+        else:
+            for place, part in zip((k, v), self.kv(block, layers), strict=True):
+                place.copy_(part)
+
+    def _rows(self, block: int, layers: range) -> tuple[torch.Tensor, KVShape]:
+        """As the codec left them."""
         header = self.header
-        start = FIRST_LAYER + number * header.shape.layers
-        sections = header.sections[start + first : start + end]
+        start = FIRST_LAYER + block * header.shape.layers
+        sections = header.sections[start + layers.start : start + layers.stop]
         size, stride = sections[0].size, sections[0].padded
         data = self._fetch(self._start + sections[0].offset, stride * len(sections))
         for index, section in enumerate(sections):
             self._check(section, data[index * stride : (index + 1) * stride])
         rows = torch.frombuffer(data, dtype=torch.uint8).view(len(sections), stride)[:, :size]
-        shape = header.shape.with_layers(len(sections)).with_tokens(len(header.blocks[number]))
-        return open_codec(header.codec).decode(rows, shape)
+        return rows, header.shape.with_layers(len(sections)).with_tokens(len(header.blocks[block]))
 
     def _checked(self, section: Section) -> memoryview:
         data = self._fetch(self._start + section.offset, section.padded)
@@ -146,6 +163,34 @@ class EntryReader:
     def _check(self, section: Section, data: memoryview) -> None:
         if checksum(data) != section.checksum:
             raise CorruptEntry(f"{section.name} of {self._where} does not match its checksum")
+
+
+class FileEntry(OpenEntry):
+    """A cache file that is open. `guard` surrounds what is read of it, and `end` closes it."""
+
+    def __init__(self, reader: EntryReader, fd: int, tier: str, guard: Guard, end: Callable[[], None]):
+        self._reader, self._fd, self._guard, self._end = reader, fd, guard, end
+        self.tier, self.nbytes, self.blocks = tier, reader.file_size, reader.header.blocks
+        self.shape, self.dtype = reader.shape, reader.header.shape.dtype
+
+    def origin(self) -> Origin:
+        with self._guard():
+            return Origin(self._reader.header.key, self._reader.ids(), self._reader.header.lineage)
+
+    def variant(self, read: KV | None = None) -> Variant:
+        with self._guard():
+            return (self._reader.whole(self._fd) if read is None else self._reader).variant(read)
+
+    def read(self, block: int, layers: range) -> KV:
+        with self._guard():
+            return self._reader.kv(block, layers)
+
+    def read_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
+        with self._guard():
+            self._reader.kv_into(block, layers, k, v)
+
+    def close(self) -> None:
+        self._end()
 
 
 def _read(fd: int, offset: int, size: int, where: str) -> memoryview:

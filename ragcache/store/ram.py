@@ -14,8 +14,8 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.policy.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
-from ragcache.store.base import Fetched, Flaw, Tier, TierStats
-from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+from ragcache.store.base import KV, Flaw, OpenEntry, Tier, TierStats
+from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 
 @dataclass
@@ -51,8 +51,7 @@ class RamTier(Tier):
             for item in found
         ]
 
-    def get(self, key: VariantKey) -> Fetched | None:
-        started = time.perf_counter()
+    def open(self, key: VariantKey) -> OpenEntry | None:
         with self._lock:
             resident = self._residents.get(key.digest)
             if resident is None:
@@ -61,8 +60,7 @@ class RamTier(Tier):
             self._hits += 1
             resident.used = next(self._ticks)
             self._residents.move_to_end(key.digest)
-        variant = resident.variant
-        return Fetched(variant, self.name, variant.nbytes, time.perf_counter() - started)
+        return _RamEntry(resident.variant, self.name)
 
     def put(self, variant: Variant) -> None:
         if not self.offer(variant):
@@ -163,6 +161,29 @@ class RamTier(Tier):
         if not self._families[family]:
             del self._families[family]
         return True
+
+
+class _RamEntry(OpenEntry):
+    """All there already."""
+
+    def __init__(self, variant: Variant, tier: str):
+        self._variant, self.tier = variant, tier
+        self.nbytes, self.blocks = variant.nbytes, (Span(0, len(variant)),)
+        layers, heads, n, dim = variant.k.shape
+        self.shape, self.dtype = (layers, heads, n, dim), variant.k.dtype
+
+    def origin(self) -> Origin:
+        return self._variant.origin
+
+    def variant(self, read: KV | None = None) -> Variant:
+        return self._variant
+
+    def read(self, block: int, layers: range) -> KV:
+        assert block == 0
+        part = slice(layers.start, layers.stop)
+        return self._variant.k[part], self._variant.v[part]
+
+    def close(self) -> None: ...
 
 
 def _footprint(variant: Variant) -> int:

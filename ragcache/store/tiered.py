@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
 
 from ragcache.errors import StoreError
 from ragcache.policy.eviction import VARIANTS
-from ragcache.store.base import Fetched, Flaw, KVStore, Tier, TierStats
-from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+from ragcache.store.base import KV, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
 
 class TieredStore(KVStore):
@@ -38,15 +42,12 @@ class TieredStore(KVStore):
             infos |= held
         return list(infos.values())
 
-    def get(self, key: VariantKey) -> Fetched | None:
+    def open(self, key: VariantKey) -> OpenEntry | None:
         for level, tier in enumerate(self._tiers):
-            fetched = tier.get(key)
-            if fetched is None:
-                continue
-            for slower in self._tiers[level + 1 :]:
-                slower.use(key)  # or it would evict what is used most
-            self._promote(fetched.variant, level)
-            return fetched
+            if (entry := tier.open(key)) is not None:
+                for slower in self._tiers[level + 1 :]:
+                    slower.use(key)  # or it would evict what is used most
+                return _RisingEntry(entry, partial(self._promote, level=level)) if level else entry
         return None
 
     def put(self, variant: Variant) -> None:
@@ -83,3 +84,49 @@ class TieredStore(KVStore):
         for tier in self._tiers[:level]:
             if tier.offer(variant) and not self._last.holds(variant.key):
                 tier.delete(variant.key)
+
+
+class _RisingEntry(OpenEntry):
+    """An entry of a slower tier: when all of it has been read, the faster ones are offered it."""
+
+    def __init__(self, entry: OpenEntry, promote: Callable[[Variant], None]):
+        self._entry, self._promote = entry, promote
+        self.tier, self.nbytes, self.blocks = entry.tier, entry.nbytes, entry.blocks
+        self.shape, self.dtype = entry.shape, entry.dtype
+        self._lock = threading.Lock()
+        self._room: torch.Tensor | None = None  # for the parts
+        self._unread = {(block, layer) for block in range(len(self.blocks)) for layer in range(self.shape[0])}
+
+    def origin(self) -> Origin:
+        return self._entry.origin()
+
+    def variant(self, read: KV | None = None) -> Variant:
+        variant = self._entry.variant(read)
+        self._promote(variant)
+        return variant
+
+    def read(self, block: int, layers: range) -> KV:
+        if len(self.blocks) == 1 and len(layers) == self.shape[0]:
+            kv = self._entry.read(block, layers)
+            self.variant(kv)
+            return kv
+        return self._part(block, layers)
+
+    def _part(self, block: int, layers: range) -> KV:
+        """Read to where the faster tiers will have it."""
+        wanted, span = {(block, layer) for layer in layers}, self.blocks[block]
+        with self._lock:
+            room = self._room = torch.empty((2, *self.shape), dtype=self.dtype) if self._room is None else self._room
+            unread = bool(wanted & self._unread)
+        k, v = room[:, layers.start : layers.stop, :, span.start : span.end]
+        if unread:  # what two threads read at once is written twice, and is the same
+            self._entry.read_into(block, layers, k, v)
+            with self._lock:
+                is_last, self._unread = 0 < len(self._unread) <= len(self._unread & wanted), self._unread - wanted
+            if is_last:
+                whole_k, whole_v = room
+                self.variant((whole_k, whole_v))
+        return k, v
+
+    def close(self) -> None:
+        self._entry.close()

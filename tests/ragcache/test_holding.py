@@ -13,8 +13,11 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
+from ragcache.loader import sequential
+from ragcache.loader.base import Delivery
+from ragcache.loader.sequential import bring
 from ragcache.store import open_store
-from ragcache.store.base import Fetched
+from ragcache.store.base import OpenEntry
 from ragcache.store.ram import RamTier
 from ragcache.types import Segment, VariantKey
 from tests.tiny import Tiny, make_chunks, make_question, make_system
@@ -45,25 +48,24 @@ def test_a_cache_that_nobody_holds_leaves_its_store(tiny: Tiny) -> None:
 def test_what_was_placed_is_not_held_while_the_rest_is_computed(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, fetched, alive = open_store(tmp_path, 0, None, "raw"), list[weakref.ref[Any]](), list[int]()
+    store, placed, alive = open_store(tmp_path, 0, None, "raw"), list[weakref.ref[Any]](), list[int]()
     cache = ChunkCache(tiny.engine, store, "naive")
     list(cache.ingest(SYSTEM, DOCUMENT))
-    get, logits = store.get, tiny.engine.logits
+    logits = tiny.engine.logits
 
-    def watched(key: VariantKey) -> Fetched | None:
-        found = get(key)
-        assert found is not None
-        fetched.append(weakref.ref(found.variant))
-        return found
+    def watched(*call: Any) -> Delivery:
+        delivery = bring(*call)
+        placed.extend(weakref.ref(block) for block in delivery.blocks)
+        return delivery
 
     def counted(hidden: Any) -> Any:
-        alive.append(sum(one() is not None for one in fetched))
+        alive.append(sum(one() is not None for one in placed))
         return logits(hidden)
 
-    monkeypatch.setattr(store, "get", watched)
+    monkeypatch.setattr(sequential, "bring", watched)
     monkeypatch.setattr(tiny.engine, "logits", counted)
     prefill_prompt(cache, PROMPT)
-    assert (len(fetched), alive) == (4, [0])
+    assert (len(placed), alive) == (4, [0])
 
 
 class Unreadable(RamTier):
@@ -73,10 +75,10 @@ class Unreadable(RamTier):
         super().__init__(None)
         self.bad: set[str] = set()
 
-    def get(self, key: VariantKey) -> Fetched | None:
+    def open(self, key: VariantKey) -> OpenEntry | None:
         if key.chunk in self.bad:
             raise StoreError("input/output error")
-        return super().get(key)
+        return super().open(key)
 
 
 def test_a_system_segment_that_cannot_be_read_is_told_once(tiny: Tiny) -> None:

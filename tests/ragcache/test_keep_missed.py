@@ -105,9 +105,9 @@ def test_what_was_computed_though_it_is_stored_is_not_captured_again(
     store = open_store(None, None, None, "raw")
     cache = ChunkCache(tiny.engine, store, context_chunks=2, **settings)
     list(cache.ingest(SYSTEM, DOCUMENT))
-    put, get = CallsOf(store.put), CallsOf(store.get)
+    put, get = CallsOf(store.put), CallsOf(store.open)
     monkeypatch.setattr(store, "put", put)
-    monkeypatch.setattr(store, "get", get)
+    monkeypatch.setattr(store, "open", get)
     for stored in ([], []) if middle is DOCUMENT else ([STRANGER.hash], []):
         put.arguments.clear()
         get.arguments.clear()

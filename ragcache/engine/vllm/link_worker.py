@@ -32,11 +32,11 @@ from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import StoreError
 from ragcache.faults import FAULTS, reason_of
-from ragcache.loader.base import Delivery, Loader, Loading, PieceLoaded, SegmentPiece
-from ragcache.loader.sequential import SequentialLoader, nothing, unused, whole
+from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader.sequential import SequentialLoader, nothing, unused
 from ragcache.loader.threads import Clock, DiskThreads
 from ragcache.policy.rates import Work
-from ragcache.store.base import Fetched, KVStore
+from ragcache.store.base import KVStore
 from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,8 @@ class LinkWorker:
         if exchange not in self.exchanges:  # whoever asked has left
             return nothing(piece)
         handed = self.exchanges[exchange].before[piece.index]
-        return whole(piece, Fetched(handed, HANDED, handed.nbytes, 0.0))
+        loaded = PieceLoaded(piece.index, 0, HANDED, handed.nbytes, handed.lossless)
+        return Delivery(piece, (Block.whole(handed, piece.start),), loaded, handed.origin)
 
     def _place(self, idle: bool) -> None:
         started = perf_counter()
@@ -189,8 +190,8 @@ class LinkWorker:
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
         if loaded is not None and loaded.chosen is not None:
-            assert delivery.variant is not None, "a loader tells what it brought"  # else the request is not linked
-            linking.has(piece, delivery.variant)
+            assert delivery.origin is not None, "a loader tells what it brought"  # else the request is not linked
+            linking.has(piece, delivery.origin)
         if delivery.blocks:
             self._spent(request, "place", started)
 

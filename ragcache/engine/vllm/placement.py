@@ -12,7 +12,7 @@ from ragcache.engine.vllm.orders import Capture
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
 from ragcache.loader.base import Loading, SegmentPiece
-from ragcache.types import Chunk, Lineage, System, Variant, VariantKey
+from ragcache.types import Chunk, Lineage, Origin, System, Variant, VariantKey
 
 
 @dataclass
@@ -21,13 +21,6 @@ class Exchange:
 
     before: Sequence[Variant]
     captured: Variant | None = None
-
-
-@dataclass(frozen=True)
-class Placed:
-    key: VariantKey
-    ids: tuple[int, ...]
-    lineage: Lineage
 
 
 @dataclass
@@ -39,17 +32,17 @@ class Linking:
     room: torch.Tensor  # rotated K and V of what is placed: a probe reads the K
     loading: Loading | None = None
     placed: dict[int, slice] = field(default_factory=dict)
-    variants: dict[int, Placed] = field(default_factory=dict)  # what they are
+    variants: dict[int, Origin] = field(default_factory=dict)  # what they are
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     broken: dict[int, str] = field(default_factory=dict)  # pieces of which a block could not be placed, and why
     recorder: Recorder | None = None  # of a capture that has begun
 
-    def has(self, piece: SegmentPiece, variant: Variant) -> None:
+    def has(self, piece: SegmentPiece, origin: Origin) -> None:
         """All of its blocks are placed."""
-        span = slice(piece.start, piece.start + len(variant))
+        span = slice(piece.start, piece.start + len(origin))
         self.placed[piece.index] = span
         self.fresh.append(span)
-        self.variants[piece.index] = Placed(variant.key, variant.ids, variant.lineage)
+        self.variants[piece.index] = origin
 
     @property
     def behind(self) -> list[tuple[VariantKey, Lineage]]:

@@ -64,3 +64,8 @@ class Codec(ABC):
 
         rows: uint8 [shape.layers, layer_nbytes], contiguous in the last dimension, the first stride a multiple of 64.
         """
+
+    def decode_into(self, rows: torch.Tensor, shape: KVShape, k: torch.Tensor, v: torch.Tensor) -> None:
+        """`decode`, written to where it belongs (any strides). One that can do without a copy in between may."""
+        for place, part in zip((k, v), self.decode(rows, shape), strict=True):
+            place.copy_(part)

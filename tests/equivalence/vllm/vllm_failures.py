@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ragcache.report import COMPUTED
-from ragcache.store.base import Fetched, Flaw
+from ragcache.store.base import Flaw, OpenEntry
 from ragcache.store.ram import RamTier
 from ragcache.types import Segment, VariantInfo, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
@@ -34,10 +34,10 @@ class SlowStore(RamTier):
         for key in [one.variant.key for one in self._residents.values() if one.variant.key.chunk == chunk]:
             self.delete(key)
 
-    def get(self, key: VariantKey) -> Fetched | None:
+    def open(self, key: VariantKey) -> OpenEntry | None:
         if key.chunk in self.slow:
             self.gate.wait()
-        return super().get(key)
+        return super().open(key)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         if self.searching is not None:

@@ -138,10 +138,10 @@ def test_a_forward_that_rows_cannot_join_is_followed_by_one_of_their_own(
     assert generation.report.incidents == []
 
 
-@pytest.mark.parametrize("name", ["get", "place"])
+@pytest.mark.parametrize("name", ["open", "place"])
 def test_a_piece_that_breaks_is_computed(sound: Pair, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prompt stays linked."""
-    owner = sound.vllm.store if name == "get" else sound.engine.spans
+    owner = sound.vllm.store if name == "open" else sound.engine.spans
     with monkeypatch.context() as patch:
         broken(patch, owner, name, ValueError("odd bytes"))
         generation = sound.vllm.generate(PROMPT, max_tokens=12, linker="naive")

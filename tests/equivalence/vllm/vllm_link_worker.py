@@ -12,7 +12,7 @@ from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
 from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows
 from ragcache.loader.base import SegmentPiece
 from ragcache.store import open_store
-from ragcache.store.base import Fetched
+from ragcache.store.base import OpenEntry
 from ragcache.store.ram import RamTier
 from ragcache.types import Segment, Variant, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
@@ -73,11 +73,11 @@ class HangingStore(RamTier):
         self.gate, self.asked = threading.Event(), threading.Event()
         self._hanging = hanging
 
-    def get(self, key: VariantKey) -> Fetched | None:
+    def open(self, key: VariantKey) -> OpenEntry | None:
         if key.chunk in self._hanging:
             self.asked.set()
             self.gate.wait()
-        return super().get(key)
+        return super().open(key)
 
 
 def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: OpenPair) -> None:

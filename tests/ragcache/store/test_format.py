@@ -260,16 +260,14 @@ def test_each_layer_of_each_block_of_tokens_can_be_read_alone(
     fd = os.open(tmp_path / "entry.kv", os.O_RDONLY)
     try:
         reader = EntryReader.parts(fd, "entry.kv")
-        some = reader.layers(1, 3), [reader.block(number, 1, 3) for number in range(blocks)]
-        last = [reader.block(number, 3, 4) for number in range(blocks - 1)]
+        some = [reader.kv(number, range(1, 3)) for number in range(blocks)]
+        last = [reader.kv(number, range(3, 4)) for number in range(blocks - 1)]
         with pytest.raises(CorruptEntry, match="layer 3"):
-            reader.block(blocks - 1, 3, 4)
+            reader.kv(blocks - 1, range(3, 4))
     finally:
         os.close(fd)
-    for found, part in zip(zip(*some[1], strict=True), some[0], strict=True):
-        assert torch.equal(torch.cat(found, dim=2), part)
-    assert torch.equal(some[0][0], whole.k[1:3])
-    assert torch.equal(some[0][1], whole.v[1:3])
+    for found, part in zip(zip(*some, strict=True), (whole.k, whole.v), strict=True):
+        assert torch.equal(torch.cat(found, dim=2), part[1:3])
     assert [k.shape[2] for k, _ in last] == [BLOCK] * (blocks - 1)
     if codec != "int8":
         assert torch.equal(whole.k, variant.k)

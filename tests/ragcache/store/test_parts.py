@@ -1,0 +1,164 @@
+"""Entries read in parts: some layers of a block of tokens."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from ragcache.errors import CorruptEntry
+from ragcache.loader.base import SegmentPiece
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+from ragcache.store.base import OpenEntry
+from ragcache.store.format import BLOCK
+from ragcache.types import Variant
+
+LENGTHS = [11, BLOCK + 5, 2 * BLOCK + 30]
+LAYERS = 3
+
+
+def parts_of(entry: OpenEntry) -> list[tuple[int, range]]:
+    """Each layer of each block, in no order."""
+    parts = [(block, range(n, n + 1)) for block, n in product(range(len(entry.blocks)), range(entry.shape[0]))]
+    Random(0).shuffle(parts)
+    return parts
+
+
+def long_variant(make_variant: Any, tokens: int) -> Variant:
+    variant: Variant = make_variant(tuple(range(tokens)), layers=LAYERS, heads=2)
+    return variant
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_the_parts_are_the_whole(stores: Any, make_variant: Any, tokens: int) -> None:
+    variant, store = long_variant(make_variant, tokens), stores.open()
+    store.put(variant)
+    whole = store.get(variant.key).variant
+    if stores.survives_restart:
+        store = stores.open()
+    for turn in range(2):  # in the second, tiers have promoted it
+        with store.open(variant.key) as entry:
+            assert entry.origin().key == variant.key
+            assert [span.start for span in entry.blocks] == [0, *(span.end for span in entry.blocks[:-1])]
+            assert entry.blocks[-1].end == tokens
+            k, v = torch.full(entry.shape, torch.nan), torch.full(entry.shape, torch.nan)
+            for block, layers in parts_of(entry):
+                span = slice(entry.blocks[block].start, entry.blocks[block].end)
+                places = k[layers.start : layers.stop, :, span], v[layers.start : layers.stop, :, span]
+                assert places[0].isnan().all()
+                if turn:
+                    entry.read_into(block, layers, *places)
+                else:
+                    places[0][:], places[1][:] = entry.read(block, layers)
+        assert torch.equal(k, whole.k)
+        assert torch.equal(v, whole.v)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_what_is_read_in_parts_is_promoted_when_all_of_it_has_been(
+    tmp_path: Path, make_variant: Any, tokens: int
+) -> None:
+    variant, ram = long_variant(make_variant, tokens), RamTier(None)
+    disk = DiskTier(tmp_path, None, "raw")
+    disk.put(variant)
+    store = TieredStore(ram, disk)
+    entry = store.open(variant.key)
+    assert entry is not None
+    with entry:
+        *parts, last = parts_of(entry)
+        for block, layers in [*parts, *parts]:
+            entry.read(block, layers)
+        assert not ram.holds(variant.key)
+        entry.read(*last)
+    fetched = store.get(variant.key)
+    assert fetched is not None
+    assert (fetched.tier, fetched.variant.origin) == ("ram", variant.origin)
+    assert torch.equal(fetched.variant.k, variant.k)
+    assert torch.equal(fetched.variant.v, variant.v)
+    store.check_integrity()
+
+
+def test_threads_may_read_parts_at_once(stores: Any, make_variant: Any) -> None:
+    variant, store = long_variant(make_variant, 2 * BLOCK + 30), stores.open()
+    store.put(variant)
+    if stores.survives_restart:
+        store = stores.open()
+    with store.open(variant.key) as entry, ThreadPoolExecutor(6) as pool:
+        parts = parts_of(entry) * 4
+        read = list(pool.map(lambda part: entry.read(*part), parts))
+        whole = entry.variant()
+        for (block, layers), (k, v) in zip(parts, read, strict=True):
+            span = entry.blocks[block]
+            assert torch.equal(k, whole.k[layers.start : layers.stop, :, span.start : span.end])
+            assert torch.equal(v, whole.v[layers.start : layers.stop, :, span.start : span.end])
+
+
+@pytest.mark.parametrize("ram", [0, None])
+def test_a_bad_part_is_told_and_the_others_are_not_touched_by_it(
+    tmp_path: Path, make_variant: Any, ram: int | None
+) -> None:
+    variant = long_variant(make_variant, BLOCK + 5)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    (path,) = tmp_path.rglob("*.kv")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1  # of the last layer of the last block
+    path.write_bytes(data)
+    store = open_store(tmp_path, ram, None, "raw")
+    entry = store.open(variant.key)
+    assert entry is not None
+    with entry:
+        k, _ = entry.read(0, range(LAYERS))
+        assert torch.equal(k, variant.k[:, :, :BLOCK])
+        entry.read(1, range(LAYERS - 1))
+        with pytest.raises(CorruptEntry, match=f"layer {LAYERS - 1} of tokens {BLOCK}"):
+            entry.read(1, range(LAYERS - 1, LAYERS))
+    assert store.get(variant.key) is None
+    assert store.kept.quarantined == 1
+
+
+def test_an_entry_that_is_open_is_read_on_when_it_is_gone(tmp_path: Path, make_variant: Any) -> None:
+    variant, store = long_variant(make_variant, BLOCK + 5), open_store(tmp_path, 0, None, "raw")
+    store.put(variant)
+    entry = store.open(variant.key)
+    assert entry is not None
+    with entry:
+        assert store.delete(variant.key)
+        assert torch.equal(entry.variant().k, variant.k)
+    with pytest.raises(Exception, match="Bad file descriptor"):
+        entry.read(0, range(1))
+
+
+def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any) -> None:
+    variant = long_variant(make_variant, BLOCK + 5)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    for ram in (0, None):
+        entry = open_store(tmp_path, ram, None, "raw", heads=slice(1, 2)).open(variant.key)
+        assert entry is not None
+        with entry:
+            k, v = entry.read(1, range(2))
+        assert torch.equal(k, variant.k[:2, 1:2, BLOCK:])
+        assert torch.equal(v, variant.v[:2, 1:2, BLOCK:])
+
+
+@pytest.mark.parametrize("ram", [0, None])
+def test_a_loader_delivers_a_long_chunk_in_the_blocks_it_is_stored_in(
+    tmp_path: Path, make_variant: Any, ram: int | None
+) -> None:
+    variant = long_variant(make_variant, 2 * BLOCK + 30)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    store = open_store(tmp_path, ram, None, "raw")
+    (delivery,) = SequentialLoader().begin([SegmentPiece(0, 7, (variant.key,))], store).deliveries()
+    assert [(block.start, block.k.shape[2]) for block in delivery.blocks] == [
+        (7, BLOCK),
+        (7 + BLOCK, BLOCK),
+        (7 + 2 * BLOCK, 30),
+    ]
+    assert torch.equal(torch.cat([block.v for block in delivery.blocks], dim=2), variant.v)
+    assert store.stats()[0].tier == ("disk" if ram == 0 else "ram")
+    assert store.stats()[0].entries == 1
