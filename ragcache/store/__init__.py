@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
     from ragcache.store.codec import CODECS, open_codec
     from ragcache.store.disk import DiskTier
-    from ragcache.store.opening import open_store
     from ragcache.store.ram import RamTier
-    from ragcache.store.tiered import TieredStore
+    from ragcache.store.tiered import TieredStore, open_store
 
 _PLACES = {
     "CODECS": "codec",
@@ -23,7 +22,7 @@ _PLACES = {
     "TierStats": "base",
     "TieredStore": "tiered",
     "open_codec": "codec",
-    "open_store": "opening",
+    "open_store": "tiered",
 }
 __all__ = [
     "CODECS",

@@ -14,20 +14,17 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ragcache.errors import StoreError
 from ragcache.policy.eviction import Evictable
-from ragcache.store.background import Background
+from ragcache.store.background import Background, PendingUses
 from ragcache.store.durable import being_written, inode_kept, remove_if_empty, stat_of
 from ragcache.store.index_file import IndexFile
-from ragcache.store.index_parts import fresh_number, look
-from ragcache.store.index_rows import add_file, key_columns, rebuild
-from ragcache.store.index_tables import ENTRY, evictable
+from ragcache.store.index_making import add_file, key_columns
+from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
 from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, FolderLayout
-from ragcache.store.pending_uses import PendingUses
 from ragcache.types import VariantKey
 
 T = TypeVar("T")
@@ -132,7 +129,7 @@ class FolderIndex:
         """Opens nothing yet."""
         self._layout, self._background = layout, background
         self._uses = PendingUses()
-        self._file = IndexFile(layout, partial(rebuild, layout=layout))
+        self._file = IndexFile(layout)
         weakref.finalize(self, self._file.end, self._uses.write)
 
     def open(self) -> None:

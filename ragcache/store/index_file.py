@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ragcache.forks import carry_over
 from ragcache.mounts import MOUNTS, network_file_system
-from ragcache.store.index_making import Rebuild, alone, give_room, journal, keep_room, make, remove_all
+from ragcache.store.index_making import alone, give_room, journal, keep_room, make, rebuild, remove_all
 from ragcache.store.index_parts import (
     BUSY_S,
     Connected,
@@ -46,11 +46,9 @@ class IndexFile:
     On a network file system there is no write-ahead log: reading waits for a commit there, not for what leads to it.
     """
 
-    def __init__(self, layout: FolderLayout, rebuild: Rebuild, mounts: Path = MOUNTS):
-        """Opens nothing yet. `rebuild` makes the rows those of the files, inside a transaction, and returns files that
-        have no use after that.
-        """
-        self._layout, self._rebuild = layout, rebuild
+    def __init__(self, layout: FolderLayout, mounts: Path = MOUNTS):
+        """Opens nothing yet."""
+        self._layout = layout
         self._path = layout.index  # asked for at each look-up
         self._shared = bool(network_file_system(layout.root, mounts))
         self._held: dict[int, list[threading.Lock]] = {}  # over a fork, by the thread that forks
@@ -198,7 +196,7 @@ class IndexFile:
         inode = inode_of(self._path)
         if inode is None or inode in useless:
             self._writer = _closed(self._writer)
-            make(self._layout, inode, self._shared, self._rebuild)
+            make(self._layout, inode, self._shared)
         found = self._current(self._writer)
         if found is None:
             raise UnusableIndex(f"{self._path} is gone again")
@@ -215,7 +213,7 @@ class IndexFile:
             if forced or mark != mine:
                 if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                     raise UnusableIndex("torn")
-                useless.extend(self._rebuild(connection))
+                useless.extend(rebuild(connection, self._layout))
             work(connection)
             if connection.total_changes != before:
                 connection.execute("UPDATE folder SET revision = ?", (fresh_number(),))

@@ -1,4 +1,4 @@
-"""What an index's file is opened and judged with: connections, their errors, and the mark beside it."""
+"""What an index's file is made, opened and judged with: tables, connections, their errors, and the mark beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from ragcache.mounts import network_file_system
 from ragcache.private import FILE
-from ragcache.store.index_tables import VERSION
 from ragcache.store.layout import FolderLayout
 
 BUSY_S = 60.0  # that a change waits for those of other processes
@@ -24,6 +23,63 @@ _LOOKS = 5  # beside those who change it: a mark is there a moment before its ch
 _TORN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
 Rows = list[tuple[Any, ...]]
+VERSION = 2  # an index of another version is made again
+_COLUMNS = (
+    *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
+    *("codec", "lost", "nbytes", "inode", "file", "used", "coming"),
+)
+SCHEMA = f"""
+BEGIN;
+CREATE TABLE folder (
+    revision INTEGER NOT NULL,  -- the last change: a number that no other one has
+    entries INTEGER NOT NULL,
+    nbytes INTEGER NOT NULL
+);
+INSERT INTO folder VALUES (1, 0, 0);
+CREATE TABLE entries (
+    digest TEXT NOT NULL UNIQUE,
+    engine TEXT NOT NULL,
+    family TEXT NOT NULL,
+    -- NULL where a header cannot be read:
+    fingerprint TEXT, system TEXT, context TEXT, history TEXT, chunk TEXT, border TEXT, codec TEXT,
+    lost TEXT,  -- NULL where its file does not tell: its codec does
+    nbytes INTEGER NOT NULL,
+    inode INTEGER,
+    file INTEGER NOT NULL,  -- a number that no other one had at this address; 0 while there is none
+    used INTEGER NOT NULL,
+    uses INTEGER NOT NULL,
+    coming TEXT  -- the temporary file that will take this place
+);
+CREATE INDEX by_family ON entries (family, engine, digest, file);
+CREATE INDEX by_use ON entries (used);
+CREATE INDEX by_coming ON entries (coming) WHERE coming IS NOT NULL;
+CREATE TABLE pins (
+    digest TEXT NOT NULL, owner TEXT NOT NULL, expires INTEGER, PRIMARY KEY (digest, owner)
+) WITHOUT ROWID;
+CREATE TRIGGER added AFTER INSERT ON entries BEGIN
+    UPDATE folder SET entries = entries + 1, nbytes = nbytes + new.nbytes;
+END;
+CREATE TRIGGER resized AFTER UPDATE OF nbytes ON entries BEGIN
+    UPDATE folder SET nbytes = nbytes + new.nbytes - old.nbytes;
+END;
+CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
+    UPDATE folder SET entries = entries - 1, nbytes = nbytes - old.nbytes;
+END;
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+# Of an entry that is known its uses and its file stay, until another file has come.
+ENTRY = f"""
+INSERT INTO entries ({", ".join(_COLUMNS)}, uses) VALUES ({", ".join(f":{name}" for name in _COLUMNS)}, 0)
+ON CONFLICT (digest) DO UPDATE SET file = CASE :file WHEN 0 THEN file ELSE :file END, used = max(used, :used),
+    {", ".join(f"{name} = :{name}" for name in _COLUMNS if name not in ("digest", "file", "used"))}
+"""
+
+
+def evictable(now_ns: int) -> str:
+    """What makes an `Evictable` of each entry: its place, its bytes, its last use, whether it is pinned then."""
+    pins = f"SELECT 1 FROM pins WHERE pins.digest = entries.digest AND coalesce(expires > {now_ns}, 1)"
+    return f"SELECT engine, family, digest, nbytes, used, EXISTS ({pins}) FROM entries"
 
 
 class UnusableIndex(sqlite3.DatabaseError):

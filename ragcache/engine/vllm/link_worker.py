@@ -105,9 +105,8 @@ class LinkWorker:
         self._linkings.pop(request, None)
 
     def _release(self, request: str) -> None:
-        if (linking := self._linkings.get(request)) is None:
-            return
-        linking.clear()
+        if (linking := self._linkings.get(request)) is not None:
+            linking.clear()
 
     @property
     def room_bytes(self) -> int:

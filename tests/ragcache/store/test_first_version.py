@@ -15,7 +15,7 @@ from ragcache.address import untold_lineage
 from ragcache.errors import CorruptEntry, NewerEntry, StoreError
 from ragcache.store import CODECS, DiskTier
 from ragcache.store.base import Flaw
-from ragcache.store.index_tables import VERSION
+from ragcache.store.index_parts import VERSION
 from tests.ragcache.store.test_format import first_version, header_of, packed, read_back, sections, with_header
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ragcache.errors import CorruptEntry
-from ragcache.store import DiskTier, index_rows
+from ragcache.store import DiskTier, index_making
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack
 from ragcache.store.frame import read_fields
@@ -44,14 +44,14 @@ def test_a_copy_in_another_place_takes_no_sound_entry_with_it(root: Path, sound:
 
 def test_a_file_that_cannot_be_read_keeps_nobody_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(root)
-    bad, read = str(path_of(root, 1)), index_rows.read_fields
+    bad, read = str(path_of(root, 1)), index_making.read_fields
 
     def failing(path: Path) -> Any:
         if str(path) == bad:
             raise OSError(5, "the disk fails", bad)
         return read(path)
 
-    monkeypatch.setattr(index_rows, "read_fields", failing)
+    monkeypatch.setattr(index_making, "read_fields", failing)
     (root / "index.sqlite").unlink()
     store = opened(root)
     assert store.stats()[0].entries == 3

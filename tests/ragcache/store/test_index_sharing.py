@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.store import DiskTier, disk, index_file, index_parts
+from ragcache.store import DiskTier, disk, index_file, index_making, index_parts
 from ragcache.store.index import Change
 from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
@@ -116,22 +116,22 @@ def test_a_change_that_another_index_overtakes_is_in_that_one(root: Path) -> Non
     assert kept(store) == [0, 1, 2, 3]
 
 
-def test_nobody_changes_an_index_that_is_being_replaced(root: Path) -> None:
+def test_nobody_changes_an_index_that_is_being_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a server of an older version, which finds it sound."""
     store, newer = filled(root), opened(root)
     store.pin(VARIANTS[0].key, owner="ann")
-    rebuild, held = newer._index._file._rebuild, store._index._file._writer
+    rebuild, held = index_making.rebuild, store._index._file._writer
     assert held is not None
     held.connection.execute("PRAGMA user_version = 1")
     held.connection.execute("PRAGMA busy_timeout = 0")
 
-    def beside(connection: sqlite3.Connection) -> list[Path]:
-        useless = rebuild(connection)
+    def beside(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
+        useless = rebuild(connection, layout)
         with pytest.raises(StoreError, match="locked"):
             store.pin(VARIANTS[0].key, owner="bob")
         return useless
 
-    newer._index._file._rebuild = beside
+    monkeypatch.setattr(index_making, "rebuild", beside)
     newer._index._file._writer = newer._index._file._reader = None
     newer.pin(VARIANTS[1].key, owner="cid")
     store.pin(VARIANTS[0].key, owner="bob")

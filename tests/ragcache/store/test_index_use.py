@@ -11,7 +11,6 @@ import pytest
 from ragcache.store.folder import CacheFolder
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_parts import look
-from ragcache.store.index_rows import rebuild
 from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.folders import VARIANTS, filled, kept, opened, told
 from tests.rights import without_rights
@@ -105,7 +104,7 @@ def test_a_network_file_system_has_no_write_ahead_log(root: Path, tmp_path: Path
     mounts.write_text(f"host:/kv {root.resolve()} nfs4 rw 0 0\n")
     layout = FolderLayout(root)
     for expected, table in (("delete", mounts), ("wal", tmp_path / "none")):
-        file = IndexFile(layout, lambda connection: rebuild(connection, layout), table)
+        file = IndexFile(layout, table)
         file.change(lambda connection: None)
         assert file.read("PRAGMA journal_mode") == [(expected,)]
         file.end(lambda connection: None)
