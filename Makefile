@@ -42,6 +42,7 @@ fuzz: | $(VENV)/.ready
 # How the source is cut, in figures, to compare before and after a change of the structure.
 shape: | $(VENV)/.ready
 	$(BIN)/python -m tests.test_frame.shape
+	$(BIN)/python -m tests.test_frame.walk
 
 # What a machine with CUDA can measure by its own python, which needs torch and little else: benchmarks/gpu.
 DEVICE ?= cuda
