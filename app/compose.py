@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.catalog import open_catalog
-from app.catalog.catalog import catalog_to_look_at
 from app.library import Library
+from app.library.catalog import catalog_to_look_at, open_catalog
 from app.models import Models
 from app.settings import Settings
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from app.conversion import find_flaw
 from app.models import BUNDLED, resolve_embedder, resolve_model
+from app.models.conversion import find_flaw
 from app.settings import Settings, variable
 from ragcache.errors import RagcacheError
 from ragcache.private import private_folder
@@ -105,7 +105,7 @@ def check_embedder(settings: Settings) -> list[Finding]:
 
 def check_engine(settings: Settings) -> list[Finding]:
     """The engine of the settings on their model, device and number format."""
-    from app.engine_check import check_torch, check_vllm_engine  # it imports torch
+    from app.cli.engine_check import check_torch, check_vllm_engine  # it imports torch
 
     return check_vllm_engine(settings) if settings.engine == "vllm" else check_torch(settings)
 

@@ -90,7 +90,7 @@ def open_tokenizer(settings: Settings, folder: Path) -> PreTrainedTokenizerBase:
             return cast("PreTrainedTokenizerBase", PlainTokenizer(values))
         except (KeyError, TypeError, ValueError):
             pass  # it is read anew
-    from app.chat_template import load_tokenizer, recorded  # it imports transformers
+    from app.models.chat_template import load_tokenizer, recorded  # it imports transformers
 
     tokenizer = load_tokenizer(folder)
     if (values := recorded(tokenizer)) is not None:
@@ -102,7 +102,7 @@ def frame_of(tokenizer: PreTrainedTokenizerBase) -> Frame:
     """Raises ModelError for a chat template that does not write our texts in our order."""
     if isinstance(tokenizer, PlainTokenizer):
         return tokenizer.frame
-    from app.chat_template import read_frame
+    from app.models.chat_template import read_frame
 
     return read_frame(tokenizer)
 

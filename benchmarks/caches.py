@@ -22,7 +22,7 @@ from ragcache.store.ram import RamTier
 from ragcache.types import Chunk, Segment, System, Variant
 
 if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
-    from app.loading import TorchModel
+    from app.models.loading import TorchModel
 
 
 def memory_cache(parts: TorchModel, context: str) -> ChunkCache:

@@ -16,7 +16,7 @@ import torch
 from ragcache.errors import ConfigError
 
 if TYPE_CHECKING:  # a benchmark of ragcache alone runs where the application's libraries are not
-    from app.loading import LoadedModel
+    from app.models.loading import LoadedModel
 
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "sentence-transformers", "numpy")
 Value = str | int | float | None

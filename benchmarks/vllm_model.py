@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from app.chat_template import load_tokenizer
-from app.loading import VllmModel
 from app.models import resolve_model
+from app.models.chat_template import load_tokenizer
+from app.models.loading import VllmModel
+from app.models.vllm import open_engine
 from app.prompt import PromptTemplate
 from app.settings import Settings
-from app.vllm import open_engine
 from benchmarks.choices import CONTEXTS
 from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from app.catalog.engine import Database, database_url
-from app.catalog.schema import VERSION_TABLE
-from app.catalog.tables import METADATA
+from app.library.catalog.database import Database, database_url
+from app.library.catalog.schema import VERSION_TABLE
+from app.library.catalog.tables import METADATA
 from app.settings import load_settings
 
 

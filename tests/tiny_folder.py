@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 
 
 def write_tiny_folder(folder: Path, tokenizer_from: Path, **changes: int) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from app.citations import Citation
+from app.answering import Answer, AnswerStream, told
+from app.answering.citations import Citation
 from app.cli.output import plain
-from app.pipeline import Answer, AnswerStream, told
 
 SHORT = 100  # characters of a quote
 

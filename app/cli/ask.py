@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from app.answering import RagPipeline
 from app.cli.answer_output import show_answer
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.output import print_json
-from app.pipeline import RagPipeline
 
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
+from app.cachecare.census import Census, CollectionShare, FileTally, shares, take_census, tiers
+from app.cachecare.pruning import Pruned
+from app.cachecare.pruning import prune as pruning
+from app.cachecare.pruning import verify as check
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
-from app.maintenance.census import Census, CollectionShare, FileTally, shares, take_census, tiers
-from app.maintenance.pruning import Pruned
-from app.maintenance.pruning import prune as pruning
-from app.maintenance.pruning import verify as check
 from ragcache.store.base import TierStats
 
 if TYPE_CHECKING:
-    from app.maintenance.warming import WarmingProgress
+    from app.cachecare.warming import WarmingProgress
 
 cache = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
@@ -83,7 +83,7 @@ def warm(
         collection=collection, engine=engine, model=model, device=device, dtype=dtype, data_dir=data_dir,
         cache_dir=cache_dir,
     )  # fmt: skip
-    from app.maintenance import warming  # it imports torch
+    from app.cachecare import warming  # it imports torch
 
     done = warming.WarmingProgress()
     with opened(settings) as (library, models):

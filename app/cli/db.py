@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from app.catalog.copies import back_up
-from app.catalog.engine import Database, database_url
-from app.catalog.restoration import restore as put_back
-from app.catalog.schema import Schema, inspect_schema, upgrade
 from app.cli.flags import Json, configure
 from app.cli.output import plain, print_json, size
 from app.folders import index_folder
+from app.library.catalog.copies import back_up
+from app.library.catalog.database import Database, database_url
+from app.library.catalog.restoration import restore as put_back
+from app.library.catalog.schema import Schema, inspect_schema, upgrade
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the catalog is, unless a database URL is set.")]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from time import perf_counter
 
 import app.samples
+from app.answering import RagPipeline, told
+from app.answering.answerer import Answering, AnswerRequest
 from app.cli.flags import CacheDir, Device, Dtype, Model, configure
 from app.models import Models, resolve_embedder
-from app.pipeline import RagPipeline, told
-from app.pipeline.answerer import Answering, AnswerRequest
 from app.settings import Settings
 from ragcache.report import COMPUTED
 from ragcache.store import KVStore

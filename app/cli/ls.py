@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from app.catalog import Listed
 from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
-from app.maintenance.listing import Summary, summaries
+from app.library.catalog.records import Listed
+from app.library.listing import Summary, summaries
 
 
 def ls(

@@ -9,8 +9,8 @@ from tqdm import tqdm
 from app.cli.flags import DataDir, Device, Json, Name, configure
 from app.cli.output import count, plain, print_json
 from app.compose import opened
-from app.embedding import in_parts
-from app.maintenance.reindexing import reindex as reindexing
+from app.library.reindexing import reindex as reindexing
+from app.models.embedding import in_parts
 
 
 def reindex(collection: Name = None, device: Device = None, as_json: Json = False, data_dir: DataDir = None) -> None:

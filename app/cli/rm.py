@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from app.catalog import Catalog, Collection, Document
 from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.output import count, plain, print_json
 from app.compose import opened
-from app.maintenance.inspection import find_document
-from app.maintenance.removal import remove_collection, remove_documents
+from app.library.catalog import Catalog
+from app.library.catalog.records import Collection, Document
+from app.library.inspection import find_document
+from app.library.removal import remove_collection, remove_documents
 
 _SHOWN = 20  # documents that are named in the question
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from app.catalog import StoredChunk
 from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
-from app.maintenance.inspection import Shown, show_chunk, show_document
-from app.maintenance.kv import StoredVariant
+from app.library.catalog.records import StoredChunk
+from app.library.inspection import Shown, show_chunk, show_document
+from app.library.kv import StoredVariant
 
 _NUMBERS = ("id", "#", "characters", "tokens", "KV")
 

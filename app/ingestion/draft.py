@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.catalog import ChunkRecord, DocumentRecord
-from app.catalog.records import Vectors
-from app.embedding import Headed
 from app.ingestion.outcome import FileStamp
+from app.library.catalog.records import ChunkRecord, DocumentRecord, Vectors
 from app.loaders.base import Parsed
+from app.models.embedding import Headed
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
 from splitter.base import Piece, Splitter

@@ -9,11 +9,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from app.catalog import Catalog, Collection
-from app.devices import resolve_device, resolve_dtype
 from app.library import Library
+from app.library.catalog import Catalog
+from app.library.catalog.records import Collection
 from app.loaders.base import Parsed
 from app.models import Models, resolve_model
+from app.models.devices import resolve_device, resolve_dtype
 from app.settings import Settings
 from ragcache.errors import PromptError
 from ragcache.kvgen.capture import LEAD_TOKENS

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from app.catalog import CatalogError, Collection, CollectionBusy, FileState
-from app.catalog.records import RunState
-from app.errors import IngestError, printable
+from app.errors import CatalogError, CollectionBusy, IngestError, printable
 from app.ingestion.kv import lacking
 from app.ingestion.lost import lost_documents
 from app.ingestion.outcome import Outcome, ReadFile, Same, Unread
@@ -20,6 +18,7 @@ from app.ingestion.room import Room
 from app.ingestion.survey import FolderSurvey, Pending, take_survey
 from app.ingestion.writer import OF_A_TEXT, Writer, uncut
 from app.library import Library
+from app.library.catalog.records import Collection, FileState, RunState
 from app.models import Models
 
 Report = Callable[[IngestProgress], None]

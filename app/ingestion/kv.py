@@ -6,12 +6,12 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 
-from app.catalog import Collection
 from app.ingestion.draft import Draft
 from app.ingestion.records import IngestTally
 from app.library import Library
-from app.maintenance.engines import Identity, recorded_identities
-from app.maintenance.kv import drop_chunks, identities_to_drop
+from app.library.catalog.records import Collection
+from app.library.identities import Identity, recorded_identities
+from app.library.kv import drop_chunks, identities_to_drop
 from app.models import Models
 from ragcache.errors import PromptError, StoreError
 from ragcache.types import Chunk

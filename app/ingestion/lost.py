@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.catalog import FileState
 from app.errors import IngestError, printable
 from app.ingestion.survey import RealNames
+from app.library.catalog.records import FileState
 from ragcache.mounts import MOUNTS, mount_point
 
 FSTAB = Path("/etc/fstab")

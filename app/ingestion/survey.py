@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.catalog import FileState
 from app.errors import printable
 from app.ingestion.outcome import time_of_change
 from app.ingestion.records import Failure, IngestOptions
+from app.library.catalog.records import FileState
 from app.loaders.discovery import WalkTally, discover
 
 TOLD = 5  # suffixes of files that nothing reads

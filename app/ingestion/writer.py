@@ -14,9 +14,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from app.catalog import Collection, DocumentRecord, Removed
-from app.catalog.records import Vectors
-from app.embedding import embed_chunks, in_parts
 from app.ingestion.draft import Draft
 from app.ingestion.draft import draft as cut
 from app.ingestion.kv import KvCapture, KvRemoval
@@ -24,7 +21,9 @@ from app.ingestion.outcome import FileStamp, ReadFile
 from app.ingestion.records import Failure, IngestTally
 from app.ingestion.survey import Pending
 from app.library import Library
+from app.library.catalog.records import Collection, DocumentRecord, Removed, Vectors
 from app.models import Models
+from app.models.embedding import embed_chunks, in_parts
 from ragcache.errors import PromptError
 from retriever.shared_property import shared_property
 from splitter import SplitterError

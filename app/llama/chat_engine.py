@@ -19,13 +19,13 @@ from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from app.cores import in_thread
+from app.answering.pipeline import RagPipeline
+from app.answering.records import Answer
+from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.nodes import cited_nodes, told
 from app.llama.query_engine import CatalogRetriever
 from app.llama.synthesizer import CachedSynthesizer
-from app.pipeline.pipeline import RagPipeline
-from app.pipeline.records import Answer
-from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+from app.models.cores import in_thread
 from app.prompt import Turn
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from app.pipeline.answerer import Answering
+from app.answering.answerer import Answering
 
 
 class KVGenTransform(TransformComponent):

@@ -10,11 +10,11 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from app.cores import in_thread
+from app.answering.pipeline import RagPipeline
+from app.answering.records import AskOptions
 from app.llama.nodes import as_node
 from app.llama.synthesizer import CachedSynthesizer
-from app.pipeline.pipeline import RagPipeline
-from app.pipeline.records import AskOptions
+from app.models.cores import in_thread
 
 
 class CatalogRetriever(BaseRetriever):

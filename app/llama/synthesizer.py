@@ -21,10 +21,10 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType, TextNode
 from llama_index_instrumentation import get_dispatcher
 
-from app.cores import in_thread
+from app.answering.answerer import Answering, AnswerRequest
+from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.nodes import cited_nodes, retrieved_nodes, told
-from app.pipeline.answerer import Answering, AnswerRequest
-from app.pipeline.stream import AnswerStream, AsyncAnswerStream
+from app.models.cores import in_thread
 
 dispatcher = get_dispatcher(__name__)
 
@@ -44,7 +44,7 @@ class CachedSynthesizer(BaseSynthesizer):
         callback_manager: CallbackManager | None = None,
         **request: Any,
     ) -> None:
-        """`request`: fields of app.pipeline.answerer.AnswerRequest that hold for every answer, such as max_tokens."""
+        """`request`: fields of app.answering.answerer.AnswerRequest that hold for every answer, such as max_tokens."""
         # The base class wants an llm of llama-index, and would import one of a service; this one is never asked.
         super().__init__(llm=MockLLM(), streaming=streaming, callback_manager=callback_manager or CallbackManager([]))
         self._answering = answering

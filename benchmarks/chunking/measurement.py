@@ -13,10 +13,10 @@ from llama_index.core import Document
 from llama_index.core.node_parser import SemanticSplitterNodeParser, SentenceSplitter
 from llama_index.core.schema import MetadataMode
 
-from app.chat_template import load_tokenizer
-from app.ingestion.boundaries import boundary_embedder
-from app.loading import load_embedder
 from app.models import resolve_model
+from app.models.boundaries import boundary_embedder
+from app.models.chat_template import load_tokenizer
+from app.models.loading import load_embedder
 from app.settings import Settings
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from app.loading import TorchModel, load_torch_model
+from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import measured_capture, memory_cache
 from benchmarks.choices import CONTEXTS

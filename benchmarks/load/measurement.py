@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.loading import VllmModel
+from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.corpus import read_texts, split_documents

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.loading import TorchModel, load_torch_model
+from app.models.loading import TorchModel, load_torch_model
 from app.samples import read_samples
 from app.settings import load_settings
 from benchmarks.corpus import split_documents

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from app.loading import LoadedModel
+from app.models.loading import LoadedModel
 from app.settings import Settings
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents
 from benchmarks.output import Row, common_settings, publish

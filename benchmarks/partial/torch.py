@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from app.loading import TorchModel, load_torch_model
+from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.choices import CONTEXTS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from app.loading import VllmModel
+from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.corpus import with_cut

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from app.loading import LoadedModel, TorchModel, load_torch_model
+from app.models.loading import LoadedModel, TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.quality.metrics import Divergence
 from ragcache.kvgen.ingest import ChunkIngest

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import torch
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from benchmarks.caches import memory_cache, prefill_prompt
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.quality.metrics import divergence

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from app.loading import LoadedModel, VllmModel
+from app.models.loading import LoadedModel, VllmModel
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.quality.forcing import forced
 from benchmarks.quality.metrics import divergence

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from app.catalog import ChunkRecord, Collection, DocumentRecord
 from app.library import Library
+from app.library.catalog.records import ChunkRecord, Collection, DocumentRecord
 from retriever.embedder import Embedder
 from retriever.keywords.words import STOP_WORDS
 from retriever.types import Vectors

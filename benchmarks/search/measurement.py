@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from app.catalog import Catalog, Collection, open_catalog
+from app.answering import RagPipeline
 from app.library import Library
-from app.loading import TorchModel, load_torch_model
+from app.library.catalog import Catalog, open_catalog
+from app.library.catalog.records import Collection
 from app.models import Models
-from app.pipeline import RagPipeline
+from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut

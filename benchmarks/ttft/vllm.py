@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from app.loading import VllmModel
+from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import Row, common_settings, publish

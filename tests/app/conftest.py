@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
-from tests.app.library import fill
+from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 
 

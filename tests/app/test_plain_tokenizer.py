@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from app.chat_template import load_tokenizer, recorded
 from app.folders import records_of
+from app.models.chat_template import load_tokenizer, recorded
 from app.plain_tokenizer import PlainTokenizer, open_tokenizer
 from app.prompt import PromptTemplate
 from app.settings import Settings

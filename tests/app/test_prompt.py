@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
 from app.wording import Wording
 from ragcache.errors import ModelError, PromptError

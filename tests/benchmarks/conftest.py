@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.loading import TorchModel, load_torch_model
+from app.models.loading import TorchModel, load_torch_model
 from app.settings import load_settings
 from retriever.embedder import Vectors
 from tests.tiny_folder import write_tiny_folder

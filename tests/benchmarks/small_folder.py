@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from tests.tiny import make_tiny
 
 

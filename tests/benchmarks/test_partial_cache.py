@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from app.samples import read_samples
 from benchmarks.corpus import prompt_chunks, split_documents
 from benchmarks.partial import BESIDE, KEEPING, PartialBenchOptions

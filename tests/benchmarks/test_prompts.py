@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from benchmarks.caches import capture, memory_cache, prefill_prompt
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.quality.prompts import Prompt, PromptBuilder

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
 from benchmarks.quality import QualityBenchOptions

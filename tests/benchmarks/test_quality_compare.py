@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from benchmarks.data import read_dataset
 from benchmarks.quality.comparison import compare
 from benchmarks.quality.measurement import run

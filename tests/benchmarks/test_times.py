@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loading import TorchModel
+from app.models.loading import TorchModel
 from app.samples import read_samples
 from benchmarks import timing
 from benchmarks.choices import parse_linkers

@@ -8,7 +8,7 @@ import pytest
 
 from app import Settings
 from examples import ask_documents, llama_index_engines
-from tests.app.library import LIGHTHOUSE
+from tests.app.filling import LIGHTHOUSE
 
 pytestmark = pytest.mark.slow
 

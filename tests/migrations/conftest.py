@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from app.catalog.engine import Database
-from app.catalog.schema import SCRIPTS
+from app.library.catalog.database import Database
+from app.library.catalog.schema import SCRIPTS
 from tests.postgres import Server
 
 NEXT = """

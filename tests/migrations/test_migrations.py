@@ -14,17 +14,19 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, make_url
 
-from app.catalog import Catalog, CatalogError, NewMessage
-from app.catalog.engine import Database
-from app.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
-from app.catalog.tables import METADATA
-from tests.app.catalog.samples import document, make_collection
+from app.errors import CatalogError
+from app.library.catalog import Catalog
+from app.library.catalog.database import Database
+from app.library.catalog.records import NewMessage
+from app.library.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
+from app.library.catalog.tables import METADATA
+from tests.app.library.catalog.samples import document, make_collection
 
 ROOT = Path(__file__).parents[2]
 OPENER = """
 import sys
 from pydantic import SecretStr
-from app.catalog import open_catalog
+from app.library.catalog import open_catalog
 from app.settings import Settings
 sys.stdin.readline()
 with open_catalog(Settings(database_url=SecretStr(sys.argv[1]))) as catalog:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.ingestion.boundaries import RoughEmbedder
 from app.models import resolve_embedder
+from app.models.boundaries import RoughEmbedder
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.embedder import Embedder
@@ -33,7 +33,7 @@ class ByLibrary(Embedder):
 
 class RoughByLibrary(RoughEmbedder):
     def _read_model(self) -> Any:
-        from app.ingestion.boundaries import shorten
+        from app.models.boundaries import shorten
 
         model = read_model(self.folder)
         shorten(model)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from splitter.tokens import FastTokens
 from tests.splitter.words import Words as Words
 from tests.splitter.words import letters as letters

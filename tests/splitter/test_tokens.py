@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from splitter.tokens import FastTokens
 
 

@@ -14,7 +14,7 @@ from tests.test_frame.sources import ROOT, TESTS, named, parsed
 
 OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
 LANES = {line.partition(":")[0] for line in OPTIONS["markers"]}
-MAY_SKIP = {"tests/conftest.py", "tests/app/catalog/test_restored_rights.py"}
+MAY_SKIP = {"tests/conftest.py", "tests/app/library/catalog/test_restored_rights.py"}
 
 
 def recipe(target: str) -> str:

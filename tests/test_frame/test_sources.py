@@ -40,9 +40,9 @@ LAZY = {("app/cli/bench.py", "benchmarks")}
 # What functions of these packages import: it takes long, and most commands or answers have no use for it.
 AT_THE_TOP = ("app/", "retriever/", "splitter/")
 SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
-SLOW |= {"app.loading", "app.chat_template", "app.gguf", "app.engine_check", "app.prompt", "app.vllm"}
-SLOW |= {"app.catalog.source", "app.ingestion.boundaries", "app.ingestion.estimate", "app.maintenance"}
-SLOW |= {"app.maintenance.indexes", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
+SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "app.cli.engine_check", "app.prompt"}
+SLOW |= {"app.models.vllm", "app.models.boundaries", "app.ingestion.estimate", "app.library.catalog.source"}
+SLOW |= {"app.library.indexes", "app.cachecare", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
 SLOW |= {
     "splitter.sentences",
     "ragcache.engine.vllm.checks",

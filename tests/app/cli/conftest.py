@@ -15,7 +15,7 @@ from app.compose import opened
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Ran, make_run
-from tests.app.maintenance.shelves import make_settings
+from tests.app.library.shelves import make_settings
 
 FIRST, SECOND = "Who designed the lighthouse?", "How tall is it?"
 Chat = Callable[..., Ran]

@@ -8,7 +8,7 @@ from app.cli.output import LATER
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fill
+from tests.app.library.shelves import fill
 
 
 @pytest.fixture

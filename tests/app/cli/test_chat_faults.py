@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from app import RagPipeline, Settings
-from app.catalog import open_catalog
+from app.library.catalog import open_catalog
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from retriever.searcher import Searcher

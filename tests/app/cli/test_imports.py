@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from tests.app.library import fill
+from tests.app.filling import fill
 
 pytestmark = pytest.mark.slow
 

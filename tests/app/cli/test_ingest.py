@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog import open_catalog
 from app.cli.output import LATER
+from app.library.catalog import open_catalog
 from app.models import resolve_embedder
 from app.settings import Settings
 from tests.app.ingestion.models import write_tiny_embedder

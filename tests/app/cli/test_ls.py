@@ -10,7 +10,7 @@ from app.cli.output import count, plain, size, table, width
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fail, fill, make_collection, put
+from tests.app.library.shelves import fail, fill, make_collection, put
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from app.cli.output import LATER
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import files, fill
+from tests.app.library.shelves import files, fill
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ import pytest
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
-from tests.app.maintenance.shelves import fail, fill
+from tests.app.library.shelves import fail, fill
 
 
 @pytest.fixture

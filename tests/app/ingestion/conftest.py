@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog import open_catalog
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
-from app.loading import TorchModel, load_torch_model
+from app.library.catalog import open_catalog
 from app.models import Models, resolve_embedder
+from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings, load_settings
 from tests.app.ingestion.models import write_tiny_embedder
 

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import text as sql
 
+import app.cachecare.pruning
 import app.cli
 import app.ingestion.draft
 import app.ingestion.ingest
-import app.maintenance.pruning
-from app.catalog import open_catalog
 from app.compose import opened
-from app.loading import load_store
+from app.library.catalog import open_catalog
+from app.models.loading import load_store
 from app.settings import Settings, load_settings
 from ragcache.types import VariantKey
 
@@ -141,7 +141,7 @@ def assert_derived(settings: Settings, kv: bool) -> None:
         assert searcher.vectors.live == searcher.keywords.live == library.catalog.source(collection).position().live
         if not kv:
             return
-        app.maintenance.pruning.prune(library, models)
+        app.cachecare.pruning.prune(library, models)
         known = library.catalog.collections.get(NAME)
         assert known.engine_fingerprint and known.system_hash
         hashes = library.catalog.chunks.hashes()

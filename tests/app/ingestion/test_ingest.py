@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.catalog import Document
 from app.errors import IngestError
 from app.ingestion import writer
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestProgress
 from app.ingestion.writer import TOGETHER
 from app.library import Library
+from app.library.catalog.records import Document
 from app.loaders.base import Parsed
 from app.models import Models
 from splitter import SplitterError

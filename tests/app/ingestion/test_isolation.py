@@ -10,8 +10,8 @@ import pytest
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
-from app.loading import load_embedder
 from app.models import Models
+from app.models.loading import load_embedder
 from app.settings import Settings
 from retriever import RetrieverError
 from retriever.embedder import Embedder

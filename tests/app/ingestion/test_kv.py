@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog import CatalogError
+from app.errors import CatalogError
 from app.library import Library
 from app.models import Models
 from ragcache.errors import StoreError

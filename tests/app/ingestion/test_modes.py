@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from app.catalog import open_catalog
-from app.catalog.engine import Database, database_url
-from app.catalog.schema import _back_up
 from app.compose import opened
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions
+from app.library.catalog import open_catalog
+from app.library.catalog.database import Database, database_url
+from app.library.catalog.schema import _back_up
 from app.settings import Settings
 
 

@@ -18,11 +18,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from app.catalog import FileState
 from app.errors import LoadError
 from app.ingestion.outcome import FileStamp, Job, Outcome, ReadFile, Same, Unread, may_pass, read
 from app.ingestion.readers import Backlog, Readers
 from app.ingestion.survey import Pending
+from app.library.catalog.records import FileState
 from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.damage import reading
 from tests.app.loaders.files import write_mixed_folder

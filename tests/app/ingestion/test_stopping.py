@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 import app.ingestion.writer as writing
-from app.catalog import CatalogError
-from app.errors import CollectionBusy
+from app.errors import CatalogError, CollectionBusy
 from app.ingestion.ingest import Ingest
 from app.ingestion.records import IngestOptions, IngestProgress
 from app.library import Library
 from app.models import Models
-from tests.app.catalog.test_failures import public_folder, without_rights
 from tests.app.ingestion.conftest import Run
+from tests.app.library.catalog.test_failures import public_folder, without_rights
 
 __all__ = ["public_folder"]
 

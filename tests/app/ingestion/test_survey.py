@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from app.catalog import FileState
 from app.ingestion.records import IngestOptions
 from app.ingestion.survey import RealNames, take_survey
+from app.library.catalog.records import FileState
 
 
 def known(path: Path, **changes: object) -> FileState:

@@ -14,11 +14,11 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 
 from app import RagPipeline
+from app.answering.answerer import NOTHING_FOUND
 from app.llama.chat_engine import CachedChatEngine
 from app.llama.kvgen import KVGenTransform
 from app.llama.query_engine import CachedQueryEngine
 from app.llama.synthesizer import CachedSynthesizer
-from app.pipeline.answerer import NOTHING_FOUND
 from app.samples import read_samples
 from splitter.nodes import FixedNodeParser
 

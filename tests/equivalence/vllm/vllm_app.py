@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from app import RagPipeline, Settings
+from app.answering.records import Answer
+from app.cachecare.warming import warm
 from app.doctor import check_engine
-from app.loading import load_torch_model
-from app.maintenance.warming import warm
-from app.pipeline.records import Answer
+from app.models.loading import load_torch_model
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED
-from tests.app.library import fill
+from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 
 QUESTION, TOKENS = "Who designed the lighthouse?", 12

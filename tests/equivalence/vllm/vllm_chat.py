@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from app import RagPipeline, Settings
-from app.chat_template import load_tokenizer
+from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
 from app.wording import Wording
 from examples import vllm_client
@@ -21,7 +21,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.requests import KEY, capture_params, chat_params, link_params
 from ragcache.store import open_store
 from ragcache.types import Segment, System, VariantKey
-from tests.app.library import fill
+from tests.app.filling import fill
 from tests.equivalence.vllm.served import Server, serving
 from tests.tiny_folder import write_tiny_folder
 

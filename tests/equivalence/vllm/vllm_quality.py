@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.loading import LoadedModel, load_torch_model
+from app.models.loading import LoadedModel, load_torch_model
 from app.settings import Settings, load_settings
 from benchmarks.caches import capture
 from benchmarks.choices import parse_linkers

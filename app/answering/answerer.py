@@ -1,0 +1,191 @@
+"""From a question and the chunks that were found for it to an answer that streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.answering.citations import Citation, Retrieved, locate
+from app.answering.pieces import Pieces
+from app.answering.quotes import quoted
+from app.answering.records import Answer
+from app.answering.stream import AnswerStream
+from app.library.catalog import Catalog
+from app.library.catalog.records import PageName
+from ragcache.errors import PromptError, RagcacheError
+
+if TYPE_CHECKING:
+    from app.prompt import PromptTemplate, Turn
+    from ragcache.cache import ChunkCache
+    from ragcache.engine.base import TokenStream
+    from ragcache.sampling import Sampling
+    from splitter.base import Embed
+
+NOTHING_FOUND = "no chunk was found for this question: answered without any"
+STOPPED = "stopped before its end"
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """All that one answer depends on."""
+
+    question: str
+    found: Sequence[Retrieved]  # best first
+    history: Sequence[Turn] = ()  # oldest first
+    last: Sequence[int | str] = ()  # documents of the last turn's prompt, in its order
+    max_tokens: int = 256
+    linker: str | None = None
+    sampling: Sampling | None = None
+    quotes: bool = True
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
+    notes: tuple[str, ...] = ()  # what the user should know of the way here
+
+
+@dataclass(frozen=True)
+class Answering:
+    """`embed` chooses the quotes, where there is one; `catalog` knows their pages."""
+
+    template: PromptTemplate
+    cache: ChunkCache
+    embed: Embed | None = None
+    catalog: Catalog | None = None
+
+    def check(self, question: str, max_tokens: int) -> None:
+        """Raises PromptError for a question that cannot be asked, before anything is searched for."""
+        fit(self.template, question, (), (), self.cache.engine.spec.max_tokens, max_tokens)
+
+    def start(self, request: AnswerRequest) -> AnswerStream:
+        """The prompt is computed when this returns, or the engine is at it. Raises PromptError for a question that
+        cannot be asked.
+        """
+        template = self.template
+        chunks = [template.chunk(one.text) for one in request.found]
+        fitted = fit(
+            template,
+            request.question,
+            [len(chunk) for chunk in chunks],
+            request.history,
+            self.cache.engine.spec.max_tokens,
+            request.max_tokens,
+        )
+        placed = in_prompt_order(request.found[: fitted.chunks], request.last)
+        by_id = {one.chunk_id: chunk for one, chunk in zip(request.found, chunks, strict=True)}
+        history = request.history[len(request.history) - fitted.turns :]
+        text = template.turns(history, request.question, passages=bool(placed))
+        generation = self.cache.generate(
+            [template.system(), *(by_id[one.chunk_id] for one in placed), text],
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            linker=request.linker,
+            stop=template.stop,
+        )
+        notes = fitted.notes if request.found else (NOTHING_FOUND,)
+        return self._stream(request, generation, placed, (*request.notes, *notes))
+
+    def _stream(
+        self, request: AnswerRequest, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]
+    ) -> AnswerStream:
+        report = generation.report
+        report.seconds.update(request.seconds)
+        report.ttft_s += sum(request.seconds.values())  # as whoever asked has waited
+        report.incidents += notes
+        cited = tuple(Citation.of(number, one) for number, one in enumerate(placed, start=1))
+
+        def finish(text: str, whole: bool) -> Answer:
+            if not whole:
+                return Answer(request.question, text, cited, report, (*notes, STOPPED))
+            try:
+                return Answer(request.question, text, self._quoted(request, cited, text), report, notes)
+            except RagcacheError as error:  # the answer stands without them
+                return Answer(request.question, text, cited, report, (*notes, f"no quotes: {error}"))
+
+        return AnswerStream(generation, Pieces(self.template.decode), cited, finish)
+
+    def _quoted(self, request: AnswerRequest, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
+        if self.embed is None or not request.quotes:
+            return cited
+        with self.cache.source.answering():
+            return quoted(cited, request.question, text, self.embed, self._pages)
+
+    def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
+        places = locate(self.catalog, cited, start, end, text) if self.catalog else None
+        return None if places is None else [(place.page, place.label) for place in places]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How many of the best chunks, and how many of the newest turns, are kept."""
+
+    chunks: int
+    turns: int
+    notes: tuple[str, ...]
+
+
+def fit(
+    template: PromptTemplate,
+    question: str,
+    chunks: Sequence[int],
+    history: Sequence[Turn],
+    context: int,
+    answer: int,
+) -> Fitted:
+    """`chunks` are lengths in tokens, best first. Raises PromptError for a question that does not fit alone.
+
+    Chunks go before turns, the lowest-ranked first; but where a long conversation would leave no room for any, the
+    oldest turns go as far as they take more than half of it.
+    """
+    # As without chunks, which takes a few tokens more: they may all have to go.
+    fixed = len(template.system()) + len(template.turns((), question, passages=False))
+    room = context - answer - fixed
+    if room < 0:
+        raise PromptError(
+            f"the question is too long: with the system prompt it takes {fixed} tokens and the answer up to {answer}, "
+            f"while the model's context has {context}: shorten it, or ask for fewer max_tokens"
+        )
+    kept, turns = list(chunks), [len(template.turn(turn)) for turn in history]
+    while sum(turns) > room // 2 and sum(kept) + sum(turns) > room:
+        turns.pop(0)
+    while len(kept) > 1 and sum(kept) + sum(turns) > room:
+        kept.pop()
+    while turns and sum(kept) + sum(turns) > room:
+        turns.pop(0)
+    if sum(kept) > room:
+        kept = []
+    return Fitted(len(kept), len(turns), tuple(_notes(len(chunks), len(kept), len(history), len(turns), context)))
+
+
+def _notes(chunks: int, kept: int, history: int, turns: int, context: int) -> list[str]:
+    why = f"the prompt and the answer would not fit the model's context of {context} tokens"
+    notes = []
+    if kept < chunks:
+        notes.append(f"the lowest-ranked {chunks - kept} of {chunks} chunks left out: {why}")
+    if turns < history:
+        notes.append(f"the oldest {history - turns} of {history} turns left out: {why}")
+    return notes
+
+
+def in_prompt_order(found: Sequence[Retrieved], last: Sequence[int | str] = ()) -> list[Retrieved]:
+    """Document by document, each in its own order; the documents of the last turn's prompt (`last`) come first.
+
+    Two things make a stored chunk cheap to reuse. Its neighbours in the document in front of it, which its KV was
+    computed behind: so a document is never torn apart, not even to keep single chunks of the last turn where they
+    were. And the place right behind System, where the variant that was captured alone is exact: so the document that
+    led the last prompt leads again, and its first chunk, which had that place, mostly has it again. Where the other
+    chunks stand costs nothing, since K is stored unrotated and turned to any position.
+    """
+    before = _places(last)
+    # Numbers of the catalog grow; names of llama-index say nothing, so there the better ranked document comes first.
+    rank = _places(one.document_id for one in found)
+
+    def place(one: Retrieved) -> tuple[int, int, int]:
+        document = one.document_id
+        if document in before:
+            return (before[document], 0, one.ordinal)
+        return (len(before), document if isinstance(document, int) else rank[document], one.ordinal)
+
+    return sorted(found, key=place)
+
+
+def _places(documents: Iterable[int | str]) -> dict[int | str, int]:
+    return {document: place for place, document in enumerate(dict.fromkeys(documents))}

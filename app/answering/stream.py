@@ -1,0 +1,193 @@
+"""An answer as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from contextvars import copy_context
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, Self
+
+from app.answering.citations import Citation
+from app.answering.pieces import Pieces
+from app.answering.records import Answer
+from app.models.cores import in_thread, release_helpers
+
+if TYPE_CHECKING:
+    from ragcache.engine.base import TokenStream
+
+P = ParamSpec("P")
+Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
+
+
+class AnswerStream:
+    """Pieces of text, once; `answer` reads the rest of them and holds everything.
+
+    Closing it early, or leaving its `with`, stops decoding and frees the prompt's KV; `answer` is then what came until
+    there. One thread reads it; another may `stop` it.
+    """
+
+    def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
+        self.citations = citations  # without quotes until the answer is complete
+        self.report = generation.report  # complete when the answer is
+        self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add notes to it
+        self._generation = generation
+        self._tokens: Iterator[int] | None = iter(generation)
+        self._pieces = pieces
+        self._finish = finish
+        self._shown: list[str] = []
+        self._answer: Answer | None = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()  # of a step
+
+    @property
+    def text(self) -> str:
+        """What has come so far."""
+        return "".join(self._shown)
+
+    @property
+    def answer(self) -> Answer:
+        for _ in self:
+            pass
+        assert self._answer is not None
+        return self._answer
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        with self._lock:
+            piece = self._step()
+        if self._stopped.is_set():
+            self.close()
+        if not piece:
+            raise StopIteration
+        return piece
+
+    def stop(self) -> None:
+        """Ask it to end after the token that is computed now, if one is; does not wait. Whoever reads it ends it."""
+        self._stopped.set()
+        self._generation.cancel()
+
+    def close(self) -> None:
+        """End here. Nothing happens when it has ended."""
+        self._stopped.set()
+        with self._lock:
+            self._end(whole=False)
+
+    def _step(self) -> str:
+        """The next piece; "" at the end."""
+        piece = ""
+        while not piece and self._tokens is not None and not self._stopped.is_set():
+            token = self._next_token()
+            if token is not None:
+                piece = self._pieces.add(token)
+                continue
+            if piece := self._pieces.end():
+                self._shown.append(piece)
+            self._end(whole=not self._stopped.is_set())
+            return piece
+        if piece:
+            self._shown.append(piece)
+        return piece
+
+    def _next_token(self) -> int | None:
+        """What breaks here leaves an answer that was stopped, however often it is asked for."""
+        assert self._tokens is not None
+        with ExitStack() as broken:
+            broken.callback(self._end, whole=False)
+            token = next(self._tokens, None)
+            broken.pop_all()
+        return token
+
+    def _end(self, whole: bool) -> None:
+        if self._tokens is None:
+            return
+        self._tokens = None
+        try:
+            self._generation.close()
+        finally:  # an engine that breaks does not take what was shown with it
+            self.report.answer_tokens = len(self._generation.tokens)
+            self._answer = self._finish(self.text, whole)
+            self.citations = self._answer.citations
+            for call in self.then:
+                self._answer = call(self._answer)
+            release_helpers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncAnswerStream:
+    """The same for a program with an event loop. Cancelling a step stops the decoding."""
+
+    @classmethod
+    async def of(cls, start: Callable[P, AnswerStream], /, *args: P.args, **kwargs: P.kwargs) -> Self:
+        """What `start` gives. It is closed where it comes too late for a caller that was cancelled."""
+        starting = asyncio.ensure_future(in_thread(start, *args, **kwargs))
+        try:
+            return cls(await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            starting.add_done_callback(_close_late)
+            raise
+
+    def __init__(self, stream: AnswerStream):
+        self._stream = stream
+        # All steps on one thread, which ends with this object: each that computes gets helpers (app/models/cores.py).
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="answer")
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        return self._stream.citations
+
+    @property
+    def text(self) -> str:
+        return self._stream.text
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        piece = await self._in_thread(lambda: next(self._stream, None))
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    async def answer(self) -> Answer:
+        """Reads the rest first."""
+        async for _ in self:
+            pass
+        return self._stream.answer
+
+    async def aclose(self) -> None:
+        self._stream.stop()
+        await in_thread(self._stream.close)
+
+    async def _in_thread(self, step: Callable[[], str | None]) -> str | None:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, step)
+        except asyncio.CancelledError:
+            self._stream.stop()
+            self._thread.submit(self._stream.close)  # behind the step, if it still runs; perhaps nobody reads on
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _close_late(started: asyncio.Future[AnswerStream]) -> None:
+    if not started.cancelled() and started.exception() is None:
+        asyncio.get_running_loop().run_in_executor(None, started.result().close)

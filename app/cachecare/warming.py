@@ -1,0 +1,174 @@
+"""KV that is missing, computed as an ingest would have: each document's chunks in order, in the context before them.
+
+What is there already stays, so a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.errors import MaintenanceError
+from app.library import Library
+from app.library.catalog.records import Collection, Document, StoredChunk
+from app.models import Models
+from ragcache.cache import ChunkCache
+from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
+from ragcache.kvgen.capture import LEAD_TOKENS
+from ragcache.policy.eviction import VARIANTS
+from ragcache.store.disk import DiskTier
+from ragcache.types import Chunk, System, Variant, VariantKey
+
+_TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read
+
+
+@dataclass(frozen=True)
+class WarmingProgress:
+    """After a document: what has been done so far."""
+
+    documents: int = 0
+    chunks: int = 0
+    computed: int = 0  # variants
+    tokens: int = 0  # of them
+    nbytes: int = 0  # of them, in memory
+    failed: tuple[tuple[str, str], ...] = ()  # source and reason
+
+
+def warm(library: Library, models: Models, collection: Collection) -> Generator[WarmingProgress, None, None]:
+    """One report after each document. Holds the collection's ingest lock meanwhile.
+
+    Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
+    StoreError when it cannot be written.
+    """
+    with library.catalog.alone(collection):
+        if models.store.kept.tier != DiskTier.name:
+            raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
+        cache, system = models.cache, models.template.system()
+        warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
+        for document in library.catalog.documents.all(collection, "ready"):
+            done = _warm(library, models, collection, document, warmer, done)
+            if _evictions(cache) > evictions:
+                raise MaintenanceError(
+                    f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
+                    "raise RAGCACHE_DISK_BYTES and run the command again"
+                )
+            yield done
+        library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
+
+
+def _warm(
+    library: Library, models: Models, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
+) -> WarmingProgress:
+    stored, segments = _segments(library, models, document)
+    changed = [
+        (chunk.id, models.template.count(chunk.text), segment.hash)
+        for chunk, segment in zip(stored, segments, strict=True)
+        if chunk.token_hash != segment.hash
+    ]
+    library.catalog.chunks.retokenize(collection, changed)
+    failed = done.failed
+    sizes: dict[VariantKey, int] = {}
+    tokens = 0
+    try:
+        for variant in warmer.document(segments):
+            sizes[variant.key] = variant.nbytes
+            tokens += len(variant)
+    except PromptError as error:
+        failed += ((document.source, str(error)),)
+    return replace(
+        done,
+        documents=done.documents + 1,
+        chunks=done.chunks + len(stored),
+        computed=done.computed + len(sizes),
+        tokens=done.tokens + tokens,
+        nbytes=done.nbytes + sum(sizes.values()),
+        failed=failed,
+    )
+
+
+def _segments(library: Library, models: Models, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
+    """Without blank chunks, which no prompt holds."""
+    stored = [chunk for chunk in library.catalog.chunks.of_document(document.id) if chunk.text.strip()]
+    return stored, [models.template.chunk(chunk.text) for chunk in stored]
+
+
+def _evictions(cache: ChunkCache) -> int:
+    return cache.store.kept.evictions
+
+
+class _Vanished(Exception):
+    """Stored KV that another chunk needs as its context could not be read."""
+
+
+@dataclass
+class _Link:
+    """A chunk of the document that has its KV; it is read when a later chunk needs it."""
+
+    key: VariantKey
+    variant: Variant | None = None
+
+
+class Warmer:
+    """Any variant with a chunk's context in the document serves, whatever that context's own KV had seen."""
+
+    def __init__(self, cache: ChunkCache, system: System):
+        self._cache = cache
+        self._system = cache.system_variant(system)
+
+    def document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
+        """Compute and store what is missing; yields what was stored."""
+        for _ in range(_TRIES):
+            try:
+                yield from self._document(chunks)
+                return
+            except _Vanished:
+                continue  # what was bad is quarantined by now, and so counts as missing
+        raise MaintenanceError("cached KV vanishes as soon as it is written: is another process emptying the folder?")
+
+    def _document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
+        window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
+        leads = sum(map(len, chunks)) >= LEAD_TOKENS
+        for chunk in chunks:
+            key, new = self._find(chunk, [link.key for link in window]), None
+            if key is None:
+                new = self._capture(chunk, [self._load(link) for link in window])
+                key = new.key
+                yield new
+            if leads and window and not _behind(self._stored(chunk), []):
+                yield self._capture(chunk, [])
+            window.append(_Link(key, new))
+
+    def _find(self, chunk: Chunk, context: Sequence[VariantKey]) -> VariantKey | None:
+        """Any variant serves a chunk that has as many as are kept: a new one would push out another document's, which
+        the next run would compute again.
+        """
+        keys = self._stored(chunk)
+        found = _behind(keys, context) or (keys if len(keys) >= VARIANTS else [])
+        return min(found, key=lambda key: (key.history, key.digest), default=None)
+
+    def _stored(self, chunk: Chunk) -> list[VariantKey]:
+        family = VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
+        return [info.key for info in self._cache.store.variants(family)]
+
+    def _load(self, link: _Link) -> Variant:
+        if link.variant is None:
+            try:
+                fetched = self._cache.store.get(link.key)
+            except (CorruptEntry, ForeignEntry):
+                fetched = None
+            if fetched is None:
+                raise _Vanished
+            link.variant = fetched.variant
+        return link.variant
+
+    def _capture(self, chunk: Chunk, context: Sequence[Variant]) -> Variant:
+        variant = self._cache.kvgen.capture(self._system, context, chunk)
+        self._cache.store.put(variant)
+        return variant
+
+
+def _behind(keys: Sequence[VariantKey], context: Sequence[VariantKey]) -> list[VariantKey]:
+    """Those that were computed behind these chunks."""
+    hashes = tuple(key.chunk for key in context)
+    return [key for key in keys if key.context == hashes]

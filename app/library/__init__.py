@@ -1,0 +1,93 @@
+"""The collections of a catalog with the indexes that follow them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import CatalogError
+from app.folders import index_folder
+from app.library.catalog import Catalog
+from app.library.catalog.records import Collection
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.models import Models
+    from retriever.searcher import Searcher
+    from splitter.base import Splitter
+
+
+class Library:
+    """Threads may share it. `models` embeds, cuts and reranks for its collections; each index is opened once.
+
+    What works on a collection alone holds its lock: `library.catalog.alone(collection)`.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog, models: Models):
+        self.settings = settings
+        self.catalog = catalog
+        self._models = models
+        self._lock = threading.Lock()  # of the searchers
+        self._searchers: dict[str, Searcher] = {}  # by uid of the collection
+
+    def collection(self, name: str | None = None) -> Collection:
+        """Raises CatalogError when it is not there, or was embedded by another model."""
+        collection = self.catalog.collections.get(name or self.settings.collection)
+        self.check_embedder(collection)
+        return collection
+
+    def collection_or_new(self, name: str | None = None) -> Collection:
+        """For an ingest: made where there is none, with the embedder and the splitter of the settings."""
+        wanted = name or self.settings.collection
+        found = self.catalog.collections.find(wanted) or self._create(wanted)
+        self.check_embedder(found)
+        return found
+
+    def check_embedder(self, collection: Collection) -> None:
+        """Raises CatalogError when it was embedded by another model than that of the settings."""
+        self.catalog.collections.check_embedder(collection, self.settings.embedder, self._models.embedder_fingerprint)
+
+    def splitter(self, collection: Collection | None, name: str | None = None) -> Splitter:
+        """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
+        another one with the same limits, by name. Raises SplitterError.
+        """
+        if collection is None:
+            return self._models.splitter(name or self.settings.splitter, self._limits)
+        return self._models.splitter(name or collection.splitter, collection.splitter_settings)
+
+    def searcher(self, collection: Collection) -> Searcher:
+        """Its indexes, which follow the catalog by themselves."""
+        from app.library.indexes import open_searcher
+
+        with self._lock:
+            if collection.uid not in self._searchers:
+                there = {known.uid for known in self.catalog.collections.all()}  # others were removed
+                self._searchers = {uid: held for uid, held in self._searchers.items() if uid in there}
+                self._searchers[collection.uid] = open_searcher(self, self._models, collection)
+            return self._searchers[collection.uid]
+
+    def index_folder(self, collection: Collection) -> Path:
+        return index_folder(self.settings, collection.uid)
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"max_tokens": self.settings.chunk_tokens, "min_tokens": self.settings.min_chunk_tokens}
+
+    def _create(self, name: str) -> Collection:
+        settings, limits = self.settings, self._limits
+        self._models.splitter(settings.splitter, limits)  # what cannot be cut should not be there
+        try:
+            return self.catalog.collections.create(
+                name,
+                embedder=settings.embedder,
+                embedder_fingerprint=self._models.embedder_fingerprint,
+                dimension=self._models.embedder.dimension,
+                splitter=settings.splitter,
+                splitter_settings=limits,
+            )
+        except CatalogError:
+            made = self.catalog.collections.find(name)  # by another process, just now
+            if made is None:
+                raise
+            return made

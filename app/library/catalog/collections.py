@@ -1,0 +1,181 @@
+"""Collections: documents that are embedded alike and searched together."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from app.errors import CatalogError, NotFound
+from app.library.catalog.changes import lock, pack, unused
+from app.library.catalog.database import Database
+from app.library.catalog.records import Collection, CollectionTotals, Removed, Vectors
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS
+
+_COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
+LONGEST_NAME = 200
+
+if TYPE_CHECKING:
+    from retriever.types import IntArray
+
+
+class Collections:
+    def __init__(self, database: Database):
+        self._database = database
+
+    def create(
+        self,
+        name: str,
+        *,
+        embedder: str,
+        embedder_fingerprint: str,
+        dimension: int,
+        splitter: str,
+        splitter_settings: Mapping[str, Any] | None = None,
+        engine_fingerprint: str | None = None,
+        system_hash: str | None = None,
+    ) -> Collection:
+        """A new one. Raises CatalogError when the name is taken or no name at all."""
+        check_name(name)
+        values = {
+            "uid": uuid.uuid4().hex,
+            "name": name,
+            "embedder": embedder,
+            "embedder_fingerprint": embedder_fingerprint,
+            "dimension": dimension,
+            "splitter": splitter,
+            "splitter_settings": dict(splitter_settings or {}),
+            "engine_fingerprint": engine_fingerprint,
+            "system_hash": system_hash,
+        }
+        with self._database.writing() as connection:
+            if connection.scalar(select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name)) is not None:
+                raise CatalogError(f"there is a collection {name!r} already: choose another name")
+            connection.execute(insert(COLLECTIONS), values)
+            return _named(connection, name)
+
+    def get(self, name: str) -> Collection:
+        """Raises CatalogError with the names that there are."""
+        with self._database.reading() as connection:
+            return _named(connection, name)
+
+    def find(self, name: str) -> Collection | None:
+        with self._database.reading() as connection:
+            return _find(connection, name)
+
+    def all(self) -> list[Collection]:
+        """All, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_COLUMNS).order_by(COLLECTIONS.c.name))
+            return [Collection(**row._mapping) for row in rows]
+
+    def rename(self, collection: Collection, name: str) -> None:
+        check_name(name)
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            taken = select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name, COLLECTIONS.c.id != collection.id)
+            if connection.scalar(taken) is not None:
+                raise CatalogError(f"there is a collection {name!r} already: choose another name")
+            _change(connection, collection.id, {"name": name})
+
+    def set_engine(self, collection: Collection, engine_fingerprint: str | None, system_hash: str | None) -> None:
+        """Which model and which System segment its KV belongs to."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            _change(connection, collection.id, {"engine_fingerprint": engine_fingerprint, "system_hash": system_hash})
+
+    def set_splitter(self, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
+        """How documents are cut from now on; those that are in stay as they are."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            _change(connection, collection.id, {"splitter": splitter, "splitter_settings": dict(settings)})
+
+    def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
+        """Vectors of two embedders cannot be compared. Raises CatalogError with the command that re-embeds."""
+        if fingerprint != collection.embedder_fingerprint:
+            raise CatalogError(
+                f"collection {collection.name!r} was embedded by {collection.embedder} "
+                f"({collection.embedder_fingerprint[:12]}), not by {embedder} ({fingerprint[:12]}): set "
+                f"RAGCACHE_EMBEDDER={collection.embedder}, or embed it again with "
+                f"`ragcache reindex -c {shlex.quote(collection.name)}`"
+            )
+
+    def reembed(
+        self,
+        collection: Collection,
+        embedder: str,
+        fingerprint: str,
+        dimension: int,
+        batches: Iterable[tuple[Sequence[int] | IntArray, Vectors]],
+    ) -> Collection:
+        """Give every chunk its new embedding, in one transaction: `batches` are (ids, vectors) of *all* live chunks.
+
+        The collection gets a new uid, so that no index of the old vectors is ever taken for one of the new. Compute the
+        vectors first: nobody else can write while this runs.
+        """
+        change = update(CHUNKS).where(CHUNKS.c.id == bindparam("chunk")).values(embedding=bindparam("new"))
+        done = 0
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            for ids, vectors in batches:
+                assert vectors.shape == (len(ids), dimension), f"{vectors.shape}, not {(len(ids), dimension)}"
+                rows = [{"chunk": int(one), "new": pack(vector)} for one, vector in zip(ids, vectors, strict=True)]
+                done += connection.execute(change, rows).rowcount if rows else 0
+            live = connection.scalar(select(COLLECTIONS.c.live).where(COLLECTIONS.c.id == collection.id))
+            if done != live:
+                raise CatalogError(
+                    f"collection {collection.name!r} changed while it was embedded again: run the command again"
+                )
+            new = {"embedder": embedder, "embedder_fingerprint": fingerprint, "dimension": dimension}
+            _change(connection, collection.id, new | {"uid": uuid.uuid4().hex})
+            return _named(connection, collection.name)
+
+    def delete(self, collection: Collection) -> Removed:
+        """With all documents and conversations. The files of its indexes and the KV of the orphans are the caller's."""
+        own = CHUNKS.c.collection_id == collection.id
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            hashes = set(connection.scalars(select(CHUNKS.c.token_hash).where(own).distinct()))
+            documents = select(func.count()).select_from(DOCUMENTS)
+            count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
+            chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
+            orphans = unused(connection, hashes)
+            connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
+        return Removed(count, chunks, orphans)
+
+    def totals(self, collection: Collection) -> CollectionTotals:
+        failed = func.count().filter(DOCUMENTS.c.state == "failed")
+        of_documents = select(func.count(), failed, func.coalesce(func.sum(DOCUMENTS.c.size), 0))
+        of_chunks = select(func.count(), func.coalesce(func.sum(CHUNKS.c.tokens), 0))
+        with self._database.reading() as connection:
+            found = [
+                int(value)
+                for query, table in ((of_documents, DOCUMENTS), (of_chunks, CHUNKS))
+                for value in connection.execute(query.where(table.c.collection_id == collection.id)).one()
+            ]
+        return CollectionTotals(*found)
+
+
+def check_name(name: str) -> None:
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise CatalogError(f"{name!r} cannot name a collection: use 1 to {LONGEST_NAME} printable characters")
+
+
+def _find(connection: Connection, name: str) -> Collection | None:
+    row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
+    return None if row is None else Collection(*row)
+
+
+def _named(connection: Connection, name: str) -> Collection:
+    found = _find(connection, name)
+    if found is None:
+        names = ", ".join(connection.scalars(select(COLLECTIONS.c.name).order_by(COLLECTIONS.c.name))) or "none yet"
+        raise NotFound(f"no collection {name!r}; there are: {names}")
+    return found
+
+
+def _change(connection: Connection, collection_id: int, values: Mapping[str, Any]) -> None:
+    connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(**values))

@@ -1,0 +1,212 @@
+"""A connection to the database of the catalog: which one, how it is set up, and its transactions."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.errors import CatalogError
+from app.library.catalog.failures import told
+from app.library.catalog.kept_rows import kept_rows
+from app.library.catalog.network import refuse_network
+from app.settings import Settings, expanded
+from ragcache.forks import carry_over
+from ragcache.mounts import MOUNTS
+
+Item = TypeVar("Item")
+FILE = "catalog.sqlite"
+BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
+DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+DRIVERS |= {driver: driver for driver in DRIVERS.values()}
+_ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
+_WRITING, HELD = "ragcache_writing", "ragcache_held"
+
+
+def database_url(settings: Settings) -> URL:
+    """Where the catalog is: of links, where its file itself is, with all that lies beside it. Raises CatalogError for a
+    URL that no driver here understands, and ConfigError for a home folder that is not there.
+    """
+    if settings.database_url is None:
+        return URL.create("sqlite", database=os.path.realpath(settings.data_dir / FILE))
+    try:
+        url = make_url(settings.database_url.get_secret_value())
+    except (ArgumentError, ValueError):
+        # Neither the URL nor the error is shown: what cannot be parsed may have its password anywhere.
+        raise CatalogError(f"RAGCACHE_DATABASE_URL cannot be parsed: {_ASIDE}") from None
+    if url.drivername not in DRIVERS:
+        raise CatalogError(f"RAGCACHE_DATABASE_URL has the driver {url.drivername!r}: choose sqlite or postgresql")
+    url = url.set(drivername=DRIVERS[url.drivername])
+    if not url.database or url.database == ":memory:":
+        raise CatalogError(f"RAGCACHE_DATABASE_URL names no database: {_ASIDE}")
+    if url.drivername == "sqlite":
+        return url.set(database=os.path.realpath(expanded(Path(url.database))))
+    return url
+
+
+class Database:
+    """An engine and its transactions. Safe to share between threads; after a fork each process connects for itself.
+
+    Reading sees one moment of committed data, and never waits for writers. Writing takes its lock at once:
+    a transaction that reads first and then writes could otherwise fail in the middle, when somebody else wrote then.
+    """
+
+    def __init__(self, url: URL, busy_seconds: float = 30.0, mounts: Path = MOUNTS):
+        """Connects to nothing yet. Raises CatalogError for an SQLite file on a network file system."""
+        self.url = url
+        if self.path is not None:
+            refuse_network(self.path, mounts)
+        self.busy_seconds = busy_seconds
+        self._engine = _create(url, busy_seconds)
+        # SQLite lets in whoever happens to ask in the right moment: one thread of many could wait until it gives up.
+        self._turn = RLock()
+        self.held: dict[int, int] = {}  # sessions of PostgreSQL with locks of collections: see locks.py
+        self._writer = self._engine.execution_options(**{_WRITING: True, HELD: self.held})
+        snapshot = {} if self.path else {"isolation_level": "REPEATABLE READ"}
+        self._reader = self._engine.execution_options(**snapshot)
+        self._sessions = WeakSet[Any]()  # connections to PostgreSQL
+        if self.path is None:
+            event.listen(self._engine, "connect", partial(_note, self._sessions))
+        carry_over(self)
+
+    @property
+    def where(self) -> str:
+        """The database in words, without user, password and options."""
+        if self.path is not None:
+            return str(self.path)
+        port = f":{self.url.port}" if self.url.port else ""
+        return f"postgresql://{self.url.host or ''}{port}/{self.url.database}"
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an SQLite database."""
+        assert self.url.database is not None
+        return Path(self.url.database) if self.url.drivername == "sqlite" else None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with told(self.where), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all of it is there after the block, or nothing."""
+        turn = nullcontext() if self.path is None else self._turn
+        with told(self.where), turn, self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A writing transaction in which tables can be dropped and made anew; it keeps their rows or nothing happens.
+
+        SQLite deletes all rows of a table that is dropped, and with foreign keys on what hangs on them too. It can turn
+        them off only between transactions.
+        """
+        if self.path is None:
+            with self.writing() as connection:
+                yield connection
+            return
+        with told(self.where), self._turn, self._writer.connect() as connection:
+            connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
+            try:
+                with connection.begin(), kept_rows(connection, self.where):
+                    yield connection
+            finally:
+                connection.connection.cursor().execute("PRAGMA foreign_keys = ON")
+
+    def apart(self) -> Any:
+        """A connection to PostgreSQL that belongs to the caller alone, each of its statements a transaction."""
+        assert self.path is None
+        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
+        with self._turn:  # so that no fork comes in between
+            connection = self._engine.dialect.connect(*arguments, **options)
+            self._sessions.add(connection)
+        connection.autocommit = True
+        return connection
+
+    def before_fork(self) -> None:
+        """A child must not inherit connections: it would talk into its parent's, and lock in its parent's name."""
+        self._turn.acquire(timeout=self.busy_seconds)
+        self._engine.pool.dispose()  # those that nobody is using
+
+    def after_fork(self) -> None:
+        """In the parent."""
+        with suppress(RuntimeError):  # it was not got
+            self._turn.release()
+
+    def after_fork_in_child(self) -> None:
+        self._turn = RLock()
+        for session in self._sessions:  # or the server would keep it, and its locks, when the parent has ended
+            _let_go(session)
+        self._sessions.clear()
+        self._engine.dispose(close=False)  # what another thread was using is still the parent's
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+class DatabasePart:
+    """What a catalog does with some of its tables."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+
+def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _note(sessions: WeakSet[Any], session: Any, record: Any) -> None:
+    sessions.add(session)
+
+
+def _let_go(session: Any) -> None:
+    """Of what a parent has: closing it would tell the server, and its number would then be another file's."""
+    if not session.closed:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nothing, session.fileno(), inheritable=False)
+        os.close(nothing)
+
+
+def _create(url: URL, busy_seconds: float) -> Engine:
+    # The texts of users do not belong into error messages and logs.
+    if url.drivername == "sqlite":
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": busy_seconds})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    timeout = f"-c lock_timeout={int(busy_seconds * 1000)}"
+    given = url.query.get("options", "")
+    url = url.update_query_dict({"options": f"{given} {timeout}".strip(), "client_encoding": "utf8"})
+    return create_engine(
+        url.update_query_dict({"connect_timeout": "10"}) if "connect_timeout" not in url.query else url,
+        hide_parameters=True,
+        pool_pre_ping=True,  # a server that was started again has forgotten the pooled connections
+    )
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, record: Any) -> None:
+    # The driver would open transactions by itself, and only before the first change.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    # In WAL mode NORMAL survives a killed process but may lose the last commits in a power cut. An ingest deletes KV
+    # and tells its user "done" after a commit, so a commit must last: FULL, one fsync each.
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # Past SQLAlchemy, which takes ten times as long for a statement; each question begins several transactions.
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.connection.cursor().execute("BEGIN IMMEDIATE" if writing else "BEGIN")

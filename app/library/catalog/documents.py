@@ -1,0 +1,171 @@
+"""Documents: what an ingest writes, and what it asks before it reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
+
+from app.errors import NotFound
+from app.library.catalog.changes import add, lock, remove_documents, retire, source_key, unused
+from app.library.catalog.columns import now
+from app.library.catalog.database import DatabasePart
+from app.library.catalog.records import (
+    ChunkRecord,
+    Collection,
+    Document,
+    DocumentLayout,
+    DocumentRecord,
+    FileState,
+    Listed,
+    Removed,
+    Replaced,
+    State,
+)
+from app.library.catalog.tables import CHUNKS, DOCUMENTS
+from app.loaders.base import Line, Page
+
+_COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
+_STATE = [DOCUMENTS.c[name] for name in FileState.__dataclass_fields__]
+
+
+class Documents(DatabasePart):
+    def states(self, collection: Collection) -> dict[str, FileState]:
+        """All documents by source, in one query."""
+        query = select(DOCUMENTS.c.source, *_STATE).where(DOCUMENTS.c.collection_id == collection.id)
+        with self._database.reading() as connection:
+            return {source: FileState(*rest) for source, *rest in connection.execute(query)}
+
+    def replace(self, collection: Collection, document: DocumentRecord, chunks: Sequence[ChunkRecord]) -> Replaced:
+        """Make a document visible with its chunks, instead of its older version if there is one: one transaction."""
+        assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            document_id = _id_of(connection, collection.id, document.source)
+            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
+            ids = add(connection, collection.id, document_id, chunks, collection.dimension)
+            orphans = unused(connection, hashes)
+        return Replaced(document_id, ids, Removed(0, gone, orphans))
+
+    def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:
+        """Write down that a file cannot be read; an older version goes, since the file no longer says that.
+
+        Of `document` the text, pages and lines are not kept. `attempts` counts the failures of the same content.
+        """
+        empty = DocumentRecord(
+            document.source, document.content_hash, document.size, document.mtime_ns, document.kind, document.title, ""
+        )
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            document_id = _id_of(connection, collection.id, document.source)
+            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
+            return Removed(0, gone, unused(connection, hashes))
+
+    def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
+        """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""
+        change = (
+            update(DOCUMENTS)
+            .where(DOCUMENTS.c.id == bindparam("document"))
+            .values(size=bindparam("new_size"), mtime_ns=bindparam("new_mtime"))
+        )
+        rows = [{"document": one, "new_size": size, "new_mtime": mtime_ns} for one, size, mtime_ns in stamps]
+        if rows:
+            with self._database.writing() as connection:
+                connection.execute(change, rows)
+
+    def delete(self, collection: Collection, document_ids: Sequence[int]) -> Removed:
+        """Delete documents with their chunks: one transaction. Ids that are not there are passed over."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            return remove_documents(connection, collection.id, document_ids)
+
+    def all(self, collection: Collection, state: State | None = None) -> list[Document]:
+        """All, by source."""
+        with self._database.reading() as connection:
+            return [Document(**row._mapping) for row in connection.execute(_all(collection, state))]
+
+    def listed(self, collection: Collection, state: State | None = None) -> list[Listed]:
+        """The same with their numbers, for people to look at. The texts are not read."""
+        counts = (
+            select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens))
+            .where(CHUNKS.c.collection_id == collection.id)
+            .group_by(CHUNKS.c.document_id)
+        )
+        query = _all(collection, state, DOCUMENTS.c.pages)
+        with self._database.reading() as connection:
+            sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
+            return [
+                Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
+                for *values, pages in connection.execute(query)
+            ]
+
+    def get(self, document_id: int) -> Document:
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(DOCUMENTS.c.id == document_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
+        return Document(**row._mapping)
+
+    def find(self, collection: Collection, source: str) -> Document | None:
+        query = select(*_COLUMNS).where(
+            DOCUMENTS.c.collection_id == collection.id, DOCUMENTS.c.source_key == source_key(source)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else Document(**row._mapping)
+
+    def layout(self, document_id: int) -> DocumentLayout:
+        """Its whole text, its pages and lines."""
+        query = select(DOCUMENTS.c.text, DOCUMENTS.c.pages, DOCUMENTS.c.lines).where(DOCUMENTS.c.id == document_id)
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
+        text, pages, lines = row
+        return DocumentLayout(
+            text,
+            tuple(Page(*page) for page in pages),
+            tuple(Line(start, end, page, (x0, y0, x1, y1)) for start, end, page, (x0, y0, x1, y1) in lines),
+        )
+
+
+def _all(collection: Collection, state: State | None, *more: Column[Any]) -> Select[*tuple[Any, ...]]:
+    query = select(*_COLUMNS, *more).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
+    return query if state is None else query.where(DOCUMENTS.c.state == state)
+
+
+def _id_of(connection: Connection, collection_id: int, source: str) -> int | None:
+    return connection.scalar(
+        select(DOCUMENTS.c.id).where(
+            DOCUMENTS.c.collection_id == collection_id, DOCUMENTS.c.source_key == source_key(source)
+        )
+    )
+
+
+def _write(
+    connection: Connection, collection_id: int, document_id: int | None, document: DocumentRecord, state: dict[str, Any]
+) -> int:
+    """Insert the row, or give it its new values; its id stays."""
+    values = {
+        "content_hash": document.content_hash,
+        "size": document.size,
+        "mtime_ns": document.mtime_ns,
+        "kind": document.kind,
+        "title": document.title,
+        "text": document.text,
+        "pages": [(page.number, page.label, page.start, page.end) for page in document.pages],
+        "lines": [(line.start, line.end, line.page, line.box) for line in document.lines],
+        "updated": now(),
+        **state,
+    }
+    if document_id is not None:
+        again = case((DOCUMENTS.c.content_hash == document.content_hash, DOCUMENTS.c.attempts + 1), else_=1)
+        values["attempts"] = again if state["state"] == "failed" else 0
+        connection.execute(update(DOCUMENTS).where(DOCUMENTS.c.id == document_id).values(**values))
+        return document_id
+    new = {"collection_id": collection_id, "source": document.source, "source_key": source_key(document.source)}
+    values |= new | {"attempts": int(state["state"] == "failed")}
+    return int(connection.execute(insert(DOCUMENTS).values(**values).returning(DOCUMENTS.c.id)).scalar_one())

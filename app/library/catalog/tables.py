@@ -1,0 +1,150 @@
+"""The tables. The rest of the program meets the frozen records of `records.py`, never these.
+
+Where another table points at a row that can go, the database removes what hangs on it (ON DELETE CASCADE).
+
+They are SQLAlchemy's plain tables: its mapper of classes, which nothing here needs, was a fifth of what `ragcache ls`
+takes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint
+
+from app.library.catalog.columns import AnyName, AnyText, Id, Json, Moment, PackedJson, PackedText, now
+
+# Every constraint has a name, so that a migration can drop it.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+# A key that SQLite would otherwise give out again after its row is gone.
+_numbered = partial(Table, sqlite_autoincrement=True)
+_value = partial(Column, nullable=False)
+_maybe = partial(Column, nullable=True)
+
+
+def _key(name: str = "id") -> Column[int]:
+    return Column(name, Id, primary_key=True)
+
+
+def _of(table: str, index: bool = False) -> Column[int]:
+    """What a row belongs to, and goes with."""
+    return Column(f"{table}_id", ForeignKey(f"{table}s.id", ondelete="CASCADE"), nullable=False, index=index or None)
+
+
+COLLECTIONS = _numbered(
+    "collections",
+    METADATA,
+    _key(),
+    _value("uid", String(32), unique=True),
+    _value("name", AnyName(200), unique=True),
+    _value("embedder", AnyText),
+    _value("embedder_fingerprint", String(128)),
+    _value("dimension", Integer),
+    _maybe("engine_fingerprint", String(128)),
+    _maybe("system_hash", String(128)),
+    _value("splitter", String(64)),
+    _value("splitter_settings", Json),
+    # These follow the chunks in the same transaction, so asking for them reads one row.
+    _value("high", Id, default=0),  # the highest chunk id so far
+    _value("retired", Id, default=0),  # the highest number of a retirement so far
+    _value("live", Id, default=0),  # chunks that are there now
+    _value("created", Moment, default=now),
+)
+
+DOCUMENTS = _numbered(
+    "documents",
+    METADATA,
+    _key(),
+    _of("collection"),
+    _value("source", AnyText),
+    _value("source_key", String(64)),  # sha256: a path can be longer than an index of PostgreSQL takes
+    _value("content_hash", String(64)),
+    _value("size", Id),
+    _value("mtime_ns", Id),
+    _value("kind", AnyName(32)),
+    _value("title", AnyText),
+    _value("state", String(16)),
+    _maybe("error", AnyText),
+    _value("attempts", Integer, default=0),
+    _value("created", Moment, default=now),
+    _value("updated", Moment, default=now),
+    # Last, since SQLite reads through what stands before a column.
+    _value("text", PackedText),
+    _value("pages", PackedJson),
+    _value("lines", PackedJson),
+    UniqueConstraint("collection_id", "source_key"),
+)
+
+CHUNKS = _numbered(
+    "chunks",
+    METADATA,
+    _key(),
+    _of("document"),
+    _of("collection"),
+    _value("ordinal", Integer),
+    _value("start", Integer),
+    _value("end", Integer),
+    _value("text", AnyText),
+    _value("tokens", Integer),
+    _value("token_hash", String(64)),
+    _value("heading", Json),
+    _value("pages", Json),
+    _value("boxes", Json),
+    _value("embedding", LargeBinary),  # float32, little-endian [dimension]
+    # Where each of the pages and each of the boxes starts and ends in the document; of older chunks unknown.
+    _maybe("spans", Json),
+    UniqueConstraint("document_id", "ordinal"),
+    Index(None, "collection_id", "id"),  # what an index has not seen yet, in order
+    Index(None, "token_hash", "collection_id"),  # whether anybody still uses this KV
+)
+
+# Chunks that are gone, so that the indexes, which follow, can forget them.
+RETIREMENTS = _numbered(
+    "retirements",
+    METADATA,
+    _key("number"),
+    _of("collection"),
+    _value("chunk_id", Id),  # no foreign key: it points at what is no longer there
+    Index(None, "collection_id", "number"),
+)
+
+CONVERSATIONS = Table(
+    "conversations",
+    METADATA,
+    Column("id", AnyName(32), primary_key=True),
+    _of("collection", index=True),
+    _value("title", AnyText),
+    _value("created", Moment, default=now),
+    _value("updated", Moment, default=now),
+)
+
+MESSAGES = _numbered(
+    "messages",
+    METADATA,
+    _key(),
+    _value("conversation_id", AnyName(32), ForeignKey("conversations.id", ondelete="CASCADE"), index=True),
+    _value("role", String(16)),
+    _value("content", AnyText),
+    _value("citations", Json),
+    _maybe("report", Json),
+    _value("created", Moment, default=now),
+)
+
+INGEST_RUNS = _numbered(
+    "ingest_runs",
+    METADATA,
+    _key(),
+    _of("collection", index=True),
+    _value("started", Moment, default=now),
+    _maybe("finished", Moment),
+    _value("state", String(16)),
+    _value("pid", Integer),
+    _value("counts", Json),
+)

@@ -1,0 +1,57 @@
+"""Documents and collections, deleted with all that hangs on them.
+
+SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
+and what a killed process leaves of that is harmless: indexes catch up by themselves, and `cache prune` finds the KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.errors import MaintenanceError
+from app.library import Library, indexes
+from app.library.catalog.records import Collection, Removed
+from app.library.identities import Identity
+from app.library.kv import drop_chunks, identities_to_drop
+from app.models import Models
+from ragcache.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What went."""
+
+    documents: int
+    chunks: int
+    kv_variants: int
+
+
+def remove_documents(library: Library, models: Models, collection: Collection, document_ids: Sequence[int]) -> Removal:
+    """Ids that are not there are passed over. Raises CatalogError while an ingest runs."""
+    identities = identities_to_drop(library, models)
+    with library.catalog.alone(collection):
+        removed = library.catalog.documents.delete(collection, document_ids)
+        indexes.catch_up(library, collection)
+        return _with_kv(models, removed, identities)
+
+
+def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
+    """With its conversations. Raises CatalogError while an ingest runs."""
+    identities = identities_to_drop(library, models)
+    with library.catalog.alone(collection):
+        removed = library.catalog.collections.delete(collection)
+        indexes.discard(library, collection)
+        removal = _with_kv(models, removed, identities)
+    library.catalog.discard_lock(collection)
+    return removal
+
+
+def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity]) -> Removal:
+    try:
+        dropped = drop_chunks(models, identities, removed.orphans)
+    except StoreError as error:
+        raise MaintenanceError(
+            f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
+        ) from error
+    return Removal(removed.documents, removed.chunks, dropped)

@@ -1,0 +1,165 @@
+"""Models and stores of the settings, loaded. It imports torch: app/models.py imports it when the first is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from app.folders import digests_file, kv_folder, records_of
+from app.models import resolve_embedder, resolve_model
+from app.models.cores import release_helpers
+from app.models.devices import resolve_device, resolve_dtype
+from app.prompt import PromptTemplate, open_template
+from app.settings import Settings, variable
+from ragcache.cache import ChunkCache
+from ragcache.engine.base import Engine
+from ragcache.engine.cores import FreeCores
+from ragcache.engine.digests import Digests
+from ragcache.engine.fingerprint import folder_fingerprint
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ConfigError
+from ragcache.kvgen.keeping import Keeper
+from ragcache.linking.base import Linker
+from ragcache.policy.rates import Rates
+from ragcache.store import KVStore, open_store
+from retriever.embedder import Embedder
+
+if TYPE_CHECKING:  # vLLM is not everywhere, and a reranker is not asked for by most
+    from ragcache.engine.vllm.engine import VllmEngine
+    from retriever.reranker import Reranker
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer, ready to be given a store. Close it."""
+
+    settings: Settings
+    engine: Engine
+    template: PromptTemplate
+    # Of the engine too: a capture of one cache waits for the answers of all.
+    keeper: Keeper = field(default_factory=lambda: Keeper(release_helpers), kw_only=True)
+
+    @property
+    def rates(self) -> Rates | None:
+        """What prompts are judged by before they are linked, where the engine does not do that itself."""
+        return None
+
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
+        """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
+        return ChunkCache(
+            self.engine,
+            store,
+            linker or self.settings.linker,
+            context_chunks=self.settings.context_chunks,
+            keep_missed=keep_missed,
+            keeper=self.keeper,
+            rates=self.rates,
+        )
+
+    def close(self) -> None:
+        """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
+        to call twice.
+        """
+        self.keeper.close()
+
+
+@dataclass(frozen=True)
+class TorchModel(LoadedModel):
+    """On the torch engine. Any number of caches may work over it."""
+
+    engine: TorchEngine
+    learnt: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
+
+    @property
+    def rates(self) -> Rates | None:
+        return self.learnt if self.settings.link_when == "sooner" else None
+
+
+@dataclass(frozen=True)
+class VllmModel(LoadedModel):
+    """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
+
+    engine: VllmEngine
+
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
+        cache = super().cache(store, linker, keep_missed=keep_missed)
+        self.engine.use_store(store)
+        return cache
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self.engine.close()
+
+
+def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> TorchModel:
+    device = resolve_device(settings)
+    digests, records = Digests(digests_file(settings)), records_of(settings)
+    engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
+    return TorchModel(settings, engine, template)
+
+
+def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
+    from app.models.vllm import open_engine
+
+    return VllmModel(settings, open_engine(settings, folder), template)
+
+
+ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {
+    "torch": _torch_model,
+    "vllm": _vllm_model,
+}
+
+
+def load_model(settings: Settings) -> LoadedModel:
+    """The model of the settings on their engine, converted first where that is needed. Raises ConfigError and
+    ModelError.
+    """
+    folder, template = _prepare(settings)
+    return ENGINES[settings.engine](settings, folder, template)
+
+
+def load_torch_model(settings: Settings) -> TorchModel:
+    """The same for what needs the torch engine's insides. Raises ConfigError for another one."""
+    folder, template = _prepare(settings)
+    if settings.engine != "torch":
+        raise ConfigError(f"{variable('engine')}={settings.engine!r} does not run this: choose torch")
+    return _torch_model(settings, folder, template)
+
+
+def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
+    if settings.engine not in ENGINES:
+        raise ConfigError(f"{variable('engine')}={settings.engine!r}: choose from {', '.join(ENGINES)}")
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    return resolve_model(settings.model, settings.cache_dir), open_template(settings)
+
+
+def load_store(settings: Settings) -> KVStore:
+    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
+    return open_store(kv_folder(settings), settings.ram_bytes, settings.disk_bytes, settings.codec)
+
+
+def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
+    device = resolve_device(settings)
+    narrow = resolve_dtype(settings, device) is torch.bfloat16
+    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow, around=FreeCores().lent)
+
+
+def load_reranker(settings: Settings) -> Reranker | None:
+    if settings.reranker is None:
+        return None
+    from retriever.reranker import Reranker  # it imports sentence-transformers
+
+    return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
+
+
+def fingerprint_of(settings: Settings, folder: Path) -> str:
+    """As the engine names itself once it is loaded. The weights are read for their checksum alone, and once."""
+    dtype = resolve_dtype(settings, resolve_device(settings))
+    return folder_fingerprint(folder, dtype, Digests(digests_file(settings)))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from app.errors import CatalogError
+from app.library.catalog import Catalog
+from app.library.catalog.records import Collection, NewMessage
+from tests.app.library.catalog.samples import make_collection
+
+
+def test_a_conversation_keeps_its_messages_in_order(catalog: Catalog, collection: Collection) -> None:
+    conversation = catalog.conversations.create(collection, "Fähren")
+    assert catalog.conversations.get(conversation.id) == conversation
+    assert catalog.conversations.messages(conversation.id) == []
+    question = NewMessage("user", "Wann?\0")
+    answer = NewMessage("assistant", "Um 7.", ({"file": "a.pdf", "page": 3},), {"ttft_ms": 12.5})
+    written = catalog.conversations.add(conversation.id, [question, answer])
+    written += catalog.conversations.add(conversation.id, [NewMessage("user", "Und zurück?")])
+    found = catalog.conversations.messages(conversation.id)
+    assert found == written
+    assert [message.content for message in found] == ["Wann?\0", "Um 7.", "Und zurück?"]
+    assert (found[1].role, found[1].citations, found[1].report) == ("assistant", answer.citations, answer.report)
+    assert (found[0].citations, found[0].report) == ((), None)
+
+
+def test_the_conversation_last_used_comes_first(catalog: Catalog, collection: Collection) -> None:
+    first, second = catalog.conversations.create(collection, "1"), catalog.conversations.create(collection, "2")
+    elsewhere = catalog.conversations.create(make_collection(catalog, "other"))
+    catalog.conversations.add(first.id, [NewMessage("user", "?")])
+    assert [one.id for one in catalog.conversations.all(collection)] == [first.id, second.id]
+    assert {one.id for one in catalog.conversations.all()} == {first.id, second.id, elsewhere.id}
+    assert catalog.conversations.get(first.id).updated > first.updated
+
+
+def test_rename_and_delete(catalog: Catalog, collection: Collection) -> None:
+    conversation = catalog.conversations.create(collection)
+    catalog.conversations.rename(conversation.id, "new")
+    assert catalog.conversations.get(conversation.id).title == "new"
+    catalog.conversations.add(conversation.id, [NewMessage("user", "?")])
+    catalog.conversations.delete(conversation.id)
+    assert catalog.conversations.all() == []
+
+
+def test_a_conversation_that_is_not_there(catalog: Catalog) -> None:
+    conversations = catalog.conversations
+    for act in (
+        lambda: conversations.get("x"),
+        lambda: conversations.messages("x"),
+        lambda: conversations.delete("x"),
+        lambda: conversations.rename("x", "y"),
+        lambda: conversations.add("x", [NewMessage("user", "?")]),
+    ):
+        with pytest.raises(CatalogError, match="no conversation 'x'"):
+            act()
+
+
+@pytest.mark.parametrize("name", ["\udcff", "\0", "x" * 5000])
+def test_a_name_that_no_database_takes_is_not_there(catalog: Catalog, name: str) -> None:
+    with pytest.raises(CatalogError, match="no conversation"):
+        catalog.conversations.get(name)
+    with pytest.raises(CatalogError, match="no collection"):
+        catalog.collections.get(name)
+    assert catalog.collections.find(name) is None
+
+
+def test_runs_of_killed_processes_are_marked(catalog: Catalog, collection: Collection) -> None:
+    elsewhere = catalog.runs.start(make_collection(catalog, "other"))
+    killed = catalog.runs.start(collection)
+    done = catalog.runs.start(collection)
+    catalog.runs.finish(done, "done", {"added": 3})
+    newest, oldest = catalog.runs.newest(collection)
+    assert (newest.id, newest.state, newest.counts, newest.pid) == (done, "done", {"added": 3}, os.getpid())
+    assert newest.finished is not None
+    assert newest.finished >= newest.started
+    assert (oldest.id, oldest.state, oldest.finished) == (killed, "interrupted", None)
+    assert catalog.runs.newest(catalog.collections.get("other"))[0].id == elsewhere
+    assert catalog.runs.newest(catalog.collections.get("other"))[0].state == "running"
+    assert catalog.runs.newest(collection, limit=1) == [newest]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from app.errors import CatalogError, MaintenanceError
+from app.library import Library, indexes
+from app.library.catalog.locks import lock_file
+from app.library.removal import Removal, remove_collection, remove_documents
+from app.models import Models
+from ragcache.types import VariantKey
+from retriever.keyword_index import KeywordIndex
+from retriever.vector_index import VectorIndex
+from tests.app.library.shelves import BOOKS, DIMENSION, files, fill, put
+
+
+def test_a_document_goes_with_its_kv_but_not_with_that_of_others(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    shared = BOOKS["/books/rye.txt"][:1]
+    other = fill(library, models, "other", {"/elsewhere/copy.txt": shared}, kv=True)
+    rye = library.catalog.documents.find(collection, "/books/rye.txt")
+    assert rye is not None
+    before = files(library)
+    removal = remove_documents(library, models, collection, [rye.id, 10**6])
+    assert removal == Removal(documents=1, chunks=2, kv_variants=1)
+    assert library.catalog.documents.find(collection, "/books/rye.txt") is None
+    spec, system = models.language.engine.spec, models.template.system()
+    kept = VariantKey(spec.fingerprint, system.hash, (), models.template.chunk(shared[0]).hash)
+    assert kept.digest in files(library)
+    assert len(before - files(library)) == 1
+    assert remove_collection(library, models, other).kv_variants == 1
+    assert kept.digest not in files(library)
+
+
+def test_the_index_files_forget_it(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    indexes.rebuild(library, collection)
+    folder, source = library.index_folder(collection), library.catalog.source(collection)
+    lamps = library.catalog.documents.find(collection, "/books/lamps.txt")
+    assert lamps is not None
+    remove_documents(library, models, collection, [lamps.id])
+    vectors = VectorIndex(DIMENSION, collection.embedder_fingerprint, folder)
+    words = KeywordIndex(folder)
+    for index in (vectors, words):
+        index.catch_up(source)
+        assert index.live == 2
+    assert not len(words.search("lamp", 3)[0])
+    manifests = [path.read_text() for path in folder.glob("*.json")]
+    assert len(manifests) == 2
+    assert all('"live": 2' in text for text in manifests), "the files themselves, not what a query made of them"
+
+
+def test_a_collection_goes_with_everything(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    indexes.rebuild(library, collection)
+    removal = remove_collection(library, models, collection)
+    assert removal == Removal(documents=2, chunks=5, kv_variants=5)
+    assert not library.index_folder(collection).exists()
+    assert not lock_file(library.catalog.database, collection.id).exists()
+    assert len(files(library)) == 1, "the System segment's"
+    with pytest.raises(CatalogError, match="no collection 'default'"):
+        library.catalog.collections.get("default")
+
+
+def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: Models) -> None:
+    """A collection ingested without KV gets some from each answer."""
+    collection = fill(library, models, books={"/a.txt": ["The bell rang at noon."]})
+    system, chunk = models.template.system(), models.template.chunk("The bell rang at noon.")
+    assert len(list(models.cache.ingest(system, [chunk]))) == 1
+    assert len(files(library)) == 2
+    assert remove_collection(library, models, collection).kv_variants == 1
+
+
+def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    with library.catalog.alone(collection):
+        with pytest.raises(CatalogError, match="another process is working on collection 'default'"):
+            remove_collection(library, models, collection)
+        with pytest.raises(CatalogError, match="try again"):
+            remove_documents(library, models, collection, [1])
+    assert library.catalog.collections.totals(collection).documents == 2
+
+
+def test_a_cache_that_fails_is_told_with_what_is_done_already(library: Library, models: Models) -> None:
+    collection = fill(library, models)
+    library.settings.cache_dir.mkdir()
+    (library.settings.cache_dir / "kv" / "engine").mkdir(parents=True)
+    (library.settings.cache_dir / "kv" / "index.mark").mkdir()  # where a file should be
+    document = put(library, models, collection, "/new.txt", ["New."])
+    with pytest.raises(MaintenanceError, match=r"the documents are deleted, but not all of their KV: cannot open"):
+        remove_documents(library, models, collection, [document])
+    assert library.catalog.documents.find(collection, "/new.txt") is None
