@@ -13,7 +13,7 @@ from benchmarks.timing import timed
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.prefill import Prefilled, prefill
+from ragcache.engine.torch.generation import Prefilled, prefill
 from ragcache.kvgen.capture import LEAD_TOKENS, KVGen
 from ragcache.kvgen.ingest import ChunkIngest
 from ragcache.linking.baselines import Full

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ragcache.address import border_behind, visible
-from ragcache.engine.base import Engine, LinkSource, PromptRequest, TokenStream
+from ragcache.engine.base import Engine, LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.errors import PromptError
 from ragcache.faults import FAULTS
 from ragcache.kvgen.capture import KVGen
@@ -21,7 +21,6 @@ from ragcache.loader.base import Loader
 from ragcache.policy.rates import Rates
 from ragcache.prompt.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.report import COMPUTED, Report
-from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding: put on and taken off in float32, so a cached K can move to any position."""
+"""Rotary position embedding: put on in float32, where a cached K is placed, so it can stand at any position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Rope:
 
     cos: torch.Tensor  # [positions, head_dim] float32, attention scaling (YaRN) included; both halves are the same
     sin: torch.Tensor  # [positions, head_dim] float32; the first half is negated, so x·cos + swapped(x)·sin turns x
-    scaling: float
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, device: torch.device, length: int | None = None) -> Rope:
@@ -43,16 +42,11 @@ class Rope:
         positions = torch.arange(length, dtype=torch.float32)
         angles = positions[:, None] * turns.float()[None, :]
         cos, sin = angles.cos() * scaling, angles.sin() * scaling
-        return cls(torch.cat((cos, cos), -1).to(device), torch.cat((-sin, sin), -1).to(device), scaling)
+        return cls(torch.cat((cos, cos), -1).to(device), torch.cat((-sin, sin), -1).to(device))
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor | slice) -> torch.Tensor:
         """x [..., n, head_dim] turned to `positions` [n]; computed in float32, returned in x's dtype."""
         return turn(x, self.cos[positions], self.sin[positions])
-
-    def unrotate(self, x: torch.Tensor, positions: torch.Tensor | slice) -> torch.Tensor:
-        """The inverse of `rotate`: the scaling is divided out as well."""
-        scale = self.scaling**2
-        return turn(x, self.cos[positions] / scale, -self.sin[positions] / scale)
 
     def rotate_into(self, out: torch.Tensor, x: torch.Tensor, positions: slice) -> None:
         """`rotate` written straight to `out` [..., n, head_dim]: the placing of a chunk has no other copy."""

@@ -10,8 +10,9 @@ import torch
 import transformers
 from transformers import LlamaConfig, MistralConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
-from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.rope import Rope, turn
 from ragcache.types import Chunk, System, Text
 
 VOCABULARY = 199
@@ -125,6 +126,13 @@ def garbage(engine: TorchEngine, capacity: int) -> KVBuffer:
     buffer.k.normal_(0, 30, generator=generator)
     buffer.v.normal_(0, 30, generator=generator)
     return buffer
+
+
+def unrotated(rope: Rope, x: torch.Tensor, positions: torch.Tensor | slice) -> torch.Tensor:
+    """The inverse of `rotate`: the scaling of YaRN is divided out as well."""
+    cos, sin = rope.cos[positions], rope.sin[positions]
+    scale = cos**2 + sin**2
+    return turn(x, cos / scale, -sin / scale)
 
 
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float = 1e-4) -> None:

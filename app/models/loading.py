@@ -18,8 +18,7 @@ from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
 from ragcache.engine.base import Engine
 from ragcache.engine.cores import FreeCores
-from ragcache.engine.digests import Digests
-from ragcache.engine.fingerprint import folder_fingerprint
+from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
 from ragcache.kvgen.keeping import Keeper

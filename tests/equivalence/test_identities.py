@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.engine.torch.prefill import Prefilled
+from ragcache.engine.torch.generation import Prefilled
 from ragcache.linking import LINKERS
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import COMPUTED

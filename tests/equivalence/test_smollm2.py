@@ -13,7 +13,7 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.prefill import Prefilled
+from ragcache.engine.torch.generation import Prefilled
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, System, Text

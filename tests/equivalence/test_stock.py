@@ -8,7 +8,7 @@ import torch
 
 from ragcache.engine.torch import attention
 from ragcache.engine.torch import engine as engine_module
-from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import PREFILL_ROWS, TorchEngine
 from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
 

@@ -1,13 +1,14 @@
-"""Causal attention of scattered rows over the KV buffer."""
+"""Causal attention of scattered rows over the KV buffer, and what a question reads by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from ragcache.linking.base import READ_TOKENS, Reduction
 from ragcache.types import spans_of
 
 ROWS = 32  # rows per attention call: few enough to skip most of the future, enough to keep kernels busy
@@ -165,3 +166,32 @@ def weighted_values(weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     heads, n, end = weights.shape
     folded = weights.to(v.dtype).view(v.shape[0], heads // v.shape[0] * n, end)
     return torch.matmul(folded, v[:, :end]).view(heads, n, v.shape[2]).transpose(0, 1).reshape(n, -1)
+
+
+class QuestionSum:
+    """Attention of the last READ_TOKENS of a question to each position before it, summed over layers.
+
+    Holds 4 * READ_TOKENS bytes per position, 16 MiB of 16k positions, however long the question is.
+    """
+
+    def __init__(self, rows: Sequence[int], question: int, device: torch.device):
+        """`rows`: positions of a pass, the question's last. `question`: its first position."""
+        # Of the rows, the first one that is read.
+        self.first = max(len(rows) - READ_TOKENS, sum(row < question for row in rows))
+        self._total = torch.zeros((len(rows) - self.first, question), device=device)
+
+    def add(self, first: int, read: Attended) -> None:
+        """What rows of one layer read; `first`: which row of the pass is the first one that `read` counts from."""
+        start = first + read.start - self.first
+        assert start >= 0, (first, read.start, self.first)
+        own = self._total[start : start + read.stop - read.start]
+        own += read.mean[:, : own.shape[1]]
+
+    def mean(self, layers: int) -> torch.Tensor:
+        """Per token, mean over layers. [tokens, question]"""
+        return self._total.div_(layers)
+
+
+def reduced(attention: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+    """[tokens, question] -> [question]"""
+    return attention.amax(0) if reduction == "max" else attention.mean(0)

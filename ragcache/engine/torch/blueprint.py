@@ -19,9 +19,7 @@ from torch import nn
 
 from ragcache.engine.base import EngineSpec
 from ragcache.engine.fingerprint import weight_files
-from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.decoder import Decoder, DecoderLayer
-from ragcache.engine.torch.packing import linear
+from ragcache.engine.torch.decoder import Decoder, DecoderLayer, KVBuffer, linear
 from ragcache.errors import ModelError
 from ragcache.records import Basis, Records
 from ragcache.rope import Rope, frequencies

@@ -1,4 +1,4 @@
-"""A decoder's weights, taken from transformers, and the one forward that everything runs through."""
+"""A decoder's weights, the KV of a prompt, and the one forward that everything runs through."""
 
 from __future__ import annotations
 
@@ -6,12 +6,90 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from ragcache.engine.torch.attention import RowBlock, attend, row_blocks
-from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.loader.base import Block
 from ragcache.rope import Rope, turn
+
+# The order depends on the rows it is made for only a little; so many are typical of a repair.
+REPAIR_ROWS = 32
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weight is held packed, and not plain beside it. The numbers are those of the plain one."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), REPAIR_ROWS)
+        self._bias = None if bias is None else bias.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        return out
+
+
+def packs(weight: torch.Tensor) -> bool:
+    """Whether this weight's kernels know a packed order: bfloat16 on a CPU that multiplies it."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.bfloat16
+        and torch.backends.mkldnn.is_available()  # false where torch was built without oneDNN
+        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
+
+
+def linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
+    """A linear layer of these weights, packed where that is possible."""
+    if packs(weight):
+        return PackedLinear(weight, bias)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
+def pack_linears(module: nn.Module, *names: str) -> None:
+    """Put packed layers in the places of the named linear layers, where that is possible."""
+    for name in names:
+        linear = getattr(module, name)
+        if isinstance(linear, nn.Linear) and packs(linear.weight):
+            setattr(module, name, PackedLinear(linear.weight, linear.bias))
+
+
+class KVBuffer:
+    """K (rotated) and V for positions [0, capacity): one allocation, no copy per layer or per token."""
+
+    def __init__(self, kv: torch.Tensor):
+        """`kv` [2, layers, kv_heads, capacity, head_dim] need not be zeroed: a position is written (placed or computed)
+        before any row attends to it.
+        """
+        self.k, self.v = kv.unbind()
+
+    @property
+    def capacity(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.k.nbytes + self.v.nbytes
+
+    def place(self, block: Block, rope: Rope) -> None:
+        """The block may lie in another memory than the buffer."""
+        rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)
+        self.v[block.layers, :, block.span] = block.v
+
+    def blank(self, positions: npt.NDArray[np.int64], layers: int) -> None:
+        """Zeros at positions that hold nothing yet, in the first layers: whoever reads them reads no old memory."""
+        if len(positions):
+            places = torch.from_numpy(positions).to(self.k.device)
+            self.k[:layers, :, places] = 0
+            self.v[:layers, :, places] = 0
+
 
 Module = Callable[[torch.Tensor], torch.Tensor]
 

@@ -13,17 +13,15 @@ import torch
 from ragcache.address import lineage_of
 from ragcache.engine.base import Engine, EngineSpec, LinkSource, PromptRequest
 from ragcache.engine.cores import FreeCores
-from ragcache.engine.digests import Digests
-from ragcache.engine.fingerprint import digest_folder, digest_tensors, fingerprint, unchanged
+from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.memory import Memory
+from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
-from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.capture import CaptureTap
-from ragcache.engine.torch.decoder import Decoder, Tap
-from ragcache.engine.torch.generation import TorchGeneration
-from ragcache.engine.torch.prefill import prefill
+from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
+from ragcache.engine.torch.generation import TorchGeneration, prefill
 from ragcache.errors import PromptError
 from ragcache.kvgen.keeping import Pause
+from ragcache.kvgen.profile import ProfileBuilder
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Block
 from ragcache.records import Records
@@ -232,3 +230,33 @@ def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:
     if found is None:
         return frozenset()
     return frozenset([found] if isinstance(found, int) else found)
+
+
+class CaptureTap(Tap):
+    """Keeps the rows' K before rotation and V, and attends by explicit weights, from which the profile is summed.
+
+    The weights serve both the output and the profile, so profiling costs little more than attention itself.
+    """
+
+    def __init__(self, spec: EngineSpec, scale: float, lengths: Sequence[int], positions: range):
+        shape = (spec.layers, spec.kv_heads, len(positions), spec.head_dim)
+        self.k = torch.empty(shape, dtype=spec.dtype, device=spec.device)
+        self.v = torch.empty(shape, dtype=spec.dtype, device=spec.device)
+        self.profile = ProfileBuilder(lengths or (0,), len(positions), spec.layers)
+        self._positions = torch.arange(positions.start, positions.stop, device=spec.device)
+        self._scale = scale
+
+    def kv(self, layer: int, k: torch.Tensor, rotated: torch.Tensor, v: torch.Tensor) -> None:
+        rows = self._turn(v.shape[1])
+        self.k[layer, :, rows], self.v[layer, :, rows] = k, v
+
+    def attend(self, layer: int, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        parts = []
+        for read in read_attention(q, keys, self._positions[self._turn(q.shape[1])], self._scale, values):
+            self.profile.add(read.mean[None], self.first + read.start)
+            assert read.attended is not None
+            parts.append(read.attended)
+        return torch.cat(parts)
+
+    def _turn(self, rows: int) -> slice:
+        return slice(self.first, self.first + rows)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ragcache.engine.torch.attention import RowBlock, attend, read_attention, row_blocks
-from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.decoder import Tap
-from ragcache.engine.torch.question_sum import QuestionSum, reduced
+from ragcache.engine.torch.attention import QuestionSum, RowBlock, attend, read_attention, reduced, row_blocks
+from ragcache.engine.torch.decoder import KVBuffer, Tap
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.policy.rates import Work

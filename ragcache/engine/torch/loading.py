@@ -16,9 +16,7 @@ from transformers import DynamicCache
 from transformers.utils import logging as talk
 
 from ragcache.engine.agreement import row_errors, sampled_positions, tolerance, wrong_turn
-from ragcache.engine.torch.buffer import KVBuffer
-from ragcache.engine.torch.decoder import Decoder, DecoderLayer
-from ragcache.engine.torch.packing import linear, pack_linears
+from ragcache.engine.torch.decoder import Decoder, DecoderLayer, KVBuffer, linear, pack_linears
 from ragcache.errors import ModelError
 from ragcache.rope import Rope, head_dim
 

@@ -12,12 +12,11 @@ from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ragcache.engine.base import LinkSource, PromptRequest, TokenStream
+from ragcache.engine.base import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking.spec import linker_spec
 from ragcache.report import ChunkReport, Report
-from ragcache.sampling import Sampling
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.engine import VllmEngine

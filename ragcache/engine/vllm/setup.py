@@ -9,8 +9,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ragcache.engine.digests import Digests
-from ragcache.engine.fingerprint import INDEX, IRRELEVANT, folder_fingerprint, indexed, model_state, weight_files
+from ragcache.engine.fingerprint import (
+    INDEX,
+    IRRELEVANT,
+    Digests,
+    folder_fingerprint,
+    indexed,
+    model_state,
+    weight_files,
+)
 from ragcache.engine.vllm.checks import refuse
 from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
 from ragcache.errors import ConfigError, ModelError

@@ -19,7 +19,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
-from ragcache.engine.torch.question_sum import reduced
+from ragcache.engine.torch.attention import reduced
 from ragcache.engine.vllm.batch import Batch
 from ragcache.engine.vllm.joint_pass import JoinedForward, JoinedRows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import torch
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 
-from ragcache.engine.torch.attention import read_attention
-from ragcache.engine.torch.question_sum import QuestionSum
+from ragcache.engine.torch.attention import QuestionSum, read_attention
 from ragcache.errors import ModelError
 from ragcache.kvgen.profile import ProfileBuilder
 from ragcache.types import Profile

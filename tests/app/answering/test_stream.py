@@ -14,7 +14,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering import Answer, AnswerStream
 from app.answering.answerer import STOPPED, AnswerRequest
-from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from retriever import RetrieverError

@@ -18,7 +18,7 @@ from ragcache.linking.base import READ_TOKENS
 from ragcache.loader.base import Block
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.peak import peak_bytes
-from tests.tiny import assert_close, draw, stock
+from tests.tiny import assert_close, draw, stock, unrotated
 
 TOKENS = 300
 
@@ -88,7 +88,7 @@ def test_placed_kv_is_read_as_the_torch_engine_reads_it(pair: Pair, spans: SpanR
     """KV of another prompt, at another place: what comes behind it is neither stock's, nor may it differ from ours."""
     ids, engine = draw(TOKENS, 5), pair.torch.engine
     foreign = stock(pair.tiny.model, draw(120, 6))
-    k = engine.decoder.rope.unrotate(foreign.k, slice(0, 120))
+    k = unrotated(engine.decoder.rope, foreign.k, slice(0, 120))
     buffer = engine.buffer(TOKENS)
     engine.compute(ids[:100], range(100), buffer)
     engine.decoder.rope.rotate_into(buffer.k[:, :, 100:220], k, slice(100, 220))
@@ -151,7 +151,7 @@ def test_what_is_skipped_is_not_written(pair: Pair, spans: SpanRunner) -> None:
 def test_neighbours_and_others_in_one_write(pair: Pair, spans: SpanRunner) -> None:
     ids, engine = draw(TOKENS, 11), pair.torch.engine
     foreign = stock(pair.tiny.model, draw(30, 12))
-    k, starts = engine.decoder.rope.unrotate(foreign.k, slice(0, 30)), (160, 40, 70, 220)
+    k, starts = unrotated(engine.decoder.rope, foreign.k, slice(0, 30)), (160, 40, 70, 220)
     buffer = engine.buffer(TOKENS)
     engine.compute(ids, range(TOKENS), buffer)
     compute(spans, ids, range(TOKENS))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ragcache.engine import digests
-from ragcache.engine.digests import KEPT, Digests
+from ragcache.engine import fingerprint
+from ragcache.engine.fingerprint import KEPT, Digests
 from tests.waiting import wait_until
 
 
@@ -24,20 +24,20 @@ def file(tmp_path: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files were read, per reading."""
     counts: list[int] = []
-    digest = digests._digest
+    digest = fingerprint._digest
 
     def counted(paths: list[Path]) -> str:
         counts.append(len(paths))
         return digest(paths)
 
-    monkeypatch.setattr(digests, "_digest", counted)
+    monkeypatch.setattr(fingerprint, "_digest", counted)
     return counts
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every file had been written long ago."""
-    monkeypatch.setattr(digests, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))
 
 
 def test_a_file_is_read_once(tmp_path: Path, file: Path, read: list[int], settled: None) -> None:

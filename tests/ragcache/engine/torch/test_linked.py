@@ -12,8 +12,8 @@ from ragcache.cache import ChunkCache
 from ragcache.engine.torch import engine as engine_module
 from ragcache.engine.torch.attention import READ_BYTES
 from ragcache.engine.torch.engine import PREFILL_ROWS
+from ragcache.engine.torch.generation import Prefilled
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.engine.torch.prefill import Prefilled
 from ragcache.linking.base import READ_TOKENS, Positions, Reduction
 from ragcache.store import open_store
 from ragcache.types import Text

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ragcache.engine.torch.packing import PackedLinear, linear, pack_linears, packs
+from ragcache.engine.torch.decoder import PackedLinear, linear, pack_linears, packs
 
 
 @pytest.mark.parametrize("rows", [1, 5, 33, 600])

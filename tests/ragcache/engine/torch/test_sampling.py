@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
+from ragcache.engine.base import Sampling
+from ragcache.engine.torch.generation import Sampler
 from ragcache.errors import ConfigError
-from ragcache.sampling import Sampler, Sampling
 
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05])[torch.tensor([2, 0, 3, 1])].log()  # probabilities .15 .5 .05 .3
 BEST = 1
