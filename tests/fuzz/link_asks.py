@@ -26,16 +26,16 @@ import torch
 from ragcache.address import history_of
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.vllm.block_names import LinkName
-from ragcache.engine.vllm.leaders import Leaders
+from ragcache.engine.vllm.block_names import Leaders, LinkName
+from ragcache.engine.vllm.outcomes import LinkTotals
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.requests import KEY, CaptureRequest, capture_params, link_params, read_request
-from ragcache.engine.vllm.totals import LinkTotals
 from ragcache.errors import ConfigError, PromptError
 from ragcache.store import open_store
 from ragcache.types import Segment, System, Text, VariantKey
 from tests.fuzz.mutation import mutated
 from tests.tiny import draw, make_chunks, make_question, make_system, make_tiny
+from tests.vllm_state import drain, free_blocks
 
 TOKENS = 4  # of each answer
 SETTLED = ("naive", "first_tokens", "full")  # what others repair hangs on who asked first, where links are shared
@@ -107,7 +107,7 @@ class Campaign:
         self.leaders = engine._connector.scheduler._leaders = Watched()
         self._plain: dict[tuple[int, ...], list[int]] = {}
         self._linked: dict[Any, list[int]] = {}
-        self._free = engine.free_blocks()
+        self._free = free_blocks(engine)
         self._refused = 0  # that the engine is to have counted
 
     def run(self, count: int) -> None:
@@ -152,7 +152,7 @@ class Campaign:
 
     def _expected(self, ask: Ask) -> tuple[str, list[int] | None]:
         """What becomes of the ask, and its answer; None where nobody reads it."""
-        from ragcache.engine.vllm.link_job import NamedLinkage
+        from ragcache.engine.vllm.jobs import NamedLinkage
         from ragcache.engine.vllm.plans import plan_linkage
 
         name = self.engine.spec.fingerprint
@@ -232,8 +232,8 @@ class Campaign:
             assert told[KEY]["reused"] + told[KEY]["repaired"] > 0, where
 
     def _tidy(self) -> None:
-        self.engine.drain()
-        assert self.engine.free_blocks() == self._free, "blocks are lost"
+        drain(self.engine)
+        assert free_blocks(self.engine) == self._free, "blocks are lost"
         self.engine.check_integrity()
         self.engine._ask(self.totals.take)
         counted = self.totals.all

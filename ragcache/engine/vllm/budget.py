@@ -1,13 +1,69 @@
-"""What one step takes, and what has been put into it."""
+"""How much linking may take, of a step and of the workers' memory; and what of it each parked request gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import get_args
 
+from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
 from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
+from ragcache.errors import ConfigError
+from ragcache.policy.gate import LinkWhen
 from ragcache.policy.rates import Work
+from ragcache.prompt.link_job import Phase
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """How requests are linked, as whoever starts vLLM decides."""
+
+    linker: str = "auto"  # of requests that name none
+    step_tokens: int = 32  # of all prompts, computed per step while others run: their next token waits
+    least_tokens: int = 16  # of linked ones, even when other prefills take the whole budget, or they would starve us
+    load_timeout_s: float = 5.0  # of reading, from when it begins; then what is not read is computed
+    room_bytes: int = 1 << 30  # of each rank, for the K and V of prompts that load; others wait for their turn
+    link_when: LinkWhen = "sooner"
+    share_exact: bool = True  # KV that is a plain prefill's may enter vLLM's prefix cache for all; false: none does
+    captures: bool = False  # whether requests of clients may store KV
+
+    def __post_init__(self) -> None:
+        for name in ("share_exact", "captures"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: choose true or false")
+        if self.link_when not in (choices := get_args(LinkWhen)):
+            raise ConfigError(f"link_when is {self.link_when!r}: choose {' or '.join(choices)}")
+
+
+class Rooms:
+    """The workers' memory for prompts whose caches are loaded; the scheduler's side lends it, so that all ranks agree.
+    Of one rank, at most `nbytes` together, or a single one that is larger.
+    """
+
+    def __init__(self, nbytes: int, token_bytes: int):
+        self._nbytes, self._token_bytes = nbytes, token_bytes
+        self._held: dict[str, int] = {}
+        self.short = False  # somebody was refused, and nobody was lent one since
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._held.values())
+
+    def lend(self, request: str, tokens: int) -> bool:
+        """Whether there is room. Whoever is refused comes first next time, or many small ones would starve it."""
+        needed = tokens * self._token_bytes
+        self.short = bool(self._held) and self.nbytes + needed > self._nbytes
+        if not self.short:
+            self._held[request] = needed
+        return not self.short
+
+    def take_back(self, needed: Callable[[str], bool]) -> tuple[str, ...]:
+        """From all requests that do not need theirs any more -> these."""
+        done = tuple(request for request in self._held if not needed(request))
+        for request in done:
+            del self._held[request]
+        return done
 
 
 @dataclass(frozen=True)
@@ -63,3 +119,31 @@ class StepWork:
 
 def _runs(positions: Sequence[int]) -> int:
     return 1 + sum(after != before + 1 for before, after in pairwise(positions))
+
+
+def any_linked(jobs: Iterable[RequestJob | CaptureJob]) -> bool:
+    return any(isinstance(job, RequestJob) for job in jobs)
+
+
+def order(
+    job: RequestJob | CaptureJob, work: StepWork, left: Forward, later: Forward, *, busy: bool, others: bool
+) -> Compute | None:
+    """Puts it into the step's work -> the rest of its rows, if they wait for the step in which vLLM goes on with it.
+    `later`: what that step takes. It is `busy` with ordinary requests; to `others` it is left by what can wait.
+    """
+    if isinstance(job, CaptureJob):
+        if job.phase is Phase.COMPUTE and not job.holds_on(others):
+            work.capture.append(job.capture(left.tokens))
+            left.tokens -= work.capture[-1].tokens
+    elif job.phase is Phase.PROBE:
+        left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
+        work.probe.append(job.probe())
+    elif job.phase is Phase.COMPUTE:
+        beside = job.question if busy else 0
+        now, then = (left.ample, later.ample) if job.ample else (left.tokens, later.tokens)
+        if (tail := job.tail(then - beside, later.spans)) is not None:
+            later.take(tail)
+            return tail
+        work.compute.append(job.compute(now, left.spans))
+        left.take(work.compute[-1])
+    return None

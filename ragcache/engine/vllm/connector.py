@@ -7,6 +7,8 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -19,6 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     KVConnectorWorkerMetadata,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.platforms import current_platform
 from vllm.v1.request import RequestStatus
 
@@ -26,8 +29,8 @@ from ragcache.engine.vllm.block_names import PromptNames
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
-from ragcache.engine.vllm.metrics import LinkPromMetrics, LinkStats
 from ragcache.engine.vllm.orders import Answers, Orders
+from ragcache.engine.vllm.outcomes import FAMILIES
 from ragcache.engine.vllm.requests import foreign_input
 from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
@@ -238,3 +241,42 @@ class RagcacheConnector(KVConnectorBase_V1):
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self._tailed.pop(request.request_id, None)
         return False, self.scheduler.gone(request.request_id)
+
+
+@dataclass
+class LinkStats(KVConnectorStats):
+    """Totals since the last step, by `family/kind`."""
+
+    def reset(self) -> None:
+        self.data: dict[str, Any] = {}
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        return LinkStats(dict(Counter(self.data) + Counter(other.data)))
+
+    def reduce(self) -> dict[str, int | float]:
+        return {name: round(value, 3) for name, value in sorted(self.data.items())}
+
+    def is_empty(self) -> bool:
+        return not self.data
+
+
+class LinkPromMetrics(KVConnectorPromMetrics):
+    """One counter per family, with a label for the kind."""
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        metric_types: Mapping[type, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ):
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._counters = {
+            family: self._counter_cls(name=f"ragcache:{family}", documentation=told, labelnames=[*labelnames, "kind"])
+            for family, told in FAMILIES.items()
+        }
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for name, value in transfer_stats_data.items():
+            family, kind = name.split("/", 1)
+            self._counters[family].labels(*self.per_engine_labelvalues[engine_idx], kind).inc(value)

@@ -159,15 +159,6 @@ class VllmEngine(Engine):
         if not self._ask(self._engine.reset_prefix_cache):
             raise ModelError("vLLM's prefix cache is in use: wait until no request runs")
 
-    def drain(self) -> None:
-        """Wait until vLLM has nothing left to do, not even for requests that were aborted."""
-        while self._ask(self._scheduler.has_requests):
-            pass
-
-    def free_blocks(self) -> int:
-        """Of the paged cache (for tests and figures)."""
-        return self._ask(lambda: int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()))
-
     def check_integrity(self) -> None:
         """Assert the invariants of the bookkeeping (for tests)."""
         self._ask(self._connector.scheduler.check_integrity)

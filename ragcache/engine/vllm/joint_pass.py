@@ -1,12 +1,13 @@
-"""Rows that join a forward of vLLM's own, so that the weights are read once for both: on a CPU that alone takes as long
-as twenty rows.
+"""Rows of prompts as vLLM's attention takes them; they join a forward of vLLM's own, so that the weights are read once
+for both: on a CPU that alone takes as long as twenty rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +16,35 @@ from torch.nn.functional import pad
 from vllm.forward_context import get_forward_context, override_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from ragcache.engine.vllm.orders import PromptRows
 from ragcache.faults import FAULTS
+from ragcache.types import Span, spans_of
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows of several prompts as vLLM takes them. A batch is ordered by span length: some attention backends want
+    the single rows, which they treat as decodes, first.
+    """
+
+    spans: list[tuple[int, Span, range]]  # (which prompt, its span, the rows of that prompt), in the batch's order
+    order: list[int]  # per row of the batch, which of all prompts' rows it is, one prompt after the other
+
+    @classmethod
+    def of(cls, prompts: Sequence[PromptRows]) -> Batch:
+        spans = []
+        offsets = [0, *accumulate(len(prompt.ids) for prompt in prompts)]
+        for index, prompt in enumerate(prompts):
+            done = 0
+            for span in spans_of(prompt.positions):
+                spans.append((index, span, range(done, done + len(span))))
+                done += len(span)
+        spans.sort(key=lambda item: len(item[1]))
+        return cls(spans, [offsets[index] + row for index, _, own in spans for row in own])
+
+    def gather(self, rows: Sequence[Sequence[int]]) -> list[int]:
+        """One value per row and prompt -> in the batch's order."""
+        return [rows[index][row] for index, _, own in self.spans for row in own]
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,14 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.block_names import Names, private_name
-from ragcache.engine.vllm.budget import Budget, Forward, StepWork
-from ragcache.engine.vllm.capture_job import CaptureJob
-from ragcache.engine.vllm.leaders import Leaders
-from ragcache.engine.vllm.link_job import NamedLinkage, RequestJob
+from ragcache.engine.vllm.block_names import Leaders, Names, private_name
+from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, StepWork, any_linked, order
+from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
-from ragcache.engine.vllm.outcomes import Outcomes
+from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, read_request
-from ragcache.engine.vllm.rooms import Rooms
-from ragcache.engine.vllm.settings import LinkSettings as LinkSettings
-from ragcache.engine.vllm.totals import FAILED, REFUSED
-from ragcache.engine.vllm.turns import any_linked, order
 from ragcache.errors import ConfigError, PromptError
 from ragcache.faults import FAULTS, reason_of
 from ragcache.loader.threads import DiskThreads

@@ -109,11 +109,6 @@ class LinkWorker:
             linking.clear()
 
     @property
-    def room_bytes(self) -> int:
-        """Of all requests that load (for tests and figures)."""
-        return sum(linking.room.nbytes for linking in self._linkings.values())
-
-    @property
     def busy(self) -> bool:
         """Whether something is still to come."""
         return any(True for _ in self._loadings())

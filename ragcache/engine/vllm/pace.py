@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.link_job import NamedLinkage
+from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.linking.base import Linker
 from ragcache.policy.gate import Terms, worthwhile

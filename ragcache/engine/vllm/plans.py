@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 
 from ragcache.engine.vllm.block_names import Names, link_name
-from ragcache.engine.vllm.link_job import NamedLinkage
+from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError

@@ -217,7 +217,7 @@ def _key(told: object, fingerprint: str, place: int) -> VariantKey:
 
 
 def _is_hash(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch("[0-9a-f]{64}", name) is not None
+    return isinstance(name, str) and HASH.fullmatch(name) is not None
 
 
 def _cut(told: list[Any], ids: Sequence[int]) -> tuple[Segment, ...]:

@@ -18,8 +18,9 @@ from ragcache.engine.fingerprint import (
     model_state,
     weight_files,
 )
+from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.checks import refuse
-from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.errors import ConfigError, ModelError
 from ragcache.store import open_store
 from ragcache.store.base import KVStore

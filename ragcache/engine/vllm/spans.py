@@ -20,8 +20,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.memory import Memory
 from ragcache.engine.torch.attention import reduced
-from ragcache.engine.vllm.batch import Batch
-from ragcache.engine.vllm.joint_pass import JoinedForward, JoinedRows, room_beside, takes_rows
+from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError

@@ -23,6 +23,7 @@ from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
+from tests.vllm_state import drain, free_blocks
 
 QUESTION, TOKENS = "Who designed the lighthouse?", 12
 SAMPLES = ("bakery.md", "lighthouse.md")
@@ -107,8 +108,8 @@ def test_many_questions_at_once(pipeline: RagPipeline) -> None:
 
 def test_streams_that_nobody_reads_to_the_end_are_aborted(pipeline: RagPipeline) -> None:
     engine = pipeline.models.language.engine
-    engine.drain()  # type: ignore[attr-defined]  # of VllmEngine
-    before = engine.free_blocks()  # type: ignore[attr-defined]
+    drain(engine)
+    before = free_blocks(engine)
     unread, begun = (pipeline.stream(QUESTION, max_tokens=900) for _ in range(2))
     next(begun)
     for stream in (unread, begun):
@@ -116,8 +117,8 @@ def test_streams_that_nobody_reads_to_the_end_are_aborted(pipeline: RagPipeline)
         assert "stopped before its end" in stream.answer.notes
     assert begun.report.chunks, "what was linked is told all the same"
     assert begun.report.reused > 0
-    engine.drain()  # type: ignore[attr-defined]
-    assert engine.free_blocks() == before  # type: ignore[attr-defined]
+    drain(engine)
+    assert free_blocks(engine) == before
 
 
 def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
@@ -125,8 +126,8 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
 ) -> None:
     """Python ends it on any thread, whatever locks that holds; one that the engine needs would never come free."""
     engine: Any = pipeline.models.language.engine
-    engine.drain()
-    before = engine.free_blocks()
+    drain(engine)
+    before = free_blocks(engine)
     stream = pipeline.stream(QUESTION, max_tokens=900)
     next(stream)
     with monkeypatch.context() as patch:
@@ -136,8 +137,8 @@ def test_a_stream_that_nobody_holds_is_aborted_without_waiting(
     closed = pipeline.stream(QUESTION, max_tokens=900)
     next(closed)
     engine._command(closed.close).result(timeout=60)  # on the engine's thread, which Python may choose too
-    engine.drain()
-    assert engine.free_blocks() == before
+    drain(engine)
+    assert free_blocks(engine) == before
 
 
 def test_a_stream_of_which_nobody_read_a_word_is_aborted(pipeline: RagPipeline) -> None:
@@ -174,7 +175,7 @@ def test_a_report_is_whole_where_vllm_was_ahead_of_its_reader(pipeline: RagPipel
         stream = pipeline.stream(QUESTION, max_tokens=4)
         for _ in range(read):
             next(stream, None)
-        engine.drain()
+        drain(engine)
         stream.close()
         assert stream.answer.report.chunks
         assert stream.answer.report.reused > 0

@@ -15,6 +15,7 @@ from ragcache.store.ram import RamTier
 from ragcache.types import Segment, VariantInfo, VariantKey
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain, free_blocks
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -53,7 +54,7 @@ def slow() -> SlowStore:
 @pytest.fixture
 def small(opened: Pair) -> Pair:
     """Whose prefix cache has nothing that was computed plainly: a link would go on behind it."""
-    opened.engine.drain()
+    drain(opened.engine)
     opened.engine.forget_prefixes()
     return opened
 
@@ -69,7 +70,7 @@ def opened(open_pair: OpenPair, slow: SlowStore) -> Iterator[Pair]:
 
 
 def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, preempted = small.engine.free_blocks(), []
+    before, preempted = free_blocks(small.engine), []
     scheduler = small.engine._scheduler
     plain = scheduler._preempt_request
 
@@ -87,8 +88,8 @@ def test_preempted_requests_end_with_the_same_answer(small: Pair, monkeypatch: p
     for (segments, linker), tokens in zip(asked, answers, strict=True):
         assert tokens == list(small.torch.generate(segments, max_tokens=90, linker=linker)), linker
     assert preempted, "or this shows nothing"
-    small.engine.drain()
-    assert small.engine.free_blocks() == before
+    drain(small.engine)
+    assert free_blocks(small.engine) == before
     small.engine.check_integrity()
 
 
@@ -138,5 +139,5 @@ def test_a_folder_that_cannot_be_searched_costs_the_link(
     slow.searching = None
     assert tokens == expected
     assert "not searched in time" in generation.report.incidents[0]
-    small.engine.drain()
+    drain(small.engine)
     small.engine.check_integrity()

@@ -20,6 +20,7 @@ from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.fuzz.link_asks import Kept
 from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain, free_blocks
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -38,17 +39,17 @@ def pair(open_pair: OpenPair) -> Iterator[Pair]:
 def sound(pair: Pair) -> Iterator[Pair]:
     """No block is lost, and nothing of a request stays behind."""
     pair.engine.forget_prefixes()
-    before = pair.engine.free_blocks()
+    before = free_blocks(pair.engine)
     pair.engine._connector.scheduler.outcomes.totals = Kept()
     yield pair
-    pair.engine.drain()
-    assert pair.engine.free_blocks() == before
+    drain(pair.engine)
+    assert free_blocks(pair.engine) == before
     pair.engine.check_integrity()
     assert not pair.engine._connector.scheduler.waiting
 
 
 def counted(pair: Pair) -> Counter[str]:
-    pair.engine.drain()
+    drain(pair.engine)
     kept: Kept = pair.engine._connector.scheduler.outcomes.totals
     pair.engine._ask(kept.take)
     return kept.all

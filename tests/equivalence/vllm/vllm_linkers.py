@@ -17,6 +17,7 @@ from ragcache.store import open_store
 from ragcache.types import Segment, Text, VariantKey
 from tests.equivalence.vllm.conftest import CONTEXT, OpenPair, Pair
 from tests.tiny import assert_close, draw, make_chunks, make_question, make_system
+from tests.vllm_state import drain, free_blocks
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -59,7 +60,7 @@ def prompt(name: str) -> list[Segment]:
 
 def both(pair: Pair, segments: list[Segment], linker: str, tokens: int = 12) -> tuple[Report, Report]:
     """Reports of equal answers, of a link that nobody has made before."""
-    pair.engine.drain()
+    drain(pair.engine)
     pair.engine.forget_prefixes()
     ours = pair.vllm.generate(segments, max_tokens=tokens, linker=linker)
     theirs = pair.torch.generate(segments, max_tokens=tokens, linker=linker)
@@ -159,9 +160,9 @@ def test_what_a_prompt_lacked_is_there_for_the_next(pair: Pair) -> None:
 
 def test_many_at_once(pair: Pair) -> None:
     """Linked and plain ones, and some whose reader leaves: the others' answers stay, and no block is lost."""
-    pair.engine.drain()
+    drain(pair.engine)
     pair.engine.forget_prefixes()
-    before = pair.engine.free_blocks()
+    before = free_blocks(pair.engine)
     dice = random.Random(0)
     plain = make_system(30)  # a link would go on behind what another has computed plainly behind the same System
     asked = [
@@ -187,6 +188,6 @@ def test_many_at_once(pair: Pair) -> None:
     for (segments, linker), tokens in zip(asked, answers, strict=True):
         if tokens is not None:
             assert tokens == list(pair.torch.generate(segments, max_tokens=20, linker=linker)), linker
-    pair.engine.drain()
-    assert pair.engine.free_blocks() == before
+    drain(pair.engine)
+    assert free_blocks(pair.engine) == before
     pair.engine.check_integrity()

@@ -15,6 +15,7 @@ from ragcache.types import Segment, Variant
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.rounding import keep_rounded
 from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48)
@@ -49,7 +50,7 @@ def computed(pair: Pair) -> KVStore:
 def _afresh(pair: Pair) -> Iterator[None]:
     pair.engine.forget_prefixes()
     yield
-    pair.engine.drain()
+    drain(pair.engine)
     pair.engine.check_integrity()
     pair.engine.use_store(pair.vllm.store)
 

@@ -9,6 +9,7 @@ from ragcache.engine.vllm.orders import Orders
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair
 from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain, free_blocks, room_bytes
 
 SYSTEM, DOCUMENT = make_system(), make_chunks(20, 31, 18, 25)
 PARKED = 200
@@ -24,7 +25,7 @@ def test_rooms_of_parked_requests_are_few(open_pair: OpenPair, monkeypatch: pyte
 
     def noting(worker: LinkWorker, orders: Orders, beside: int = 0) -> None:
         original(worker, orders, beside)
-        held.append(worker.room_bytes)
+        held.append(room_bytes(worker))
 
     monkeypatch.setattr(LinkWorker, "obey", noting)
     budget = 300_000
@@ -32,16 +33,16 @@ def test_rooms_of_parked_requests_are_few(open_pair: OpenPair, monkeypatch: pyte
     with open_pair(linking={"room_bytes": budget}, block_size=32, enable_prefix_caching=False) as pair:
         list(pair.torch.ingest(SYSTEM, DOCUMENT))
         expected = [list(pair.torch.generate(prompt(number), max_tokens=3, linker="auto")) for number in range(21)]
-        pair.engine.drain()
-        free = pair.engine.free_blocks()
+        drain(pair.engine)
+        free = free_blocks(pair.engine)
         streams = [pair.vllm.generate(prompt(number), max_tokens=3, linker="auto") for number in range(PARKED)]
         for stream in streams[1::2]:
             stream.close()
         for number, stream in enumerate(streams[::2]):
             assert list(stream) == expected[2 * number % 21]
             assert stream.report.reused
-        pair.engine.drain()
-        assert pair.engine.free_blocks() == free
+        drain(pair.engine)
+        assert free_blocks(pair.engine) == free
         pair.engine.check_integrity()
         assert 0 < max(held) <= budget
-        assert pair.engine._ask(lambda: pair.engine._worker.room_bytes) == 0
+        assert pair.engine._ask(lambda: room_bytes(pair.engine._worker)) == 0

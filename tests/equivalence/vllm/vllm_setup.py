@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragcache.engine.vllm.link_scheduler import LinkSettings
+from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.setup import RAM_BYTES, Setup
 from ragcache.store import open_store
 from tests.ragcache.store.conftest import build_variant

@@ -13,6 +13,7 @@ from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.types import Segment, Text
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import draw, make_chunks, make_question, make_system
+from tests.vllm_state import drain
 
 BLOCK = 32
 SYSTEM, QUESTION = make_system(40), make_question(15)
@@ -50,7 +51,7 @@ def held(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def forget(pair: Pair) -> None:
-    pair.engine.drain()
+    drain(pair.engine)
     pair.engine.forget_prefixes()
 
 

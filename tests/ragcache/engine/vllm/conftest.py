@@ -10,8 +10,8 @@ import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.block_names import LinkName, SharedBlocks
-from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.budget import Budget, LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Probed, PromptRows
 from ragcache.engine.vllm.requests import link_params
 from ragcache.loader.base import PieceLoaded, SegmentPiece

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from ragcache.address import history_of
-from ragcache.engine.vllm import capture_job
-from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
+from ragcache.engine.vllm import jobs
+from ragcache.engine.vllm.budget import Budget, LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded
 from ragcache.engine.vllm.requests import KEY, capture_params
 from ragcache.errors import ConfigError
@@ -56,7 +56,7 @@ def test_a_capture_that_can_wait_takes_small_slices(
     make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a step that nobody shares too: who comes amid it waits for its end."""
-    monkeypatch.setattr(capture_job, "PATIENT", 10)
+    monkeypatch.setattr(jobs, "PATIENT", 10)
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)
@@ -70,8 +70,8 @@ def test_a_capture_that_can_wait_takes_small_slices(
 def test_a_capture_that_can_wait_leaves_most_steps_to_others(
     make_scheduler: MakeScheduler, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_job, "PATIENT", 20)
-    monkeypatch.setattr(capture_job, "EACH", 4)
+    monkeypatch.setattr(jobs, "PATIENT", 20)
+    monkeypatch.setattr(jobs, "EACH", 4)
     scheduler, slices = make_scheduler(captures=True), list[int]()
     ask(scheduler, tiny, SEGMENTS, patient=True)
     scheduler.step(FREE)

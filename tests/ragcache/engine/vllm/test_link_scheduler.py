@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragcache.engine.vllm.budget import Budget
-from ragcache.engine.vllm.link_job import LEAST_PROBE
+from ragcache.engine.vllm.jobs import LEAST_PROBE
 from ragcache.engine.vllm.orders import Answers, Loaded
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.loader.base import SYSTEM as SYSTEM_PIECE

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from ragcache.engine.vllm.block_names import LinkName
-from ragcache.engine.vllm.link_scheduler import LinkScheduler, LinkSettings
+from ragcache.engine.vllm.budget import LinkSettings
+from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.store.base import Flaw, KVStore

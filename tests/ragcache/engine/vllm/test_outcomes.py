@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from ragcache.engine.vllm.outcomes import FAMILIES
 from ragcache.engine.vllm.requests import KEY, link_params
-from ragcache.engine.vllm.totals import FAMILIES
 from tests.ragcache.engine.vllm.conftest import (
     DOCUMENT,
     QUESTION,

@@ -1,0 +1,22 @@
+"""What tests ask of a vLLM engine inside this process, between two of its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def drain(engine: Any) -> None:
+    """Wait until vLLM has nothing left to do, not even for requests that were aborted."""
+    while engine._ask(engine._scheduler.has_requests):
+        pass
+
+
+def free_blocks(engine: Any) -> int:
+    """Of the paged cache."""
+    free: int = engine._ask(lambda: int(engine._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()))
+    return free
+
+
+def room_bytes(worker: Any) -> int:
+    """Of all requests that load."""
+    return sum(linking.room.nbytes for linking in worker._linkings.values())
