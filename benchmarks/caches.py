@@ -14,8 +14,7 @@ from ragcache.cache import ChunkCache
 from ragcache.engine.base import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.generation import Prefilled, prefill
-from ragcache.kvgen.capture import LEAD_TOKENS, KVGen
-from ragcache.kvgen.ingest import ChunkIngest
+from ragcache.kvgen import LEAD_TOKENS, ChunkIngest, KVGen
 from ragcache.linking.baselines import Full
 from ragcache.store import open_store
 from ragcache.store.ram import RamTier

@@ -16,8 +16,8 @@ from app.settings import Settings
 from benchmarks.choices import CONTEXTS
 from ragcache.cache import ChunkCache
 from ragcache.errors import ModelError
-from ragcache.kvgen.keeping import Keeper
-from ragcache.policy.gate import LinkWhen
+from ragcache.keeping import Keeper
+from ragcache.policy import LinkWhen
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 

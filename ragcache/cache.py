@@ -10,16 +10,14 @@ from functools import partial
 
 from ragcache.address import border_behind, visible
 from ragcache.engine.base import Engine, LinkSource, PromptRequest, Sampling, TokenStream
-from ragcache.errors import PromptError
-from ragcache.faults import FAULTS
-from ragcache.kvgen.capture import KVGen
-from ragcache.kvgen.ingest import ChunkIngest, fetched, keep
-from ragcache.kvgen.keeping import Keeper, not_captured
+from ragcache.errors import FAULTS, PromptError
+from ragcache.keeping import Keeper, not_captured
+from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
-from ragcache.policy.rates import Rates
-from ragcache.prompt.planning import Plan, PlannedChunk, plan_prompt
+from ragcache.planning import Plan, PlannedChunk, plan_prompt
+from ragcache.policy import Rates
 from ragcache.report import COMPUTED, Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant

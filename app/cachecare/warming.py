@@ -15,9 +15,9 @@ from app.library.catalog.records import Collection, Document, StoredChunk
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
-from ragcache.kvgen.capture import LEAD_TOKENS
-from ragcache.policy.eviction import VARIANTS
+from ragcache.kvgen import LEAD_TOKENS
 from ragcache.store.disk import DiskTier
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 _TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read

@@ -17,7 +17,7 @@ from app.models import Models, resolve_model
 from app.models.devices import resolve_device, resolve_dtype
 from app.settings import Settings
 from ragcache.errors import PromptError
-from ragcache.kvgen.capture import LEAD_TOKENS
+from ragcache.kvgen import LEAD_TOKENS
 from ragcache.store.codec import KVShape
 from ragcache.store.entry import entry_nbytes
 

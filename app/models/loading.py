@@ -21,9 +21,9 @@ from ragcache.engine.cores import FreeCores
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError
-from ragcache.kvgen.keeping import Keeper
+from ragcache.keeping import Keeper
 from ragcache.linking.base import Linker
-from ragcache.policy.rates import Rates
+from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
 

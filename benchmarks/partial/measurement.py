@@ -24,7 +24,7 @@ from benchmarks.partial import BUSY, KEEPING, PartialBenchOptions
 from benchmarks.partial.unchanging import UnchangingStore
 from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
-from ragcache.kvgen.keeping import QUIET_S
+from ragcache.keeping import QUIET_S
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment

@@ -15,7 +15,7 @@ import torch
 from app.models.loading import LoadedModel, TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.quality.metrics import Divergence
-from ragcache.kvgen.ingest import ChunkIngest
+from ragcache.kvgen import ChunkIngest
 from ragcache.report import Report
 from ragcache.types import Segment
 

@@ -13,10 +13,10 @@ import torch
 
 from ragcache.address import address_of
 from ragcache.errors import ConfigError, PromptError
-from ragcache.kvgen.keeping import Pause, until_end
+from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Loader
-from ragcache.policy.rates import Rates
+from ragcache.policy import Rates
 from ragcache.report import Report
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids

@@ -9,7 +9,7 @@ import torch
 
 from ragcache.engine.agreement import tolerance
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.kvgen.capture import KVGen
+from ragcache.kvgen import KVGen
 from ragcache.types import Chunk, System, spans_of
 
 TOKENS = 120  # of the random prompt

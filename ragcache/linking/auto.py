@@ -8,10 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.query import lost_attention
-from ragcache.linking.selection import repairable, share, top
-from ragcache.linking.spec import require_count, require_ratio
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, share, top
 from ragcache.types import FloatArray
 
 
@@ -31,16 +28,16 @@ class Auto(Linker):
     half: int = 250  # at this position what the question reads counts half as much as at the start
 
     def __post_init__(self) -> None:
-        require_ratio(self.name, "ratio", self.ratio)
-        require_ratio(self.name, "depth", self.depth)
-        require_count(self.name, "half", self.half, least=1)
+        self.require_ratio("ratio")
+        self.require_ratio("depth")
+        self.require_count("half", least=1)
 
     @property
     def probes(self) -> bool:
         return self.depth > 0
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        chunks = repairable(prompt)
+        chunks = prompt.repairable
         count = share(self.ratio, sum(chunk.length for chunk in chunks))
         scores = leaning(chunks, prompt.question)
         if self.depth and count:
@@ -66,7 +63,7 @@ def leaning(chunks: Sequence[PlacedChunk], question: int) -> FloatArray:
     scores = np.full(question, -np.inf, dtype=np.float32)
     for chunk in chunks:
         alone = len(chunk.profile.lengths) == 1
-        scores[chunk.start : chunk.end] = _from_the_head(chunk.length) if alone else lost_attention(chunk)
+        scores[chunk.start : chunk.end] = _from_the_head(chunk.length) if alone else chunk.lost_attention()
     return scores
 
 

@@ -1,15 +1,20 @@
-"""The contract of linkers: which tokens of the placed chunks to recompute."""
+"""The contract of linkers: which tokens of the placed chunks to recompute. They choose all of some chunks, their heads
+and tails, a share of them, the best.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ragcache.scoring.reuse import Reuse
+from ragcache.errors import ConfigError
+from ragcache.scoring import Reuse
 from ragcache.types import FloatArray, Profile
 
 Positions = npt.NDArray[np.int64]  # ascending token positions of the prompt
@@ -17,6 +22,9 @@ Reduction = Literal["max", "mean"]  # over the tokens of the question
 # Of a question, the last so many tokens are read: what is asked stands at the end, behind the chat so far. A bound is
 # needed, since per token and position the attention is a sum over layers; a question of its own is seldom half as long.
 READ_TOKENS = 256
+# More than any prompt or model has use for, and small enough that nothing overflows where it is computed with.
+MOST_COUNT = 2**31 - 1
+MOST_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,18 @@ class PlacedChunk:
     def end(self) -> int:
         return self.start + self.length
 
+    def lost_attention(self) -> FloatArray:
+        """Per token, its attention to the context chunks that are not before it in the new prompt. [n]
+
+        A variant without context chunks never saw what is before it now: its attention to the System stands in for
+        that.
+        """
+        inter = self.profile.inter
+        if len(inter) == 1:
+            return np.asarray(inter[0])
+        gone = np.asarray(self.sources[1:]) < 0
+        return np.asarray(inter[1:][gone].sum(axis=0))
+
 
 def read_layers(depth: float, layers: int) -> range:
     """The layers whose attention a probe reads: the later half of those that it passes through. The first ones look at
@@ -52,6 +72,11 @@ class LinkedPrompt(ABC):
     ids: tuple[int, ...]  # the whole prompt, question included
     question: int  # first position of the text after the last chunk
     chunks: list[PlacedChunk]  # the cached ones, in prompt order
+
+    @property
+    def repairable(self) -> list[PlacedChunk]:
+        """The chunks a linker may choose from: those behind what they were computed behind need nothing."""
+        return [chunk for chunk in self.chunks if not chunk.unchanged]
 
     @abstractmethod
     def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
@@ -87,3 +112,51 @@ class Linker(ABC):
     @abstractmethod
     def select(self, prompt: LinkedPrompt) -> Positions:
         """The positions to recompute, ascending, all inside cached chunks that are not `unchanged`."""
+
+    def require_ratio(self, field: str) -> None:
+        """A setting that is one. This and what follows raise ConfigError, with the linker, the value and its range."""
+        if not 0.0 <= getattr(self, field) <= 1.0:  # false for nan too
+            raise self._out_of_range(field, "from 0 to 1")
+
+    def require_factor(self, field: str) -> None:
+        value = getattr(self, field)
+        if not (math.isfinite(value) and 0.0 <= value <= MOST_FACTOR):
+            raise self._out_of_range(field, f"from 0 to {MOST_FACTOR:,.0f}")
+
+    def require_count(self, field: str, least: int = 0) -> None:
+        if not least <= getattr(self, field) <= MOST_COUNT:
+            raise self._out_of_range(field, f"at least {least}, at most {MOST_COUNT:,}")
+
+    def _out_of_range(self, field: str, choice: str) -> ConfigError:
+        value = getattr(self, field)
+        return ConfigError(f"linker {self.name!r}: {field}={value} is out of range: choose {choice}")
+
+
+def tokens_of(chunks: Sequence[PlacedChunk]) -> Positions:
+    """All positions of the chunks."""
+    return union(np.arange(chunk.start, chunk.end) for chunk in chunks)
+
+
+def heads_of(chunks: Sequence[PlacedChunk], count: int) -> Positions:
+    """The first `count` positions of each chunk, or all of a shorter one."""
+    return union(np.arange(chunk.start, min(chunk.start + count, chunk.end)) for chunk in chunks)
+
+
+def tails_of(chunks: Sequence[PlacedChunk], count: int) -> Positions:
+    """The last `count` positions of each chunk, or all of a shorter one."""
+    return union(np.arange(max(chunk.end - count, chunk.start), chunk.end) for chunk in chunks)
+
+
+def union(parts: Iterable[Positions]) -> Positions:
+    """All positions of the parts, ascending, each once."""
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+
+def share(ratio: float, tokens: int) -> int:
+    """⌈ratio · tokens⌉, at most all; a product that is whole but for float rounding counts as whole."""
+    return min(tokens, math.ceil(round(ratio * tokens, 6)))
+
+
+def top(scores: FloatArray, count: int) -> Positions:
+    """Ascending indices of the `count` highest scores; of equal ones the earlier wins."""
+    return np.sort(np.argsort(-scores, kind="stable")[:count])

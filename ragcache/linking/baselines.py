@@ -7,9 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.selection import repairable, share, tokens_of, top, union
-from ragcache.linking.spec import require_count, require_ratio
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, share, tokens_of, top, union
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Full(Linker):
     recompute_all: ClassVar[bool] = True
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        return tokens_of(repairable(prompt))
+        return tokens_of(prompt.repairable)
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,11 @@ class Random(Linker):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_ratio(self.name, "ratio", self.ratio)
-        require_count(self.name, "seed", self.seed)
+        self.require_ratio("ratio")
+        self.require_count("seed")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        return union(self._lot(chunk) for chunk in repairable(prompt))
+        return union(self._lot(chunk) for chunk in prompt.repairable)
 
     def _lot(self, chunk: PlacedChunk) -> Positions:
         # The place is part of the seed, so that a chunk's lot does not depend on which others are cached.
@@ -62,9 +60,9 @@ class HeavyHitters(Linker):
     ratio: float = 0.15  # of each chunk's tokens
 
     def __post_init__(self) -> None:
-        require_ratio(self.name, "ratio", self.ratio)
+        self.require_ratio("ratio")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
         return union(
-            chunk.start + top(chunk.profile.received, share(self.ratio, chunk.length)) for chunk in repairable(prompt)
+            chunk.start + top(chunk.profile.received, share(self.ratio, chunk.length)) for chunk in prompt.repairable
         )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ragcache.linking.base import LinkedPrompt, Linker, Positions
-from ragcache.linking.selection import heads_of, repairable, tails_of, union
-from ragcache.linking.spec import require_count
+from ragcache.linking.base import LinkedPrompt, Linker, Positions, heads_of, tails_of, union
 
 
 @dataclass(frozen=True)
@@ -20,10 +18,10 @@ class FirstTokens(Linker):
     k: int = 16  # tokens of each chunk
 
     def __post_init__(self) -> None:
-        require_count(self.name, "k", self.k)
+        self.require_count("k")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        return heads_of([chunk for chunk in repairable(prompt) if chunk.index > 0], self.k)
+        return heads_of([chunk for chunk in prompt.repairable if chunk.index > 0], self.k)
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,10 @@ class Boundary(Linker):
     k: int = 16  # tokens of each boundary
 
     def __post_init__(self) -> None:
-        require_count(self.name, "k", self.k)
+        self.require_count("k")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        chunks = repairable(prompt)
+        chunks = prompt.repairable
         before = tails_of([chunk for chunk in chunks if chunk.end < prompt.question], self.k // 2)
         after = heads_of([chunk for chunk in chunks if chunk.index > 0], self.k - self.k // 2)
         return union([before, after])

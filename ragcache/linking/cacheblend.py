@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, Linker, Positions
-from ragcache.linking.selection import repairable, share, tokens_of, top
-from ragcache.linking.spec import require_count, require_ratio
+from ragcache.linking.base import LinkedPrompt, Linker, Positions, share, tokens_of, top
 
 
 @dataclass(frozen=True)
@@ -20,8 +18,8 @@ class CacheBlend(Linker):
     full_layers: int = 2  # recomputed for all tokens; the deviation is taken at the last of them
 
     def __post_init__(self) -> None:
-        require_ratio(self.name, "ratio", self.ratio)
-        require_count(self.name, "full_layers", self.full_layers, least=1)
+        self.require_ratio("ratio")
+        self.require_count("full_layers", least=1)
         if self.full_layers == 1:
             # K and V of the first layer come from the embeddings alone, in any context.
             raise ConfigError(
@@ -30,7 +28,7 @@ class CacheBlend(Linker):
             )
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        candidates = tokens_of(repairable(prompt))
+        candidates = tokens_of(prompt.repairable)
         count = share(self.ratio, len(candidates))
         if count == 0:
             return candidates[:0]

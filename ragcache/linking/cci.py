@@ -7,9 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.selection import repairable, share, top, union
-from ragcache.linking.spec import require_factor, require_ratio
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, share, top, union
 from ragcache.types import FloatArray, Profile
 
 
@@ -26,13 +24,13 @@ class ContextImpact(Linker):
     ratio: float | None = None  # of each chunk's tokens; overrides CFO and alpha
 
     def __post_init__(self) -> None:
-        require_factor(self.name, "alpha", self.alpha)
+        self.require_factor("alpha")
         if self.ratio is not None:
-            require_ratio(self.name, "ratio", self.ratio)
+            self.require_ratio("ratio")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
         return union(
-            chunk.start + top(contextualisation(chunk.profile), self._count(chunk)) for chunk in repairable(prompt)
+            chunk.start + top(contextualisation(chunk.profile), self._count(chunk)) for chunk in prompt.repairable
         )
 
     def _count(self, chunk: PlacedChunk) -> int:

@@ -8,9 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.linking.selection import heads_of, repairable, share, tokens_of, top, union
-from ragcache.linking.spec import require_count, require_ratio
+from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, heads_of, share, tokens_of, top, union
 from ragcache.types import FloatArray
 
 # What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or
@@ -27,15 +25,15 @@ class Query(Linker):
     ratio: float = 0.08  # of all cached tokens that are not exact
 
     def __post_init__(self) -> None:
-        require_count(self.name, "first", self.first)
-        require_ratio(self.name, "ratio", self.ratio)
+        self.require_count("first")
+        self.require_ratio("ratio")
 
     @property
     def probes(self) -> bool:
         return self.ratio > 0
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        chunks = repairable(prompt)
+        chunks = prompt.repairable
         tokens, heads = tokens_of(chunks), heads_of(chunks, self.first)
         candidates = np.setdiff1d(tokens, heads, assume_unique=True)
         count = min(share(self.ratio, len(tokens)), len(candidates))
@@ -50,17 +48,5 @@ def score(question: FloatArray, chunks: Sequence[PlacedChunk]) -> FloatArray:
     scores = np.zeros_like(question)
     for chunk in chunks:
         own = slice(chunk.start, chunk.end)
-        scores[own] = question[own] * (lost_attention(chunk) + FLOOR)
+        scores[own] = question[own] * (chunk.lost_attention() + FLOOR)
     return scores
-
-
-def lost_attention(chunk: PlacedChunk) -> FloatArray:
-    """Per token, its attention to the context chunks that are not before it in the new prompt. [n]
-
-    A variant without context chunks never saw what is before it now: its attention to the System stands in for that.
-    """
-    inter = chunk.profile.inter
-    if len(inter) == 1:
-        return np.asarray(inter[0])
-    gone = np.asarray(chunk.sources[1:]) < 0
-    return np.asarray(inter[1:][gone].sum(axis=0))

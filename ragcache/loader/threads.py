@@ -12,8 +12,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
-from ragcache.errors import StoreError
-from ragcache.faults import HandingOver
+from ragcache.errors import HandingOver, StoreError
 
 T = TypeVar("T")
 Clock = Callable[[], float]

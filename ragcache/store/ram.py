@@ -13,8 +13,8 @@ from itertools import count
 import torch
 
 from ragcache.errors import StoreError
-from ragcache.policy.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.store.base import KV, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 

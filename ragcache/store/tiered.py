@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from ragcache.errors import ConfigError, StoreError
-from ragcache.policy.eviction import VARIANTS
 from ragcache.store.base import KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
+from ragcache.store.eviction import VARIANTS
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 

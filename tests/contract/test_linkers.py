@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragcache.linking import LINKERS, make_linker
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
-from ragcache.scoring.reuse import ABSENT, Prefix, reuse_of
+from ragcache.scoring import ABSENT, Prefix, reuse_of
 from ragcache.types import FloatArray, Profile
 from tests.linkers import LINKER_ROWS
 

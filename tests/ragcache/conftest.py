@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ragcache.cache import ChunkCache
-from ragcache.kvgen.keeping import Keeper
+from ragcache.keeping import Keeper
 from ragcache.store import open_store
 from ragcache.types import Chunk
 from tests.tiny import Tiny, make_system

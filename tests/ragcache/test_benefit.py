@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from ragcache.linking import make_linker
-from ragcache.policy.gate import Terms, worthwhile
-from ragcache.policy.rates import Rates, Work
-from ragcache.prompt.planning import Candidate, Plan, PlannedChunk
-from ragcache.scoring.reuse import Reuse
+from ragcache.planning import Candidate, Plan, PlannedChunk
+from ragcache.policy import Rates, Terms, Work, worthwhile
+from ragcache.scoring import Reuse
 from ragcache.types import Chunk, Profile, Span, System, VariantInfo, VariantKey
 
 SYSTEM, QUESTION, CHUNK = 40, 20, 200

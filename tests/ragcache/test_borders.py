@@ -12,7 +12,7 @@ from ragcache.address import Placed, address_of, may_see
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.block_names import link_name
 from ragcache.errors import PromptError
-from ragcache.prompt.planning import plan_prompt
+from ragcache.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, VariantKey

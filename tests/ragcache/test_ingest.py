@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragcache.cache import ChunkCache
-from ragcache.policy.eviction import VARIANTS
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, Variant, VariantKey
 from tests.ragcache.conftest import SYSTEM, MakeCache
 from tests.tiny import make_chunks
@@ -53,7 +53,7 @@ def test_the_lead_of_boilerplate_is_computed_once_and_stays(
 ) -> None:
     cache = make_cache()
     ingested(cache, VARIANTS)
-    monkeypatch.setattr("ragcache.kvgen.capture.LEAD_TOKENS", 1)
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 1)
     lead = VariantKey(cache.engine.spec.fingerprint, SYSTEM.hash, (), NOTICE.hash)
     captured: list[VariantKey] = []
     for number in range(VARIANTS, VARIANTS + 4):

@@ -14,11 +14,11 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
-from ragcache.kvgen.ingest import RETRY
-from ragcache.kvgen.keeping import Keeper
+from ragcache.keeping import Keeper
+from ragcache.kvgen import RETRY
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.policy.rates import Rates
-from ragcache.prompt.planning import plan_prompt
+from ragcache.planning import plan_prompt
+from ragcache.policy import Rates
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Variant

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from ragcache.kvgen import keeping
-from ragcache.kvgen.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
+from ragcache import keeping
+from ragcache.keeping import CLOSING_S, HELD_S, MOST_WAITING, Keeper
 
 Told = list[str]
 

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from ragcache.kvgen.keeping import RECHECK_S, Keeper
+from ragcache.keeping import RECHECK_S, Keeper
 from tests.ragcache.test_keeping import Steps
 from tests.waiting import wait_until
 
 EXIT = """
 import threading
 import torch
-from ragcache.kvgen.keeping import Keeper
+from ragcache.keeping import Keeper
 
 keeper, begun = Keeper(), threading.Event()
 

@@ -13,7 +13,7 @@ import torch
 
 from ragcache.engine.torch import attention, engine
 from ragcache.errors import ConfigError, PromptError
-from ragcache.kvgen.capture import KVGen
+from ragcache.kvgen import KVGen
 from ragcache.types import Chunk, FloatArray, Profile, System, Text, Variant
 from tests import reference
 from tests.tiny import Tiny, assert_close, make_chunks, make_system, stock
@@ -177,7 +177,7 @@ def test_each_chunk_of_a_long_document_gets_a_lead_variant_too(tiny: Tiny, monke
 
     alone = {variant.key: variant for variant in captured(tiny, 0)}
     assert all(len(ingested(count)) == len(DOCUMENT) for count in (0, 2)), "not of a short one"
-    monkeypatch.setattr("ragcache.kvgen.capture.LEAD_TOKENS", 25)  # reached with the third chunk
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 25)  # reached with the third chunk
     made = ingested(2)
     assert [variant.ids for variant in made] == [DOCUMENT[place].ids for place in (0, 1, 2, 1, 2, 3, 3, 4, 4)]
     for lead in (made[place] for place in (3, 4, 6, 8)):

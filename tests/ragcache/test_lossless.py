@@ -12,7 +12,7 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.loader.base import Loading, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.prompt.planning import plan_prompt
+from ragcache.planning import plan_prompt
 from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store
 from ragcache.types import Segment
 from tests.rounding import keep_rounded, rounded

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from ragcache.errors import PromptError
-from ragcache.kvgen.capture import KVGen
-from ragcache.prompt.planning import Plan, plan_prompt
+from ragcache.kvgen import KVGen
+from ragcache.planning import Plan, plan_prompt
 from ragcache.store import KVStore, open_store
 from ragcache.types import Chunk, Segment, Span, System, Text
 from tests.tiny import Tiny, make_chunks, make_question, make_system

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragcache.policy.rates import Rates, Work
+from ragcache.policy import Rates, Work
 
 PASS, ROW, ATTENDED, PLACED = 2e-2, 1e-3, 5e-7, 3e-5
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.kvgen.capture import KVGen
+from ragcache.kvgen import KVGen
 from ragcache.rope import Rope
 from tests.tiny import ROPES, Tiny, assert_close, draw, garbage, make_chunks, make_config, make_system, stock, unrotated
 

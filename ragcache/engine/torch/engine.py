@@ -20,12 +20,12 @@ from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.engine.torch.generation import TorchGeneration, prefill
 from ragcache.errors import PromptError
-from ragcache.kvgen.keeping import Pause
-from ragcache.kvgen.profile import ProfileBuilder
+from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Block
 from ragcache.records import Records
 from ragcache.report import Report
+from ragcache.scoring import ProfileBuilder
 from ragcache.types import Segment, Variant, VariantKey
 
 if TYPE_CHECKING:  # importing it takes seconds, and a known model can do without (blueprint.py)

@@ -12,12 +12,11 @@ import torch
 from ragcache.engine.base import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.link_job import Linkage, LinkJob
 from ragcache.loader.base import SYSTEM, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.policy.gate import worthwhile
-from ragcache.policy.rates import Rates, Work
-from ragcache.prompt.link_job import Linkage, LinkJob
-from ragcache.prompt.planning import Plan, first_address, plan_prompt
+from ragcache.planning import Plan, first_address, plan_prompt
+from ragcache.policy import Rates, Work, worthwhile
 from ragcache.report import Report
 
 if TYPE_CHECKING:

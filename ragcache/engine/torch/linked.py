@@ -12,7 +12,7 @@ from ragcache.engine.torch.attention import QuestionSum, RowBlock, attend, read_
 from ragcache.engine.torch.decoder import KVBuffer, Tap
 from ragcache.errors import ConfigError
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
-from ragcache.policy.rates import Work
+from ragcache.policy import Work
 from ragcache.types import FloatArray
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ragcache.errors import PromptError
-from ragcache.faults import FAULTS
+from ragcache.errors import FAULTS, PromptError
 from ragcache.linking.base import Linker
-from ragcache.prompt.planning import Plan
+from ragcache.planning import Plan
 from ragcache.types import Segment
 
 

@@ -10,9 +10,8 @@ from typing import get_args
 from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
 from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
 from ragcache.errors import ConfigError
-from ragcache.policy.gate import LinkWhen
-from ragcache.policy.rates import Work
-from ragcache.prompt.link_job import Phase
+from ragcache.link_job import Phase
+from ragcache.policy import LinkWhen, Work
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError
-from ragcache.policy.rates import Work
+from ragcache.policy import Work
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 

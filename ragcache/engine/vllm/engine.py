@@ -30,13 +30,11 @@ from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import ConfigError, ModelError, PromptError
-from ragcache.faults import FAULTS, HandingOver
-from ragcache.kvgen.keeping import Pause
-from ragcache.linking import make_linker
+from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError, PromptError
+from ragcache.keeping import Pause
+from ragcache.linking import linker_spec, make_linker
 from ragcache.linking.base import Linker
-from ragcache.linking.spec import linker_spec
-from ragcache.prompt.planning import check_segments
+from ragcache.planning import check_segments
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey

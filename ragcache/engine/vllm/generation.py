@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ragcache.engine.base import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
-from ragcache.linking.spec import linker_spec
+from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from ragcache.engine.vllm.block_names import LinkName
 from ragcache.engine.vllm.orders import Capture, Compute, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
+from ragcache.link_job import Linkage, LinkJob, Phase
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.loader.base import PieceLoaded, SegmentPiece
-from ragcache.prompt.link_job import Linkage, LinkJob, Phase
-from ragcache.prompt.planning import Plan
+from ragcache.planning import Plan
 from ragcache.report import Report
 from ragcache.types import FloatArray
 

@@ -17,7 +17,7 @@ from vllm.forward_context import get_forward_context, override_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.vllm.orders import PromptRows
-from ragcache.faults import FAULTS
+from ragcache.errors import FAULTS
 from ragcache.types import Span, spans_of
 
 

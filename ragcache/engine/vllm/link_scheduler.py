@@ -20,10 +20,9 @@ from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, read_request
-from ragcache.errors import ConfigError, PromptError
-from ragcache.faults import FAULTS, reason_of
+from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
+from ragcache.link_job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
-from ragcache.prompt.link_job import LinkJob, Phase
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 

@@ -30,12 +30,11 @@ from ragcache.engine.vllm.orders import (
 )
 from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import StoreError
-from ragcache.faults import FAULTS, reason_of
+from ragcache.errors import FAULTS, StoreError, reason_of
 from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader, nothing, unused
 from ragcache.loader.threads import Clock, DiskThreads
-from ragcache.policy.rates import Work
+from ragcache.policy import Work
 from ragcache.store.base import KVStore
 from ragcache.types import Variant
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
 from ragcache.loader.base import PieceLoaded, SegmentPiece
-from ragcache.policy.rates import Work
+from ragcache.policy import Work
 from ragcache.types import FloatArray, Segment, VariantKey
 
 

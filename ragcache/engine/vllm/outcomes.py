@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragcache.engine.vllm.requests import KEY
-from ragcache.faults import FAULTS, reason_of
+from ragcache.errors import FAULTS, reason_of
 from ragcache.report import Report
 
 logger = logging.getLogger(__name__)

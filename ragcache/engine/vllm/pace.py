@@ -8,11 +8,10 @@ from dataclasses import replace
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
+from ragcache.link_job import LinkJob
 from ragcache.linking.base import Linker
-from ragcache.policy.gate import Terms, worthwhile
-from ragcache.policy.rates import Rates, Work
-from ragcache.prompt.link_job import LinkJob
-from ragcache.prompt.planning import Plan
+from ragcache.planning import Plan
+from ragcache.policy import Rates, Terms, Work, worthwhile
 
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads

@@ -11,9 +11,9 @@ from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.pace import Pace
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
+from ragcache.link_job import Linkage, LinkJob
 from ragcache.loader.threads import DiskThreads, Task
-from ragcache.prompt.link_job import Linkage, LinkJob
-from ragcache.prompt.planning import first_address, plan_prompt
+from ragcache.planning import first_address, plan_prompt
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 

@@ -12,7 +12,7 @@ from app.library.catalog import open_catalog
 from app.library.listing import summaries
 from app.models import Models
 from app.settings import Settings
-from ragcache.policy.eviction import VARIANTS
+from ragcache.store.eviction import VARIANTS
 from tests.app.library.shelves import BOOKS, addresses, files, fill, make_settings, reopened
 
 LONG = {"/long.txt": [f"Sentence number {number} of a long story about a ship." for number in range(7)]}
@@ -48,7 +48,7 @@ def test_leads_of_a_long_document_are_computed_too(
     library: Library, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", 60)
-    monkeypatch.setattr("ragcache.kvgen.capture.LEAD_TOKENS", 60)
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 60)
     fill(library, models, books=LONG)
     assert run(library, models).computed == 7 + 6
     assert files(library) == ingested(library, models, tmp_path, LONG)

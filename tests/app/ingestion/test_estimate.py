@@ -11,7 +11,7 @@ import app.ingestion.estimate as estimating
 from app.library import Library
 from app.models import Models
 from app.samples import read_samples
-from ragcache.kvgen.capture import LEAD_TOKENS
+from ragcache.kvgen import LEAD_TOKENS
 from tests.app.ingestion.conftest import Run
 
 

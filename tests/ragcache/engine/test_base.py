@@ -12,7 +12,7 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import PromptError
-from ragcache.kvgen.capture import KVGen
+from ragcache.kvgen import KVGen
 from ragcache.store import open_store
 from ragcache.types import Chunk, System, Text
 from tests.tiny import VOCABULARY, Tiny, make_chunks, make_system

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
-from ragcache.scoring.reuse import Reuse
+from ragcache.scoring import Reuse
 from ragcache.types import FloatArray, Profile
 
 MakeChunk = Callable[..., PlacedChunk]

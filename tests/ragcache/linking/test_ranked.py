@@ -12,7 +12,7 @@ from ragcache.linking.base import LinkedPrompt, PlacedChunk
 from ragcache.linking.baselines import HeavyHitters, Random
 from ragcache.linking.cacheblend import CacheBlend
 from ragcache.linking.cci import ContextImpact
-from ragcache.linking.query import FLOOR, Query, lost_attention, score
+from ragcache.linking.query import FLOOR, Query, score
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]
@@ -60,8 +60,8 @@ def test_query_repairs_heads_and_the_best_of_the_rest(chunk: MakeChunk, prompt: 
 
 def test_query_score_reads_only_the_context_that_is_gone(chunk: MakeChunk) -> None:
     placed = chunk(1, 2, 2, inter=[[5, 5], [0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], sources=(-1, -1, 0, -1))
-    np.testing.assert_allclose(lost_attention(placed), [0.6, 0.8], rtol=1e-6)
-    np.testing.assert_allclose(lost_attention(chunk(0, 0, 2, inter=[[0.7, 0.9]])), [0.7, 0.9], rtol=1e-6)
+    np.testing.assert_allclose(placed.lost_attention(), [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(chunk(0, 0, 2, inter=[[0.7, 0.9]]).lost_attention(), [0.7, 0.9], rtol=1e-6)
     question = np.asarray([1, 1, 1, 2, 1], dtype=np.float32)
     np.testing.assert_allclose(score(question, [placed]), [0, 0, 0.6 + FLOOR, 2 * (0.8 + FLOOR), 0], rtol=1e-6)
 

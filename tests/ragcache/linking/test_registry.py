@@ -8,14 +8,12 @@ from typing import ClassVar
 import pytest
 
 from ragcache.errors import ConfigError
-from ragcache.linking import LINKERS, make_linker
-from ragcache.linking.base import LinkedPrompt, Linker, Positions
+from ragcache.linking import LINKERS, linker_spec, make_linker, typed_settings
+from ragcache.linking.base import LinkedPrompt, Linker, Positions, tokens_of
 from ragcache.linking.boundary import Boundary
 from ragcache.linking.cacheblend import CacheBlend
 from ragcache.linking.cci import ContextImpact
 from ragcache.linking.query import Query
-from ragcache.linking.selection import tokens_of
-from ragcache.linking.spec import linker_spec, typed_settings
 
 
 @pytest.mark.parametrize(

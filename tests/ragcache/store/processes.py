@@ -22,8 +22,8 @@ import torch
 from conftest import build_variant
 
 from ragcache.errors import CorruptEntry
-from ragcache.policy.eviction import VARIANTS
 from ragcache.store import DiskTier, open_store
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Variant
 
 SEAMS = ["write", "fsync", "replace", "pwrite", "unlink", "rmdir", "mkdir"]

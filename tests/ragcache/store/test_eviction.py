@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.policy.eviction import Evictable, in_order, least_recently_used, victims
+from ragcache.store.eviction import Evictable, in_order, least_recently_used, victims
 
 candidates = st.lists(
     st.builds(Evictable, st.uuids().map(str), st.integers(1, 50), st.integers(0, 20), st.booleans()), max_size=12

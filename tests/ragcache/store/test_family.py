@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.policy.eviction import VARIANTS
+from ragcache.store.eviction import VARIANTS
 from ragcache.types import Variant
 
 

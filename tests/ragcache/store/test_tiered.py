@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragcache.errors import ConfigError, StoreError
-from ragcache.policy.eviction import VARIANTS
 from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+from ragcache.store.eviction import VARIANTS
 
 
 @pytest.fixture

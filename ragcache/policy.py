@@ -1,18 +1,26 @@
-"""How long things take here: running estimates from what was measured, for whoever must choose between two ways.
+"""Which chunks of a prompt are sooner linked than computed: all of them, some, or none.
 
-A stretch of time is put down to what was done in it (`Work`): times that the weights were read, rows that were
-computed, positions that these attended to, cached tokens that were placed. What each of these takes is estimated from
-all stretches together, the newest counting most, so one estimate holds for prompts of every length.
+Nobody waits longer for a first token than without a cache, so whatever linking costs (loading, placing, a probe, the
+steps of an engine that others decode in) is predicted and compared with a plain prefill first.
+
+It is predicted from what was measured. A stretch of time is put down to what was done in it (`Work`): times that the
+weights were read, rows that were computed, positions that these attended to, cached tokens that were placed. What each
+of these takes is estimated from all stretches together, the newest counting most, so one estimate holds for prompts of
+every length.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ragcache.linking.base import Linker
+from ragcache.planning import Plan, PlannedChunk
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -164,3 +172,86 @@ class Ratios:
             pairs = zip(self._sums[name], self._first, strict=True)
             upper, lower = (FORGETS * seen + (1 - FORGETS) * first for seen, first in pairs)
             self._sums[name] = (upper, lower)
+
+
+LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
+# A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
+MARGIN = 0.95
+PROBE_DEPTH = 0.5  # of the layers, that a probe's question passes through at most by default
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which a prompt is computed."""
+
+    known: int = 0  # leading positions whose KV is there already
+    pass_tokens: int | None = None  # most rows of one pass; None: all at once
+    steps: int = 0  # further steps of the engine that a link takes
+    step_seconds: float = 0.0  # that one of them takes, since others decode in it
+
+
+def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
+    """The plan with the variants that make the first token sooner; those left out are `declined`."""
+    terms = terms or Terms()
+    if not any(chunk.candidates for chunk in plan.chunks):
+        return plan
+    kept = tuple(_kept(chunk, linker, rates) for chunk in plan.chunks)
+    linked = replace(plan, chunks=kept)
+    if _link_seconds(linked, linker, rates, terms) > MARGIN * _plain_seconds(plan, rates, terms):
+        linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
+    before, after = _reusable(plan), _reusable(linked)
+    if after == before:
+        return plan
+    rates.declined(repr(linker), {chunk.candidates[0].info.tier for chunk in plan.chunks if chunk.candidates})
+    return replace(linked, declined=before - after)
+
+
+def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
+    """Without its variants, where bringing the best of them takes longer than computing it."""
+    if not chunk.candidates:
+        return chunk
+    best = chunk.candidates[0]
+    bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
+    again = 0.0 if best.unchanged else rates.link_share(repr(linker))
+    saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
+    return chunk if bring < saved else replace(chunk, candidates=())
+
+
+def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
+    rows = Work.of_rows(terms.known, len(plan.ids))
+    return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
+
+
+def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
+    known = terms.known
+    question = Work.of_rows(max(known, plan.question), len(plan.ids))
+    work, missing, load = question, 0.0, 0.0
+    if linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks):
+        work += (question + Work(passes=1)) * PROBE_DEPTH
+    covered = plan.head  # the System segment's own KV is as good as there
+    for chunk in plan.chunks:
+        start, end = max(chunk.span.start, known), max(chunk.span.end, known)
+        rows = Work.of_rows(start, end)
+        covered += len(chunk.segment)
+        if not chunk.candidates:
+            work, missing = work + rows, missing + rows.rows
+            continue
+        best = chunk.candidates[0]
+        load += rates.load_seconds(best.info.tier, best.info.nbytes)
+        again = 0.0 if best.unchanged else rates.link_share(repr(linker))
+        work += rows * again + Work(placed=rows.rows)
+    texts = max(0, plan.question - covered)
+    work += Work.of_rows(plan.question - texts, plan.question)
+    passes = 1 + _passes(missing + texts, terms)
+    return rates.seconds(work + Work(passes=passes)) + load + terms.steps * terms.step_seconds
+
+
+def _passes(rows: float, terms: Terms) -> float:
+    """Times that the weights are read for so many rows of a prompt."""
+    if rows <= 0:
+        return 0.0
+    return 1.0 if terms.pass_tokens is None else float(-(-rows // terms.pass_tokens))
+
+
+def _reusable(plan: Plan) -> int:
+    return sum(len(chunk.segment) for chunk in plan.chunks if chunk.candidates)

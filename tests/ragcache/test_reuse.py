@@ -11,8 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.kvgen.profile import ProfileBuilder
-from ragcache.scoring.reuse import ABSENT, Prefix, Reuse, context_impact, reuse_of
+from ragcache.scoring import ABSENT, Prefix, ProfileBuilder, Reuse, context_impact, reuse_of
 from ragcache.types import FloatArray, Profile
 from tests import reference
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ragcache.linking.selection import share, top, union
+from ragcache.linking.base import share, top, union
 
 
 @pytest.mark.parametrize(

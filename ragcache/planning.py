@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ragcache.address import border_behind, check_border, system_address
 from ragcache.errors import PromptError, StoreError
 from ragcache.linking.base import PlacedChunk
-from ragcache.scoring.reuse import Prefix, Reuse, reuse_of
+from ragcache.scoring import Prefix, Reuse, reuse_of
 from ragcache.store.base import Flaw, KVStore
 from ragcache.types import Chunk, Segment, Span, System, VariantInfo, VariantKey
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from time import monotonic
 
-from ragcache.faults import FAULTS, reason_of
+from ragcache.errors import FAULTS, reason_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""A prompt on its way: where its segments stand, what serves them, and the link of one, step by step."""

@@ -1,1 +1,0 @@
-"""How well a variant's KV fits a new prompt (Cache-Craft, section 3)."""
