@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from retriever import RetrieverError
+from retriever import IntArray, RetrieverError, Vectors
 from retriever.generations import Generations, Manifest
 from retriever.source import Position, Source
-from retriever.types import IntArray, Vectors
 
 LEAST_TO_SAVE = 2048  # changes; below that a restart catches up in less time than a save takes
 PART_TO_SAVE = 8  # changes for each of the live chunks: so all saves together write each chunk a few times

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from retriever import Vectors
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.encoder import Encoder
 from retriever.packed_weights import multiplies
 from retriever.shared_property import shared_property
-from retriever.types import Vectors as Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

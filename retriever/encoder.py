@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from retriever.types import Vectors
+from retriever import Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from retriever import RetrieverError
+from retriever import FloatArray, IntArray, RetrieverError, Vectors
+from retriever.bm25 import TYPES, WordSegment, build, merge, search
 from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
-from retriever.keywords.bm25 import search
-from retriever.keywords.segment import TYPES, WordSegment, build, merge
-from retriever.keywords.words import asked_words, words
 from retriever.source import Source
-from retriever.types import FloatArray, IntArray, Vectors
+from retriever.words import asked_words, words
 
 IDENTITY = "words 3"  # of how texts become words; another number makes the index anew
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retriever import RetrieverError
+from retriever import IntArray, RetrieverError, Vectors
 from retriever.source import Batch, Position, Source, Where
-from retriever.types import IntArray, Vectors
 
 
 @dataclass(frozen=True)

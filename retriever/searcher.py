@@ -9,10 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from retriever import RetrieverError
+from retriever import FloatArray, Hit, IntArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.source import Source, Where
-from retriever.types import FloatArray, Hit, IntArray, Vectors
 from retriever.vector_index import VectorIndex
 from retriever.vectors.base import MISSING
 
@@ -23,7 +22,7 @@ RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
 
 
 class Scorer(Protocol):
-    """What reranks: retriever.reranker.Reranker, or another model's service."""
+    """What reranks: retriever.sentence_model.Reranker, or another model's service."""
 
     def score(self, question: str, texts: Sequence[str]) -> FloatArray: ...
 

@@ -1,4 +1,4 @@
-"""An embedding model as sentence-transformers reads and runs it, whose import takes seconds."""
+"""Models that embed and a cross-encoder, as sentence-transformers reads and runs them, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertModel
 from transformers.utils import logging as talk
 
-from retriever import RetrieverError
+from retriever import FloatArray, RetrieverError
 from retriever.bert import BertEncoder
 from retriever.bert_folder import FIRST, GELU, MEAN
 from retriever.encoder import IDS, Encoder, Row
 from retriever.packed_weights import near, pack, packs
+from retriever.shared_property import shared_property
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]
 PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
@@ -130,3 +132,39 @@ def _by_library(model: SentenceTransformer) -> torch.Tensor:
             found = part(found)
     vectors: torch.Tensor = found[SENTENCE]
     return vectors
+
+
+class Reranker:
+    """A cross-encoder: reads question and chunk together, which is slow and tells better than their vectors.
+
+    One model folder; it is read at the first use, and nothing is ever fetched.
+    """
+
+    def __init__(self, folder: Path, device: str = "cpu", batch: int = 16) -> None:
+        self.folder = folder
+        self._device = device
+        self._batch = batch
+
+    @shared_property
+    def _model(self) -> CrossEncoder:
+        with loading("reranking", self.folder):
+            model = CrossEncoder(str(self.folder), device=self._device, local_files_only=True)
+        if model.num_labels != 1:
+            raise RetrieverError(
+                f"the model in {self.folder} gives {model.num_labels} labels; a reranker gives one number"
+            )
+        ranking: CrossEncoder = model
+        return ranking
+
+    def score(self, question: str, texts: Sequence[str]) -> FloatArray:
+        """One number per text; more is better. [texts]"""
+        if not texts:
+            return np.empty(0)
+        pairs = [(_valid(question), _valid(text)) for text in texts]
+        scores = self._model.predict(pairs, batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True)
+        return np.asarray(scores, dtype=np.float64)
+
+
+def _valid(text: str) -> str:
+    """Half of a surrogate pair cannot be written as UTF-8, which the tokenizers want."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from retriever.types import IntArray, Vectors
+from retriever import IntArray, Vectors
 
 Batch = tuple[IntArray, list[str], Vectors]  # ids, texts, float32 [ids, dimension]
 # A chunk matches when, for every key, its value is one of those given: {"document": ["a.pdf", "b.pdf"]}.

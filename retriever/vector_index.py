@@ -1,21 +1,56 @@
-"""The vectors of a collection: a FAISS structure that follows a Source."""
+"""The vectors of a collection: a FAISS structure that follows a Source, with a copy on the GPU where there is one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retriever import RetrieverError
+from retriever import IntArray, RetrieverError, Vectors
 from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.source import Source
-from retriever.types import IntArray, Vectors
-from retriever.vectors import AUTO, STRUCTURES, check_name, choose, load_structure
-from retriever.vectors.base import MISSING, Found, Structure, known
-from retriever.vectors.gpu import Copier, GpuCopy, gpu_copier
+from retriever.vectors import AUTO, STRUCTURES, check_name, choose
+from retriever.vectors.base import MISSING, Flat, Found, Structure, found, known, load_faiss
+
+MOST_HITS = 2048  # that FAISS gives on a GPU
+COPIED = ("flat", "ivf")  # FAISS has no HNSW on a GPU
+Copier = Callable[[Any], Any]  # from an index in memory to one on the GPU
+
+
+def gpu_copier() -> Copier | None:
+    """None where FAISS sees no GPU, or is the build without."""
+    faiss = load_faiss()
+    if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
+        return None
+    resources = faiss.StandardGpuResources()
+    return lambda index: faiss.index_cpu_to_gpu(resources, 0, index)
+
+
+class GpuCopy:
+    """Made when it is first searched; additions reach it, and after a removal it is made again."""
+
+    def __init__(self, copier: Copier) -> None:
+        self._copier = copier
+        self._copy: Any = None
+
+    def serves(self, structure: Structure, k: int, allowed: IntArray | None) -> bool:
+        return allowed is None and k <= MOST_HITS and structure.name in COPIED
+
+    def search(self, structure: Structure, queries: Vectors, k: int) -> Found:
+        if self._copy is None:
+            self._copy = self._copier(structure.index)
+        return found(*self._copy.search(queries, k, **structure.search_parameters()))
+
+    def add(self, ids: IntArray, vectors: Vectors) -> None:
+        if self._copy is not None:
+            self._copy.add_with_ids(vectors, ids)
+
+    def forget(self) -> None:
+        self._copy = None
+
 
 SHRUNK = 2  # a structure for many is kept until so many times fewer remain, so that it does not change to and fro
 _CLOSE = 0.01  # of two vectors that differ by half precision alone, in any coordinate
@@ -88,7 +123,7 @@ class VectorIndex(DerivedIndex):
 
     def _empty(self) -> Structure:
         # Training needs vectors, so every index starts flat.
-        return load_structure("flat").build(np.empty(0, np.int64), np.empty((0, self.dimension), np.float32))
+        return Flat.build(np.empty(0, np.int64), np.empty((0, self.dimension), np.float32))
 
     def _add(self, ids: IntArray, texts: list[str], vectors: Vectors) -> None:
         there = self._structure.ids
@@ -116,7 +151,7 @@ class VectorIndex(DerivedIndex):
         if name == self._structure.name and not self._structure.outgrown():
             return
         ids = self._structure.ids
-        self._structure = load_structure(name).build(ids, self._structure.vectors(ids))
+        self._structure = STRUCTURES[name].build(ids, self._structure.vectors(ids))
         self._forget_copy()
 
     def _name_for(self, live: int) -> str:
@@ -142,7 +177,7 @@ class VectorIndex(DerivedIndex):
 
     def _read(self, path: Path, manifest: Manifest) -> None:
         try:
-            structure = load_structure(manifest.details["structure"]).read(path)
+            structure = STRUCTURES[check_name(manifest.details["structure"])].read(path)
         except (KeyError, RetrieverError, RuntimeError, AttributeError) as error:
             raise Distrusted(f"FAISS cannot read {path.name}: {error}") from error
         if structure.dimension != self.dimension or len(structure.ids) != manifest.live:

@@ -51,3 +51,12 @@ def make_splitter(
 
     chosen = limits if isinstance(limits, ChunkLimits) else ChunkLimits(**limits or {})
     return SPLITTERS[name](tokens, embed, chosen)
+
+
+# What ends a line beside \n, and is one character: a lone carriage return, next line, line and paragraph separator.
+ENDS = str.maketrans(dict.fromkeys("\r\x85\u2028\u2029", "\n"))
+
+
+def lines_as_lf(text: str) -> str:
+    r"""The text with \n alone at the ends of its lines, character for character, so that offsets stay."""
+    return text if text.isascii() and "\r" not in text else text.replace("\r\n", " \n").translate(ENDS)

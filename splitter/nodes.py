@@ -54,6 +54,10 @@ class SpanNodeParser(NodeParser):
     id_func: IdFuncCallable = Field(default=unnamed, exclude=True, description="Names the nodes.")
     _made: Splitter = PrivateAttr()
 
+    @classmethod
+    def class_name(cls) -> str:
+        return f"Ragcache{cls.__name__}"
+
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
         tokens: Tokens = self.tokens
@@ -94,33 +98,17 @@ class SpanNodeParser(NodeParser):
 class AutoNodeParser(SpanNodeParser):
     splitter = "auto"
 
-    @classmethod
-    def class_name(cls) -> str:
-        return "RagcacheAutoNodeParser"
-
 
 class FixedNodeParser(SpanNodeParser):
     splitter = "fixed"
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "RagcacheFixedNodeParser"
 
 
 class SemanticNodeParser(SpanNodeParser):
     splitter = "semantic"
 
-    @classmethod
-    def class_name(cls) -> str:
-        return "RagcacheSemanticNodeParser"
-
 
 class StructureNodeParser(SpanNodeParser):
     splitter = "structure"
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "RagcacheStructureNodeParser"
 
 
 def embed_with(model: BaseEmbedding) -> Embed:

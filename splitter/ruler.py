@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from splitter import lines_as_lf
 from splitter.base import Offsets, Tokens
-from splitter.lines import lines_as_lf
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")

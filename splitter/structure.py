@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.fit import fit, overlapped
-from splitter.grouping import Aim
-from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions
+from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions, turn_regions
 from splitter.ruler import Ruler
-from splitter.semantic import spans_of_runs
-from splitter.turns import turn_regions
+from splitter.semantic import Aim, spans_of_runs
 from splitter.units import Border, Marked, prose_units
 
 # A line break in a string that a program wrote.

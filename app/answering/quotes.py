@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.answering.citations import Citation, Quote
 from app.library.catalog.records import PageName
-from retriever.types import Vectors
+from retriever import Vectors
 from splitter.base import Embed, Offsets
 
 LIKELY = 3  # sentences of each chunk that the embedder compares
@@ -23,7 +23,7 @@ def quoted(
     Sentences are compared with question and answer together: an answer may be one name, which is in all of them.
     """
     said = f"{question} {answer}"
-    from splitter.sentences import sentence_spans  # it imports NLTK
+    from splitter.units import sentence_spans  # it imports NLTK
 
     spans = [_likely(one.text, list(sentence_spans(one.text, 0, len(one.text))), said) for one in citations]
     if not answer or not any(spans):

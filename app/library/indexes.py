@@ -9,9 +9,9 @@ from app.errors import MaintenanceError
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import Models
+from retriever import IntArray
 from retriever.keyword_index import KeywordIndex
 from retriever.searcher import Searcher
-from retriever.types import IntArray
 from retriever.vector_index import VectorIndex
 
 

@@ -24,7 +24,7 @@ from app.library.catalog.records import Collection
 from app.models import Models
 from app.models.embedding import embed_chunks
 from ragcache.private import private_file
-from retriever.types import IntArray, Vectors
+from retriever import IntArray, Vectors
 
 LOG = "reembedding-"  # the beginning of the file's name
 _BATCH = 256

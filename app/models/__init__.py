@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ragcache.cache import ChunkCache
     from ragcache.store import KVStore
     from retriever.embedder import Embedder
-    from retriever.reranker import Reranker
+    from retriever.sentence_model import Reranker
     from splitter.base import Splitter
 
 BUNDLED = "bundled:"

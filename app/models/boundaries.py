@@ -10,9 +10,9 @@ from torch import nn
 
 from app.models.loading import load_embedder
 from app.settings import Settings
+from retriever import Vectors
 from retriever.embedder import Embedder
 from retriever.encoder import batches
-from retriever.types import Vectors
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from splitter.base import below_headings
 
 if TYPE_CHECKING:
+    from retriever import Vectors
     from retriever.embedder import Embedder
-    from retriever.types import Vectors
 
 Headed = tuple[Sequence[str], str]  # headings, outermost first, and the text below them
 

@@ -29,7 +29,7 @@ from retriever.embedder import Embedder
 
 if TYPE_CHECKING:  # vLLM is not everywhere, and a reranker is not asked for by most
     from ragcache.engine.vllm.engine import VllmEngine
-    from retriever.reranker import Reranker
+    from retriever.sentence_model import Reranker
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedd
 def load_reranker(settings: Settings) -> Reranker | None:
     if settings.reranker is None:
         return None
-    from retriever.reranker import Reranker  # it imports sentence-transformers
+    from retriever.sentence_model import Reranker  # it imports sentence-transformers
 
     return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
 

@@ -12,11 +12,10 @@ from benchmarks.output import Row
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.retrieval.measurement import HITS, ClusteredSource, Clusters, nearest, recall
 from benchmarks.timing import timed
-from retriever import RetrieverError
-from retriever.types import IntArray, Vectors
-from retriever.vectors import load_structure
+from retriever import IntArray, RetrieverError, Vectors
+from retriever.vector_index import COPIED, Copier, GpuCopy, gpu_copier
+from retriever.vectors import STRUCTURES
 from retriever.vectors.base import Found, Structure, load_faiss
-from retriever.vectors.gpu import COPIED, Copier, GpuCopy, gpu_copier
 
 QUERIES, WARM_UP = 1000, 20
 Search = Callable[[Vectors], Found]
@@ -30,7 +29,7 @@ def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
     source, queries = ClusteredSource(clusters, count), clusters.block(count, clusters.options.queries)
     truth = nearest(source, queries)
     ids, _, vectors = (np.concatenate(parts) for parts in zip(*source.added(0), strict=True))
-    built = (load_structure(name).build(ids, vectors) for name in COPIED)
+    built = (STRUCTURES[name].build(ids, vectors) for name in COPIED)
     yield part, [row for structure in built for row in _rows(structure, copier, queries, truth)]
 
 

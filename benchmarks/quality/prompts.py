@@ -13,7 +13,7 @@ from benchmarks.corpus import passages
 from benchmarks.data import Dataset, Question
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk, Segment
-from retriever.embedder import Vectors
+from retriever import Vectors
 
 logger = logging.getLogger(__name__)
 Embed = Callable[[Sequence[str]], Vectors]

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from benchmarks.output import Row, publish
 from benchmarks.retrieval import RetrievalBenchOptions
 from ragcache.errors import ConfigError
+from retriever import IntArray, Vectors
 from retriever.source import Batch, Position, Source, Where
-from retriever.types import IntArray, Vectors
 from retriever.vector_index import VectorIndex
 from retriever.vectors.base import load_faiss
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from app.library import Library
 from app.library.catalog.records import ChunkRecord, Collection, DocumentRecord
+from retriever import Vectors
 from retriever.embedder import Embedder
-from retriever.keywords.words import STOP_WORDS
-from retriever.types import Vectors
+from retriever.words import STOP_WORDS
 
 WORDS = 135  # of a chunk
 OF_TOPIC = 6  # words of a topic

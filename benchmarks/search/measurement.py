@@ -28,8 +28,8 @@ from benchmarks.search.data import Topics, fill
 from benchmarks.timing import Case, check_tiers, first_token, median_ttft
 from benchmarks.ttft.measurement import CONTEXT, QUESTION, check_room
 from ragcache.report import Report
+from retriever import Hit, Vectors
 from retriever.searcher import Searcher
-from retriever.types import Hit, Vectors
 
 NAME, LINKER = "bench", "auto"
 WARM_UP = 5  # questions, each with a first token, that do not count

@@ -6,15 +6,19 @@ A new one is a file here, a line in LINKERS and a row in tests/contract/test_lin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
-from importlib import import_module
 from types import NoneType
 from typing import get_args, get_type_hints
 
 from ragcache.errors import ConfigError
+from ragcache.linking.auto import Auto, Fast
 from ragcache.linking.base import Linker
+from ragcache.linking.baselines import Full, HeavyHitters, Naive, Random
+from ragcache.linking.boundary import Boundary, FirstTokens
+from ragcache.linking.cacheblend import CacheBlend
+from ragcache.linking.cci import ContextImpact
+from ragcache.linking.query import Query
 
 Value = bool | int | float | str | None
 
@@ -25,26 +29,18 @@ NUMBERS = {
     float: re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|[+-]?inf"),
 }
 
-
-def _linker(module: str, linker: str) -> type[Linker]:
-    found: object = getattr(import_module(f"ragcache.linking.{module}"), linker)
-    assert isinstance(found, type), found
-    assert issubclass(found, Linker), found
-    return found
-
-
-LINKERS: Mapping[str, Callable[[], type[Linker]]] = {
-    "auto": partial(_linker, "auto", "Auto"),
-    "fast": partial(_linker, "auto", "Fast"),
-    "full": partial(_linker, "baselines", "Full"),
-    "naive": partial(_linker, "baselines", "Naive"),
-    "first_tokens": partial(_linker, "boundary", "FirstTokens"),
-    "boundary": partial(_linker, "boundary", "Boundary"),
-    "cci": partial(_linker, "cci", "ContextImpact"),
-    "cacheblend": partial(_linker, "cacheblend", "CacheBlend"),
-    "query": partial(_linker, "query", "Query"),
-    "random": partial(_linker, "baselines", "Random"),
-    "h2o": partial(_linker, "baselines", "HeavyHitters"),
+LINKERS: Mapping[str, type[Linker]] = {
+    "auto": Auto,
+    "fast": Fast,
+    "full": Full,
+    "naive": Naive,
+    "first_tokens": FirstTokens,
+    "boundary": Boundary,
+    "cci": ContextImpact,
+    "cacheblend": CacheBlend,
+    "query": Query,
+    "random": Random,
+    "h2o": HeavyHitters,
 }
 
 
@@ -53,7 +49,7 @@ def make_linker(spec: str) -> Linker:
     name, settings = _parsed(spec)
     if name not in LINKERS:
         raise ConfigError(f"unknown linker {name!r}: choose from {', '.join(LINKERS)}")
-    linker = LINKERS[name]()
+    linker = LINKERS[name]
     return linker(**typed_settings(name, linker, settings))
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
+from retriever import IntArray
 from retriever.searcher import DEFAULTS, Searcher, SearchOptions
 from retriever.source import Where
-from retriever.types import IntArray
 
 Nodes = Callable[[IntArray], Sequence[BaseNode | None]]
 

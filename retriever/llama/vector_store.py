@@ -22,13 +22,12 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from retriever import RetrieverError
+from retriever import IntArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.llama.filters import allows, hollow
 from retriever.llama.node_file import read_lines, write_beside
 from retriever.memory_source import MemorySource
 from retriever.searcher import HYBRID, KEYWORD, VECTOR, Searcher, SearchOptions
-from retriever.types import IntArray, Vectors
 from retriever.vector_index import VectorIndex
 
 MODES = {

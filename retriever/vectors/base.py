@@ -1,4 +1,6 @@
-"""How vectors lie in memory to be searched. A new structure is a file here and a line in STRUCTURES."""
+"""How vectors lie in memory to be searched: the contract, and its reference, which compares with every vector. A new
+structure is a file here and a line in STRUCTURES.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from retriever import RetrieverError
-from retriever.types import IntArray, Vectors
+from retriever import IntArray, RetrieverError, Vectors
 
 MISSING = -1  # the id where there is no further hit
 EXACT_UP_TO = 4096  # allowed ids: comparing with each of them is quicker than any structure
@@ -163,3 +164,27 @@ def _padded(ids: IntArray, scores: Vectors, k: int) -> Found:
         np.pad(ids, missing, constant_values=MISSING),
         np.pad(scores, missing, constant_values=-np.inf).astype(np.float32),
     )
+
+
+class Flat(Removable):
+    name: ClassVar[str] = "flat"
+
+    @classmethod
+    def build(cls, ids: IntArray, vectors: Vectors) -> Self:
+        faiss = load_faiss()
+        structure = cls(faiss.IndexIDMap2(faiss.IndexFlatIP(vectors.shape[1])))
+        structure.add(ids, vectors)
+        return structure
+
+    def __init__(self, index: Any) -> None:
+        faiss = load_faiss()
+        super().__init__(index, np.sort(faiss.vector_to_array(index.id_map)))
+
+    def search(self, queries: Vectors, k: int, allowed: IntArray | None) -> Found:
+        faiss = load_faiss()
+        if allowed is None:
+            return found(*self._index.search(queries, k))
+        if len(allowed) <= EXACT_UP_TO:
+            return self._compare(queries, k, known(allowed, self._ids))
+        parameters = faiss.SearchParameters(sel=selector(allowed))
+        return found(*self._index.search(queries, k, params=parameters))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from retriever.types import IntArray, Vectors
+from retriever import IntArray, Vectors
 from retriever.vectors.base import EXACT_UP_TO, MISSING, Found, Structure, found, known, load_faiss, selector, short
 
 NEIGHBOURS = 16

@@ -9,7 +9,7 @@ import pytest
 
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import load_settings
-from retriever.embedder import Vectors
+from retriever import Vectors
 from tests.tiny_folder import write_tiny_folder
 
 FRUIT = ("Apples", "Pears", "Plums", "Quinces")

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from retriever.keywords.words import asked_words, words
+from retriever import IntArray, Vectors
 from retriever.memory_source import MemorySource
-from retriever.types import IntArray, Vectors
+from retriever.words import asked_words, words
 
 DIMENSION = 16
 

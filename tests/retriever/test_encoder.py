@@ -7,9 +7,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from app.models import resolve_embedder
+from retriever import Vectors
 from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, _valid
 from retriever.sentence_model import LibraryEncoder, as_bert, read_model
-from retriever.types import Vectors
 
 SHORT = "The harbour master writes the tides down."
 FIRST, LAST = "Rye bread rests for a day before it is cut. ", "The ferry leaves the island at noon. "

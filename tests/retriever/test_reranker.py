@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from retriever import RetrieverError
-from retriever.reranker import Reranker
+from retriever.sentence_model import Reranker
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "wrote", "the", "book", "ann", "did", "rye"]
 

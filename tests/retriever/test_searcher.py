@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever import RetrieverError
+from retriever import FloatArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
 from retriever.searcher import Searcher, SearchOptions, fuse
-from retriever.types import FloatArray, Vectors
 from retriever.vector_index import VectorIndex
 
 # Each axis is a topic; a text says more words than its vector knows, and the other way round.

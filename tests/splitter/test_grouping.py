@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splitter.base import ChunkLimits, Offsets, Vectors
-from splitter.grouping import GAINS, Aim, group
+from splitter.semantic import GAINS, Aim, group
 from splitter.units import Border, Units
 
 

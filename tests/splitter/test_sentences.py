@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.sentences import WINDOW, sentence_spans
+from splitter.units import WINDOW, sentence_spans
 
 
 def sentences(text: str) -> list[str]:

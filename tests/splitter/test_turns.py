@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from splitter.turns import turn_regions
+from splitter.outline import turn_regions
 from splitter.units import Border
 
 TALK = [("user", "Hi?\n\nAre you there?"), ("assistant", "Yes."), ("user", "Good."), ("assistant", "Bye.")]

@@ -42,9 +42,9 @@ AT_THE_TOP = ("app/", "retriever/", "splitter/")
 SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
 SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "app.cli.engine_check", "app.prompt"}
 SLOW |= {"app.models.vllm", "app.models.boundaries", "app.ingestion.estimate", "app.library.catalog.source"}
-SLOW |= {"app.library.indexes", "app.cachecare", "retriever.sentence_model", "retriever.reranker", "splitter.base"}
+SLOW |= {"app.library.indexes", "app.cachecare", "retriever.sentence_model", "splitter.base"}
 SLOW |= {
-    "splitter.sentences",
+    "splitter.units",
     "ragcache.engine.vllm.checks",
     "ragcache.engine.vllm.engine",
 }

@@ -14,7 +14,7 @@ from app.library.catalog.tables import CHUNKS, DOCUMENTS
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
-    from retriever.types import IntArray
+    from retriever import IntArray
 
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]

@@ -19,7 +19,7 @@ _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
 LONGEST_NAME = 200
 
 if TYPE_CHECKING:
-    from retriever.types import IntArray
+    from retriever import IntArray
 
 
 class Collections:

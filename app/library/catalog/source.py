@@ -12,8 +12,8 @@ from app.library.catalog.database import Database
 from app.library.catalog.filters import condition
 from app.library.catalog.records import Collection
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
+from retriever import IntArray
 from retriever.source import Batch, Position, Source, Where
-from retriever.types import IntArray
 
 _POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
 

@@ -7,7 +7,7 @@ import numpy as np
 from app.answering.citations import Citation
 from app.answering.quotes import LIKELY, quoted
 from app.library.catalog.records import PageName
-from retriever.types import Vectors
+from retriever import Vectors
 
 TEXT = (
     "The rock is low. The tower was designed by Margaret Aldous. It has 38 metres! Nobody lives there. "

@@ -17,8 +17,7 @@ from app.answering.answerer import STOPPED, AnswerRequest
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
-from retriever import RetrieverError
-from retriever.types import Vectors
+from retriever import RetrieverError, Vectors
 
 QUESTION = "Who designed the lighthouse?"
 

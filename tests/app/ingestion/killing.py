@@ -36,7 +36,7 @@ NAME = "shelf"
 PRELOADED = (
     "faiss", "nltk", "sentence_transformers", "tokenizers", "transformers.models.auto.tokenization_auto",
     "transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama",
-    "retriever.keyword_index", "retriever.vectors.flat", "splitter.fixed", "splitter.sentences",
+    "retriever.keyword_index", "retriever.vectors.base", "splitter.fixed", "splitter.units",
 )  # fmt: skip
 Books = dict[str, tuple[str, list[tuple[Any, ...]]]]  # by source: text, and chunks without their ids
 

@@ -13,9 +13,8 @@ from app.library import Library
 from app.models import Models
 from app.models.loading import load_embedder
 from app.settings import Settings
-from retriever import RetrieverError
+from retriever import RetrieverError, Vectors
 from retriever.embedder import Embedder
-from retriever.types import Vectors
 from splitter import SplitterError
 from splitter.base import Piece, Splitter
 

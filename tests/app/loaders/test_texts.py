@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.errors import LoadError
 from app.loaders import parse
 from app.loaders.base import Parsed
-from splitter.turns import turn_regions
+from splitter.outline import turn_regions
 
 WORDS = "Größe, naïve café – 東京 😀\r\nsecond line\n"
 

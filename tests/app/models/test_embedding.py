@@ -9,8 +9,8 @@ import pytest
 
 from app.models import resolve_embedder
 from app.models.embedding import embed_chunks
+from retriever import Vectors
 from retriever.embedder import Embedder
-from retriever.types import Vectors
 
 TEXT = "The ferry leaves the island at noon. " * 28  # about 230 tokens of 256
 OUTER, INNER = "All islands of the northern sea " * 9, "Ferries"

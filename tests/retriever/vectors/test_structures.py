@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever import RetrieverError
-from retriever.types import IntArray, Vectors
-from retriever.vectors import FLAT_UP_TO, HNSW_UP_TO, STRUCTURES, choose, ivf, load_structure
+from retriever import IntArray, RetrieverError, Vectors
+from retriever.vectors import FLAT_UP_TO, HNSW_UP_TO, STRUCTURES, choose, ivf
 from retriever.vectors.base import EXACT_UP_TO, MISSING, Structure, selector
 from tests.retriever.chunks import DIMENSION, brute_force, found, recall, unit
 
@@ -21,7 +20,7 @@ LEAST_RECALL = {"flat": 1.0, "hnsw": 0.97, "ivf": 0.97}
 
 def built(name: str, count: int = MANY, step: int = 3) -> tuple[Structure, IntArray, Vectors]:
     ids, vectors = np.arange(1, count * step, step, dtype=np.int64), unit(count)
-    return load_structure(name).build(ids, vectors), ids, vectors
+    return STRUCTURES[name].build(ids, vectors), ids, vectors
 
 
 def mean_recall(structure: Structure, kept: IntArray, vectors: Vectors, allowed: IntArray | None) -> float:
@@ -71,7 +70,7 @@ def test_a_filter_gives_k_where_k_are_there(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_ids_far_apart_are_filtered_too(name: str) -> None:
     ids = np.arange(1, MANY + 1, dtype=np.int64) << 40
-    structure = load_structure(name).build(ids, unit(MANY))
+    structure = STRUCTURES[name].build(ids, unit(MANY))
     allowed = ids[: EXACT_UP_TO + 500]
     result, _ = structure.search(unit(1, seed=1), 10, allowed)
     truth = brute_force(allowed, unit(MANY)[: len(allowed)], unit(1, seed=1)[0], 10)
@@ -114,7 +113,7 @@ def test_it_is_the_same_from_its_file(name: str, tmp_path: Path) -> None:
     structure, ids, vectors = built(name)
     structure.remove(ids[:100])
     structure.write(tmp_path / "file")
-    again = load_structure(name).read(tmp_path / "file")
+    again = STRUCTURES[name].read(tmp_path / "file")
     np.testing.assert_array_equal(again.ids, structure.ids)
     np.testing.assert_array_equal(again.vectors(ids[200:300]), structure.vectors(ids[200:300]))
     for one, other in zip(structure.search(vectors[:20], 10, None), again.search(vectors[:20], 10, None), strict=True):
@@ -135,7 +134,7 @@ def test_flat_equals_numpy(data: st.DataObject) -> None:
     vectors = np.array(data.draw(st.lists(values, min_size=count, max_size=count)), dtype=np.float32)
     query = np.array([data.draw(values)], dtype=np.float32)
     allowed = np.array(sorted(data.draw(st.sets(st.sampled_from(ids.tolist())))), dtype=np.int64)
-    structure = load_structure("flat").build(ids, vectors)
+    structure = STRUCTURES["flat"].build(ids, vectors)
     for chosen in (None, allowed):
         k = data.draw(st.integers(1, 10))
         result, scores = structure.search(query, k, chosen)

@@ -1,1 +1,0 @@
-"""Keyword search: words, and an inverted index of them in segments that are searched by BM25."""
