@@ -11,7 +11,7 @@ from benchmarks.choices import CONTEXTS
 from benchmarks.output import Row
 from benchmarks.timing import timed
 from ragcache.cache import ChunkCache
-from ragcache.engine.base import PromptRequest
+from ragcache.engine import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.generation import Prefilled, prefill
 from ragcache.kvgen import LEAD_TOKENS, ChunkIngest, KVGen

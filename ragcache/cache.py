@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ragcache.address import border_behind, visible
-from ragcache.engine.base import Engine, LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import Engine, LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.errors import FAULTS, PromptError
 from ragcache.keeping import Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep

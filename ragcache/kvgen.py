@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import perf_counter
 
 from ragcache.address import MOST_CONTEXT, border_behind, system_address, visible
-from ragcache.engine.base import Engine
+from ragcache.engine import Engine
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, StoreError
 from ragcache.keeping import Pause
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants

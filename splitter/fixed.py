@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
-from splitter.fit import fit, overlapped
-from splitter.ruler import Ruler
+from splitter.ruler import Ruler, fit, overlapped
 from splitter.structure import StructureSplitter
 
 # Rows and records have nothing to do with each other: there is no meaning to follow from one to the next.

@@ -1,16 +1,20 @@
-"""Where the tokens of a whole text stand, read block by block, so that a long text takes linear time."""
+"""Where the tokens of a whole text stand, read block by block, so that a long text takes linear time.
+
+By them it keeps the hard limits: whatever spans a splitter would like, each leaves within the minimum and the maximum.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 
 from splitter import lines_as_lf
-from splitter.base import Offsets, Tokens
+from splitter.base import ChunkLimits, Offsets, Tokens
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")
@@ -69,3 +73,116 @@ def _blocks(text: str) -> Iterator[Offsets]:
             end = found.start() if found else end
         yield start, end
         start = end
+
+
+# Where a text is best cut, strongest first. Each is looked for in a bounded stretch.
+BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", r"[.!?…][\"')\]”’]{0,3}\s+|[。！？]", r"\s+")))
+WORD = re.compile(r"\S")
+WORD_START = re.compile(r"(?<!\S)\S")
+TRIES = 32  # cuts that are tried to bring two neighbours within both limits
+
+
+def fit(ruler: Ruler, spans: Iterable[Offsets], limits: ChunkLimits) -> list[Offsets]:
+    """The spans, trimmed of blank edges; those above the maximum cut, those below the minimum joined to neighbours.
+
+    One character that counts more than the maximum, and words in so much blank space that no neighbour is near, are
+    all that may lie outside.
+    """
+    most = limits.max_tokens - limits.overlap
+    pieces: list[tuple[Offsets, int]] = []  # with their counts
+    for span in spans:
+        for piece, count in _cut(ruler, trim(ruler.text, *span), most):
+            _add(ruler, pieces, piece, count, limits.min_tokens, most)
+    return [piece for piece, _ in pieces]
+
+
+def overlapped(ruler: Ruler, pieces: list[Offsets], limits: ChunkLimits) -> list[Offsets]:
+    """Each piece, but the first, starts up to `overlap` tokens earlier, where a word does."""
+    if not limits.overlap:
+        return pieces
+    grown = pieces[:1]
+    for start, end in pieces[1:]:
+        early = max(ruler.before(start, limits.overlap), grown[-1][0] + 1)
+        while early < start:
+            word = WORD_START.search(ruler.text, early, start)
+            early = word.start() if word else start
+            if ruler.count(early, end) <= limits.max_tokens:
+                break
+            early += (start - early + 1) // 2
+        grown.append((early, end))
+    return grown
+
+
+def trim(text: str, start: int, end: int) -> Offsets:
+    """Without blank edges; an empty span where all of it is blank."""
+    part = text[start:end]
+    kept = part.strip()
+    first = start + len(part) - len(part.lstrip()) if kept else start
+    return first, first + len(kept)
+
+
+def border(text: str, low: int, high: int) -> int:
+    """The last of the strongest borders in text[low:high], and `high` where there is none."""
+    for pattern in BORDERS:
+        last = 0
+        for found in pattern.finditer(text, low, high):
+            last = found.end()
+        if last:
+            return last
+    return high
+
+
+def _cut(ruler: Ruler, span: Offsets, most: int) -> Iterator[tuple[Offsets, int]]:
+    """Even parts of at most `most` tokens, at borders, with their counts."""
+    start, end = span
+    while start < end:
+        tokens = ruler.between(start, end)
+        # What is far above needs no exact count to be cut.
+        if tokens <= 2 * most and (count := ruler.count(start, end)) <= most:
+            yield (start, end), count
+            return
+        share = ceil(tokens / max(2, ceil(tokens / most)))
+        stop = border(ruler.text, ruler.after(start, ceil(share * 3 / 4)), min(ruler.after(start, share), end))
+        piece, count = _within(ruler, start, min(max(stop, start + 1), end), most)
+        if piece[0] < piece[1]:
+            yield piece, count
+        found = WORD.search(ruler.text, max(piece[1], start + 1), end)
+        start = found.start() if found else end
+
+
+def _within(ruler: Ruler, start: int, stop: int, most: int) -> tuple[Offsets, int]:
+    piece = trim(ruler.text, start, stop)
+    count = ruler.count(*piece)
+    while count > most and piece[1] - piece[0] > 1:
+        middle = piece[0] + (piece[1] - piece[0]) // 2
+        piece = trim(ruler.text, piece[0], border(ruler.text, middle, middle + (piece[1] - middle) // 2))
+        count = ruler.count(*piece)
+    return piece, count
+
+
+def _add(ruler: Ruler, pieces: list[tuple[Offsets, int]], piece: Offsets, count: int, least: int, most: int) -> None:
+    if not pieces or min(count, pieces[-1][1]) >= least:
+        pieces.append((piece, count))
+        return
+    before = pieces.pop()
+    union = (before[0][0], piece[1])
+    # Neighbours are longer than both together only by the blank space between them, which may be any length.
+    if ruler.between(*union) <= 2 * most and (total := ruler.count(*union)) <= most:
+        pieces.append((union, total))
+    else:
+        pieces += _halves(ruler, union, least, most) or [before, (piece, count)]
+
+
+def _halves(ruler: Ruler, union: Offsets, least: int, most: int) -> list[tuple[Offsets, int]] | None:
+    """Two pieces within both limits, cut at the strongest border about the middle; None where there are none."""
+    start, end = union
+    tokens = ruler.between(start, end)
+    middle = tokens // 2
+    best = border(ruler.text, ruler.after(start, (tokens - least) // 2), ruler.after(start, ceil((tokens + least) / 2)))
+    steps = (middle + side * step for step in range(TRIES // 2) for side in (1, -1))
+    for cut in (best, *(ruler.after(start, step) for step in steps if 0 < step < tokens)):
+        if start < cut < end:
+            halves = [(half, ruler.count(*half)) for half in (trim(ruler.text, start, cut), trim(ruler.text, cut, end))]
+            if all(least <= count <= most for _, count in halves):
+                return halves
+    return None

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from splitter import SplitterError
 from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, Vectors, check_kind
-from splitter.fit import fit, overlapped
-from splitter.ruler import Ruler
+from splitter.ruler import Ruler, fit, overlapped
 from splitter.units import Border, Ints, Marked, Units, check_granularity, coarser, prose_units
 
 Floats = npt.NDArray[np.float64]

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
-from splitter.fit import fit, overlapped
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions, turn_regions
-from splitter.ruler import Ruler
+from splitter.ruler import Ruler, fit, overlapped
 from splitter.semantic import Aim, spans_of_runs
 from splitter.units import Border, Marked, prose_units
 

@@ -18,7 +18,7 @@ from ragcache.errors import PromptError, RagcacheError
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
     from ragcache.cache import ChunkCache
-    from ragcache.engine.base import Sampling, TokenStream
+    from ragcache.engine import Sampling, TokenStream
     from splitter.base import Embed
 
 NOTHING_FOUND = "no chunk was found for this question: answered without any"

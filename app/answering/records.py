@@ -12,7 +12,7 @@ from ragcache.report import COMPUTED, Report
 
 if TYPE_CHECKING:
     from app.prompt import Turn
-    from ragcache.engine.base import Sampling
+    from ragcache.engine import Sampling
 
 Where = Mapping[str, Sequence[int | str]]
 

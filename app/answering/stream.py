@@ -17,7 +17,7 @@ from app.answering.records import Answer
 from app.models.cores import in_thread, release_helpers
 
 if TYPE_CHECKING:
-    from ragcache.engine.base import TokenStream
+    from ragcache.engine import TokenStream
 
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole

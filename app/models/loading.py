@@ -16,7 +16,7 @@ from app.models.devices import resolve_device, resolve_dtype
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
-from ragcache.engine.base import Engine
+from ragcache.engine import Engine
 from ragcache.engine.cores import FreeCores
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.torch.engine import TorchEngine

@@ -14,7 +14,7 @@ from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked
 from benchmarks.quality.metrics import divergence
 from benchmarks.timing import first_token
 from ragcache.cache import ChunkCache
-from ragcache.engine.base import PromptRequest
+from ragcache.engine import PromptRequest
 from ragcache.engine.torch.generation import Prefilled, TorchGeneration
 from ragcache.report import Report
 from ragcache.types import Segment

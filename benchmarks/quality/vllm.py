@@ -14,7 +14,7 @@ from benchmarks.quality.metrics import divergence
 from benchmarks.timing import check_tiers
 from benchmarks.vllm_model import empty_store, outputs, vllm_cache
 from ragcache.cache import ChunkCache
-from ragcache.engine.base import TokenStream
+from ragcache.engine import TokenStream
 from ragcache.engine.vllm.requests import link_params
 from ragcache.report import Report
 from ragcache.types import Segment

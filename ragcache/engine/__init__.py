@@ -1,1 +1,162 @@
-"""Engines: what computes and holds KV."""
+"""What every engine offers, so that one cache serves with each of them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from ragcache.address import address_of
+from ragcache.errors import ConfigError, PromptError
+from ragcache.keeping import Pause, until_end
+from ragcache.linking.base import Linker
+from ragcache.loader.base import Loader
+from ragcache.policy import Rates
+from ragcache.report import Report
+from ragcache.store.base import Fetched, KVStore
+from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What others need to know of an engine."""
+
+    fingerprint: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    max_tokens: int
+    vocabulary: int
+    eos: frozenset[int]
+
+    @property
+    def form(self) -> KVForm:
+        return KVForm(self.layers, self.kv_heads, self.head_dim)
+
+    @property
+    def token_bytes(self) -> int:
+        """KV of one token."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class TokenStream(ABC):
+    """An iterator over an answer's tokens, once. `report` is complete when it ends; `tokens` are those so far.
+
+    One thread reads it. Reading raises ModelError when the engine breaks meanwhile.
+    """
+
+    report: Report
+    tokens: list[int]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[int]: ...
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """From any thread: end the answer here for whoever waits for its next token. Does not wait itself."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the answer here and free its prompt's KV; nothing happens when it has ended."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen: greedily by default (temperature 0)."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 keeps all
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:  # false for nan
+            raise ConfigError(f"temperature is {self.temperature}: use 0 (greedy) or a finite number above it")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p is {self.top_p}: use a share in (0, 1]")
+        if self.top_k < 0:
+            raise ConfigError(f"top_k is {self.top_k}: use 0 (all tokens) or more")
+
+
+@dataclass(frozen=True)
+class PromptRequest:
+    """What is asked of an engine."""
+
+    segments: Sequence[Segment]
+    linker: Linker
+    max_tokens: int  # of the answer
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class LinkSource:
+    """Where cached KV comes from for a prompt, and who waits for its answer."""
+
+    store: KVStore
+    # Computed and stored where there is none. What went wrong joins the list, unless it is told by now that the stored
+    # one cannot be read. No method of the cache: whoever held the cache would hold itself.
+    system: Callable[[System, list[str], bool], Fetched]
+    begin_answering: Callable[[], Callable[[], None]]  # somebody waits until what is returned is called
+    loader: Loader | None = None  # in place of the engine's own
+    rates: Rates | None = None  # learn from every prompt what is sooner; without, whatever is cached is linked
+
+    def answering(self) -> AbstractContextManager[None]:
+        """While somebody waits for what is computed inside."""
+        return until_end(self.begin_answering)
+
+
+class Engine(ABC):
+    """Holds the weights of one model. Threads may share it."""
+
+    name: ClassVar[str]
+    spec: EngineSpec
+
+    def capture(self, before: Sequence[Variant], segment: Segment, pause: Pause | None = None) -> Variant:
+        """KV and profile of `segment` behind the variants `before`, whose KV is taken as it is stored: nothing for the
+        System segment, else System and context chunks. Where some of that KV has lost something, so has what is behind.
+        `pause` is called amid the computation, if it can wait.
+
+        Raises PromptError when they are not that, do not fit the model's context, or hold what is no token of it.
+        """
+        if not len(segment):
+            kind = type(segment).__name__.lower()
+            raise PromptError(f"an empty {kind} has no KV: " + ("drop it when splitting" if before else "give it text"))
+        for ids in (*(variant.ids for variant in before), segment.ids):
+            self.check_tokens(ids)
+        key = address_of(self.spec.fingerprint, [(variant.key, variant.ids) for variant in before], segment)
+        return self._capture(before, segment, key, pause)
+
+    @abstractmethod
+    def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
+        """Compute what `capture` has checked. Raises PromptError when it does not fit the model's context."""
+
+    @abstractmethod
+    def answer(self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None) -> TokenStream:
+        """Begin an answer; `finish` is given its report after the last token.
+
+        Raises PromptError for a prompt that is malformed or too long.
+        """
+
+    @abstractmethod
+    def check_linker(self, linker: Linker) -> None:
+        """Raises ConfigError for one that this engine cannot serve."""
+
+    def check_tokens(self, ids: Sequence[int]) -> None:
+        """Raises PromptError for what is no token of this model, and for no tokens at all."""
+        if not len(ids):
+            raise PromptError("there are no tokens: give at least one")
+        check_ids(ids)
+        for token in (min(ids), max(ids)):
+            if not 0 <= token < self.spec.vocabulary:
+                raise PromptError(
+                    f"token {token} is not in the model's vocabulary of {self.spec.vocabulary}: use the model's own "
+                    "tokenizer"
+                )

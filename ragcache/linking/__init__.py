@@ -30,17 +30,20 @@ NUMBERS = {
 }
 
 LINKERS: Mapping[str, type[Linker]] = {
-    "auto": Auto,
-    "fast": Fast,
-    "full": Full,
-    "naive": Naive,
-    "first_tokens": FirstTokens,
-    "boundary": Boundary,
-    "cci": ContextImpact,
-    "cacheblend": CacheBlend,
-    "query": Query,
-    "random": Random,
-    "h2o": HeavyHitters,
+    linker.name: linker
+    for linker in (
+        Auto,
+        Fast,
+        Full,
+        Naive,
+        FirstTokens,
+        Boundary,
+        ContextImpact,
+        CacheBlend,
+        Query,
+        Random,
+        HeavyHitters,
+    )
 }
 
 

@@ -28,7 +28,7 @@ from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.vllm.block_names import Leaders, LinkName
 from ragcache.engine.vllm.outcomes import LinkTotals
-from ragcache.engine.vllm.pace import Pace
+from ragcache.engine.vllm.plans import Pace
 from ragcache.engine.vllm.requests import KEY, CaptureRequest, capture_params, link_params, read_request
 from ragcache.errors import ConfigError, PromptError
 from ragcache.store import open_store

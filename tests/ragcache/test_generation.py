@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ragcache.cache import ChunkCache
-from ragcache.engine.base import Sampling
+from ragcache.engine import Sampling
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.store import open_store

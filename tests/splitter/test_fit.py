@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splitter.base import ChunkLimits, Offsets
-from splitter.fit import border, fit
-from splitter.ruler import Ruler
+from splitter.ruler import Ruler, border, fit
 from tests.splitter.conftest import Words
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from ragcache.engine.base import EngineSpec
+from ragcache.engine import EngineSpec
 from ragcache.engine.fingerprint import weight_files
 from ragcache.engine.torch.decoder import Decoder, DecoderLayer, KVBuffer, linear
 from ragcache.errors import ModelError

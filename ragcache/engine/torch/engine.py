@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ragcache.address import lineage_of
-from ragcache.engine.base import Engine, EngineSpec, LinkSource, PromptRequest
+from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest
 from ragcache.engine.cores import FreeCores
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.memory import Memory

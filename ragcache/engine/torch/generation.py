@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.engine.base import LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.link_job import Linkage, LinkJob

@@ -11,7 +11,7 @@ from vllm.config.logging import LoggingConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
-from ragcache.engine.base import EngineSpec
+from ragcache.engine import EngineSpec
 from ragcache.engine.vllm.checks import WORKER
 from ragcache.engine.vllm.setup import model_fingerprint
 

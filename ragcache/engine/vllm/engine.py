@@ -21,7 +21,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from ragcache.engine.base import Engine, LinkSource, PromptRequest
+from ragcache.engine import Engine, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
 from ragcache.engine.vllm.connector import RagcacheConnector

@@ -12,7 +12,7 @@ from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ragcache.engine.base import LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking import linker_spec

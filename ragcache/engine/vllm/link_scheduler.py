@@ -17,8 +17,7 @@ from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, St
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
-from ragcache.engine.vllm.pace import Pace
-from ragcache.engine.vllm.plans import WAIT_S, Plans, plan_linkage
+from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, read_request
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase

@@ -160,11 +160,4 @@ class Answers:
         return any(vars(self).values())
 
     def joined(self, other: Answers) -> Answers:
-        return Answers(
-            self.loaded + other.loaded,
-            self.probed + other.probed,
-            self.timed + other.timed,
-            self.incidents + other.incidents,
-            self.failed + other.failed,
-            self.measured + other.measured,
-        )
+        return Answers(**{name: mine + getattr(other, name) for name, mine in vars(self).items()})

@@ -15,7 +15,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.answerer import NOTHING_FOUND
 from app.errors import CatalogError
-from ragcache.engine.base import Sampling
+from ragcache.engine import Sampling
 from ragcache.errors import ConfigError, PromptError
 from tests.app.filling import FOLDER, put
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 import ragcache.engine.torch.engine as module
 import ragcache.engine.torch.loading as loading
-from ragcache.engine.base import EngineSpec
+from ragcache.engine import EngineSpec
 from ragcache.engine.torch.blueprint import LARGEST, Blueprint, read_blueprint
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from ragcache.engine.base import Sampling
+from ragcache.engine import Sampling
 from ragcache.engine.torch.generation import Sampler
 from ragcache.errors import ConfigError
 
