@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +25,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.env_file import read_env_file
 from ragcache.errors import ConfigError
+from ragcache.records import FOLDER, Records
 
 PREFIX = "RAGCACHE_"
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
@@ -134,6 +136,20 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    @property
+    def kv_folder(self) -> Path:
+        return self.cache_dir / "kv"
+
+    @property
+    def digests_file(self) -> Path:
+        """Checksums of model files that were read before."""
+        return self.cache_dir / "digests.json"
+
+    @property
+    def records(self) -> Records:
+        """What earlier starts have found out about models."""
+        return Records(self.cache_dir / FOLDER)
+
     @field_validator("chunk_tokens")
     @classmethod
     def _room_for_the_minimum(cls, value: int, info: ValidationInfo) -> int:
@@ -142,6 +158,20 @@ class Settings(BaseSettings):
         if value < least:
             raise ValueError(f"should be at least {least}, twice {variable('min_chunk_tokens')}={smallest}")
         return value
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The strings around the texts of a prompt. No settings: cached KV belongs to them, so after a change documents are
+    computed again.
+    """
+
+    before_passages: str = "Documents:\n\n"  # at the head of the user's turn
+    before_chunk: str = ""
+    after_chunk: str = "\n\n"
+    before_question: str = "Question: "
+    after_question: str = ""
+    no_passages: str = "(No excerpt was found.)\n\n"  # in the place of the chunks
 
 
 def variable(name: str) -> str:

@@ -14,8 +14,7 @@ import urllib.request
 from typing import Any
 
 from app import RagPipeline, Settings
-from app.settings import load_settings
-from app.wording import Wording
+from app.settings import Wording, load_settings
 from ragcache.engine.vllm.requests import chat_params
 
 

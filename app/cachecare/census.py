@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from app.folders import kv_folder
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, current_identity
@@ -48,7 +47,7 @@ def take_census(library: Library, models: Models) -> Census:
     census = Census()
     if not has_kv(library.settings):
         return census
-    identity, folder = current_identity(models), CacheFolder(kv_folder(library.settings))
+    identity, folder = current_identity(models), CacheFolder(library.settings.kv_folder)
     families = set(families_of(identity, library.catalog.chunks.hashes()))
     # The System segment's own: no System stands before it.
     families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.cachecare.census import FileTally, take_census
-from app.folders import kv_folder
 from app.library import Library
 from app.library.kv import has_kv
 from app.models import Models
@@ -52,7 +51,7 @@ def prune(
 ) -> Pruned:
     """`others` takes the KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
-    folder = CacheFolder(kv_folder(library.settings))
+    folder = CacheFolder(library.settings.kv_folder)
     if not has_kv(library.settings) and not folder.quarantined(started):
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):

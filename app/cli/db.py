@@ -10,7 +10,7 @@ import typer
 
 from app.cli.flags import Json, configure
 from app.cli.output import plain, print_json, size
-from app.folders import index_folder
+from app.library import index_folder
 from app.library.catalog.copies import back_up
 from app.library.catalog.database import Database, database_url
 from app.library.catalog.restoration import restore as put_back

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.errors import IngestError
-from app.folders import kv_folder
 from app.ingestion.survey import Pending
 from app.settings import Settings
 from retriever.shared_property import shared_property
@@ -42,7 +41,7 @@ class Room:
         """By the sizes of the files alone, so roughly."""
         tokens = sum(file.size / _per_token(file.source) for file in files)
         needed = int(tokens * self._per_token * VARIANTS)
-        free, budget = free_bytes(kv_folder(self._settings)), self._settings.disk_bytes
+        free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
         if needed > budget:
             return (
                 f"these files may come to {needed / GIB:,.1f} GiB of KV, and RAGCACHE_DISK_BYTES keeps "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import CatalogError
-from app.folders import index_folder
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.settings import Settings
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from app.models import Models
     from retriever.searcher import Searcher
     from splitter.base import Splitter
+
+INDEXES = "index"  # the folder of indexes
+UID = re.compile("[0-9a-f]{32}")  # of a collection
 
 
 class Library:
@@ -91,3 +94,10 @@ class Library:
             if made is None:
                 raise
             return made
+
+
+def index_folder(settings: Settings, uid: str) -> Path:
+    """Of a collection by its uid. It is made and deleted, so a catalog that others write to must not name any other."""
+    if not UID.fullmatch(uid):
+        raise CatalogError(f"a collection has the uid {uid!r}, which ragcache never gives: take a copy of the catalog")
+    return settings.data_dir / INDEXES / uid

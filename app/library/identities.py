@@ -8,11 +8,9 @@ import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from app.folders import records_of
 from app.library import Library
 from app.models import BUNDLED, Models, resolve_model
-from app.settings import Settings, expanded
-from app.wording import Wording
+from app.settings import Settings, Wording, expanded
 from ragcache.errors import ConfigError, ModelError, StoreError
 
 KIND, SYSTEM = "identity", "system"  # of records
@@ -71,7 +69,7 @@ def _system(models: Models, folder: Path) -> str:
     """The hash of its ids, for which no tokenizer is read where they were told before."""
     if loaded := Models.template.peek(models):
         return loaded.system().hash
-    records, told = records_of(models.settings), json.dumps([models.settings.system_prompt, asdict(Wording())])
+    records, told = models.settings.records, json.dumps([models.settings.system_prompt, asdict(Wording())])
     facts = {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
     found = (records.read(SYSTEM, folder, **facts) or {}).get("hash")
     if isinstance(found, str):
@@ -89,16 +87,16 @@ def _fingerprint(settings: Settings, folder: Path) -> str:
         return known
     from app.models.loading import fingerprint_of  # it imports torch
 
-    basis = records_of(settings).basis(folder)
+    basis = settings.records.basis(folder)
     found = fingerprint_of(settings, folder)
     if (facts := _facts(settings)) is not None:
-        records_of(settings).write(KIND, folder, {"fingerprint": found}, basis, **facts)
+        settings.records.write(KIND, folder, {"fingerprint": found}, basis, **facts)
     return found
 
 
 def _remembered(settings: Settings, folder: Path) -> str | None:
     facts = _facts(settings)
-    values = None if facts is None else records_of(settings).read(KIND, folder, **facts)
+    values = None if facts is None else settings.records.read(KIND, folder, **facts)
     found = None if values is None else values.get("fingerprint")
     return found if isinstance(found, str) else None
 

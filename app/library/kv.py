@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from app.folders import kv_folder
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.identities import Identity, known_identities
@@ -26,7 +25,7 @@ class StoredVariant:
 
 def has_kv(settings: Settings) -> bool:
     """Whether anything may be cached: asked before the store, whose libraries take seconds to load."""
-    folder = kv_folder(settings)
+    folder = settings.kv_folder
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
@@ -35,7 +34,7 @@ def variants_of(library: Library, collection: Collection, hashes: Iterable[str])
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
     if fingerprint is None or system is None or not has_kv(library.settings):
         return {}
-    folder, found = CacheFolder(kv_folder(library.settings)), {}
+    folder, found = CacheFolder(library.settings.kv_folder), {}
     for chunk in set(hashes):
         items = folder.family(VariantKey(fingerprint, system, (), chunk).family)
         stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]

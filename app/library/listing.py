@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.folders import kv_folder
 from app.library import Library
 from app.library.catalog.records import Collection, CollectionTotals
 from app.library.identities import Identity, recorded_identities, remembered_identity
@@ -58,7 +57,7 @@ class _Shelf:
     def __init__(self, library: Library, known: Iterable[Identity]) -> None:
         self.entries: Counter[str] = Counter()
         self._nbytes: Counter[str] = Counter()
-        for item in CacheFolder(kv_folder(library.settings)).items({engine_name(one.fingerprint) for one in known}):
+        for item in CacheFolder(library.settings.kv_folder).items({engine_name(one.fingerprint) for one in known}):
             self.entries[item.family] += 1
             self._nbytes[item.family] += item.nbytes
 

@@ -18,8 +18,7 @@ import numpy as np
 import xxhash
 
 from app.errors import MaintenanceError
-from app.folders import INDEXES
-from app.library import Library, indexes
+from app.library import INDEXES, Library, indexes
 from app.library.catalog.records import Collection
 from app.models import Models
 from app.models.embedding import embed_chunks

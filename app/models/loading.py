@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from app.folders import digests_file, kv_folder, records_of
 from app.models import resolve_embedder, resolve_model
 from app.models.cores import release_helpers
 from app.models.devices import resolve_device, resolve_dtype
@@ -98,7 +97,7 @@ class VllmModel(LoadedModel):
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> TorchModel:
     device = resolve_device(settings)
-    digests, records = Digests(digests_file(settings)), records_of(settings)
+    digests, records = Digests(settings.digests_file), settings.records
     engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
     return TorchModel(settings, engine, template)
 
@@ -141,7 +140,7 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
 
 def load_store(settings: Settings) -> KVStore:
     """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    return open_store(kv_folder(settings), settings.ram_bytes, settings.disk_bytes, settings.codec)
+    return open_store(settings.kv_folder, settings.ram_bytes, settings.disk_bytes, settings.codec)
 
 
 def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
@@ -161,4 +160,4 @@ def load_reranker(settings: Settings) -> Reranker | None:
 def fingerprint_of(settings: Settings, folder: Path) -> str:
     """As the engine names itself once it is loaded. The weights are read for their checksum alone, and once."""
     dtype = resolve_dtype(settings, resolve_device(settings))
-    return folder_fingerprint(folder, dtype, Digests(digests_file(settings)))
+    return folder_fingerprint(folder, dtype, Digests(settings.digests_file))

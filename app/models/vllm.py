@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.folders import digests_file
 from app.models.devices import resolve_device, resolve_dtype
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError, ModelError
@@ -53,7 +52,7 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     linking = {
         "codec": settings.codec,
         "link_when": settings.link_when,
-        "digests": str(digests_file(settings)),
+        "digests": str(settings.digests_file),
     }
     given = _options(settings) | options
     try:

@@ -22,7 +22,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from app.errors import CatalogError
-from app.folders import UID
+from app.library import UID
 from app.library.catalog.copies import (
     REPLACED,
     beside,

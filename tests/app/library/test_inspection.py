@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from app.errors import CatalogError, MaintenanceError, NotFound
-from app.folders import kv_folder
 from app.library import Library
 from app.library.inspection import find_document, show_chunk, show_document
 from app.library.listing import summaries
@@ -92,7 +91,7 @@ def test_without_kv_no_store_is_opened(library: Library, models: Models) -> None
 def test_kv_is_what_lies_in_the_cache_folder(library: Library, models: Models) -> None:
     """Not what was once written: evictions, other processes and hands take it away."""
     collection = fill(library, models, kv=True)
-    folder = CacheFolder(kv_folder(library.settings))
+    folder = CacheFolder(library.settings.kv_folder)
     stored = addresses(library, collection)
     own = [item for item in folder.items() if item.address in stored]
     assert len(own) == 5

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import CatalogError
-from app.folders import index_folder
+from app.library import index_folder
 from app.library.catalog import Catalog
 from app.settings import Settings
 from retriever.vector_index import VectorIndex

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from app.folders import records_of
 from app.models.chat_template import load_tokenizer, recorded
-from app.plain_tokenizer import PlainTokenizer, open_tokenizer
-from app.prompt import PromptTemplate
+from app.prompt import PlainTokenizer, PromptTemplate, open_tokenizer
 from app.settings import Settings
 from splitter.tokens import FastTokens
 
@@ -89,7 +87,7 @@ def test_a_tokenizer_that_was_changed_is_read_anew(tiny_folder: Path, tmp_path: 
 def test_a_record_that_is_broken_is_as_good_as_none(smollm2: Path, tmp_path: Path) -> None:
     settings = Settings(cache_dir=tmp_path)
     for values in ({}, {"backend": "no JSON"}):
-        records_of(settings).write("tokenizer", smollm2, values, records_of(settings).basis(smollm2))
+        settings.records.write("tokenizer", smollm2, values, settings.records.basis(smollm2))
         assert not isinstance(open_tokenizer(settings, smollm2), PlainTokenizer)
         assert isinstance(open_tokenizer(settings, smollm2), PlainTokenizer)
 
