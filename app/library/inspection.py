@@ -10,8 +10,8 @@ from pathlib import Path
 from app.errors import MaintenanceError, NotFound
 from app.library import Library
 from app.library.catalog import Catalog
-from app.library.catalog.filters import LARGEST_ID
 from app.library.catalog.records import Collection, Document, StoredChunk
+from app.library.catalog.tables import LARGEST_ID
 from app.library.kv import StoredVariant, variants_of
 from app.loaders.base import Page
 

@@ -39,15 +39,13 @@ from sqlalchemy import func, select
 
 from app.errors import CatalogError
 from app.library.catalog.chunks import Chunks
-from app.library.catalog.collections import Collections
+from app.library.catalog.collections import Collections, IngestRuns
 from app.library.catalog.conversations import Conversations
-from app.library.catalog.database import Database, database_url
+from app.library.catalog.database import Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import told
 from app.library.catalog.locks import Waiting, discard, held
-from app.library.catalog.network import refuse_network
 from app.library.catalog.records import Collection
-from app.library.catalog.runs import IngestRuns
 from app.library.catalog.schema import upgrade
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.settings import Settings

@@ -1,7 +1,8 @@
-"""Collections: documents that are embedded alike and searched together."""
+"""Collections: documents that are embedded alike and searched together, and what was ingested into them when."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,22 +11,20 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from app.errors import CatalogError, NotFound
-from app.library.catalog.changes import lock, pack, unused
-from app.library.catalog.database import Database
-from app.library.catalog.records import Collection, CollectionTotals, Removed, Vectors
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS
-
-_COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
-LONGEST_NAME = 200
+from app.library.catalog.chunks import lock, pack, unused
+from app.library.catalog.database import DatabasePart
+from app.library.catalog.records import Collection, CollectionTotals, IngestRun, Removed, RunState, Vectors
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, INGEST_RUNS, now
 
 if TYPE_CHECKING:
     from retriever import IntArray
 
+_COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
+LONGEST_NAME = 200
+_RUN = [INGEST_RUNS.c[name] for name in IngestRun.__dataclass_fields__]
 
-class Collections:
-    def __init__(self, database: Database):
-        self._database = database
 
+class Collections(DatabasePart):
     def create(
         self,
         name: str,
@@ -179,3 +178,27 @@ def _named(connection: Connection, name: str) -> Collection:
 
 def _change(connection: Connection, collection_id: int, values: Mapping[str, Any]) -> None:
     connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(**values))
+
+
+class IngestRuns(DatabasePart):
+    def start(self, collection: Collection) -> int:
+        """The id of a new run of this process. Call it inside `Catalog.alone`: whoever holds that lock knows that all
+        others, on whatever machine, run no more; those that are still called running were killed, and are marked so."""
+        own = INGEST_RUNS.c.collection_id == collection.id
+        values = {"collection_id": collection.id, "state": "running", "pid": os.getpid(), "counts": {}}
+        with self._database.writing() as connection:
+            cut_off = update(INGEST_RUNS).where(own, INGEST_RUNS.c.state == "running")
+            connection.execute(cut_off.values(state="interrupted"))
+            made = connection.execute(insert(INGEST_RUNS).values(**values).returning(INGEST_RUNS.c.id))
+            return int(made.scalar_one())
+
+    def finish(self, run_id: int, state: RunState, counts: Mapping[str, int]) -> None:
+        values = {"state": state, "counts": dict(counts), "finished": now()}
+        with self._database.writing() as connection:
+            connection.execute(update(INGEST_RUNS).where(INGEST_RUNS.c.id == run_id).values(**values))
+
+    def newest(self, collection: Collection, limit: int = 20) -> list[IngestRun]:
+        query = select(*_RUN).where(INGEST_RUNS.c.collection_id == collection.id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(INGEST_RUNS.c.id.desc()).limit(limit))
+            return [IngestRun(**row._mapping) for row in rows]

@@ -9,10 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from app.errors import CatalogError, NotFound
-from app.library.catalog.columns import now
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection, Message, NewMessage, StoredConversation
-from app.library.catalog.tables import CONVERSATIONS, MESSAGES
+from app.library.catalog.tables import CONVERSATIONS, MESSAGES, now
 
 _COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]

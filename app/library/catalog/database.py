@@ -13,16 +13,14 @@ from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
 from app.library.catalog.failures import told
-from app.library.catalog.kept_rows import kept_rows
-from app.library.catalog.network import refuse_network
 from app.settings import Settings, expanded
 from ragcache.forks import carry_over
-from ragcache.mounts import MOUNTS
+from ragcache.mounts import MOUNTS, network_file_system
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
@@ -30,6 +28,7 @@ BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
+SEQUENCES = "sqlite_sequence"  # the highest key so far of each table that never gives one out again
 _WRITING, HELD = "ragcache_writing", "ragcache_held"
 
 
@@ -52,6 +51,17 @@ def database_url(settings: Settings) -> URL:
     if url.drivername == "sqlite":
         return url.set(database=os.path.realpath(expanded(Path(url.database))))
     return url
+
+
+def refuse_network(file: Path, mounts: Path = MOUNTS) -> None:
+    """Raises CatalogError where the folder of an SQLite file is on a network file system."""
+    kind = network_file_system(Path(os.path.realpath(file)).parent, mounts)
+    if kind:
+        raise CatalogError(
+            f"the catalog {file} would be on a network file system ({kind}), where SQLite loses data when two machines "
+            "or a broken connection come together: choose a local folder with RAGCACHE_DATA_DIR, or PostgreSQL with "
+            "RAGCACHE_DATABASE_URL. A catalog that is there already can be moved while no program uses it"
+        )
 
 
 class Database:
@@ -210,3 +220,40 @@ def _begin_sqlite(connection: Connection) -> None:
     # Past SQLAlchemy, which takes ten times as long for a statement; each question begins several transactions.
     writing = connection.get_execution_options().get(_WRITING, False)
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def kept_rows(connection: Connection, where: str) -> Iterator[None]:
+    """Around a migration, inside its transaction. Raises CatalogError when a table that is still there has lost rows.
+
+    A table that is made anew has all of its keys forgotten that are no longer in use: they are remembered here.
+    """
+    before, given = _counts(connection), _sequences(connection)
+    yield
+    after = _counts(connection)
+    lost = sorted(name for name in before.keys() & after.keys() if after[name] < before[name])
+    if lost:
+        told = ", ".join(f"{name} has {after[name]:,} of {before[name]:,} rows" for name in lost)
+        raise CatalogError(f"the catalog {where} stays as it was, since the new schema would lose data: {told}")
+    dangling = sorted({str(row[0]) for row in connection.exec_driver_sql("PRAGMA foreign_key_check")})
+    if dangling:
+        raise CatalogError(
+            f"the catalog {where} stays as it was: in the new schema rows of {', '.join(dangling)} would point at "
+            "nothing. Restore a sound copy with `ragcache db restore`"
+        )
+    for name, number in given.items():
+        raised = f"UPDATE {SEQUENCES} SET seq = max(seq, ?) WHERE name = ?"
+        if not connection.exec_driver_sql(raised, (number, name)).rowcount and name in after:
+            connection.exec_driver_sql(f"INSERT INTO {SEQUENCES} (name, seq) VALUES (?, ?)", (name, number))
+
+
+def _counts(connection: Connection) -> dict[str, int]:
+    names = inspect(connection).get_table_names()
+    return {name: connection.exec_driver_sql(f'SELECT count(*) FROM "{name}"').scalar_one() for name in names}
+
+
+def _sequences(connection: Connection) -> dict[str, int]:
+    there = f"SELECT count(*) FROM sqlite_master WHERE name = '{SEQUENCES}'"
+    if not connection.exec_driver_sql(there).scalar():
+        return {}
+    return {row[0]: row[1] for row in connection.exec_driver_sql(f"SELECT name, seq FROM {SEQUENCES}")}

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
 
 from app.errors import NotFound
-from app.library.catalog.changes import add, lock, remove_documents, retire, source_key, unused
-from app.library.catalog.columns import now
+from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import (
     ChunkRecord,
@@ -23,7 +22,7 @@ from app.library.catalog.records import (
     Replaced,
     State,
 )
-from app.library.catalog.tables import CHUNKS, DOCUMENTS
+from app.library.catalog.tables import CHUNKS, DOCUMENTS, now
 from app.loaders.base import Line, Page
 
 _COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]

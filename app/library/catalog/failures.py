@@ -20,7 +20,7 @@ READ_ONLY = "it cannot be written. Make the file and its folder writable, or cho
 LOCKED = "another process keeps it locked. Try again when that one is done"
 DAMAGED = "its file is damaged. `ragcache db restore FILE` puts a copy in its place: see the folder `backups` beside it"
 GONE = "what this belongs to is not there. Somebody has deleted it meanwhile"
-DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no database looks into: see columns.py
+DAMAGE = (zlib.error, JSONDecodeError, UnicodeDecodeError)  # of values that no database looks into: see tables.py
 # By the primary name of the result code; the extended ones start with it.
 SQLITE: Mapping[str, str] = {
     "SQLITE_NOTADB": "this file is no SQLite database. Move it away, or choose another with RAGCACHE_DATABASE_URL",

@@ -1,21 +1,31 @@
-"""The chunks of one collection as the indexes follow them."""
+"""The chunks of one collection as the indexes follow them, and which of them a question may find.
+
+A filter that can match nothing is a mistake, and told as one: an answer without any chunk would look like an answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import PurePath
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from app.errors import CatalogError
+from app.errors import CatalogError, NotFound
+from app.library.catalog.chunks import source_key
 from app.library.catalog.database import Database
-from app.library.catalog.filters import condition
 from app.library.catalog.records import Collection
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, LARGEST_ID, RETIREMENTS
 from retriever import IntArray
 from retriever.source import Batch, Position, Source, Where
 
 _POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
+DOCUMENT, KIND, SOURCE = "document", "kind", "source"
+FILTERS = (DOCUMENT, KIND, SOURCE)
+MOST = 30_000  # values: a statement takes 32,766 in SQLite, and 65,535 in PostgreSQL
+# Sources, for those that look like one that is not there: comparing names takes its time, and whole paths much more.
+LOOKED_THROUGH, COMPARED = 10_000, 500
 
 
 class CatalogSource(Source):
@@ -70,3 +80,59 @@ class CatalogSource(Source):
                 chosen = condition(connection, self._collection, where)
                 query = query.join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id).where(chosen)
             return np.fromiter(connection.scalars(query), dtype=np.int64)
+
+
+def condition(connection: Connection, collection: Collection, where: Where) -> ColumnElement[bool]:
+    """Of documents. Raises CatalogError for a name or a value that the collection does not have."""
+    unknown = sorted(set(where) - set(FILTERS))
+    if unknown:
+        raise CatalogError(f"no filter {unknown[0]!r}: choose from {', '.join(FILTERS)}")
+    given = sum(map(len, where.values()))
+    if given > MOST:
+        raise CatalogError(
+            f"filters of {given:,} values: a question can have {MOST:,}. Put the documents into a collection of their "
+            "own"
+        )
+    return and_(*(_one(connection, collection, key, values) for key, values in where.items()))
+
+
+def _one(connection: Connection, collection: Collection, key: str, values: Sequence[object]) -> ColumnElement[bool]:
+    if isinstance(values, str) or not values:
+        raise CatalogError(f"the filter {key!r} is {values!r}: give a list of one value or more, or leave it out")
+    own = DOCUMENTS.c.collection_id == collection.id
+    if key == KIND:
+        return _of_kind(connection, own, values)
+    sources = {value: source_key(value) for value in values if isinstance(value, str)}
+    ids = [value for value in values if isinstance(value, int) and 0 < value <= LARGEST_ID] if key == DOCUMENT else []
+    chosen = or_(DOCUMENTS.c.source_key.in_(sources.values()), DOCUMENTS.c.id.in_(ids))
+    found = connection.execute(select(DOCUMENTS.c.id, DOCUMENTS.c.source_key).where(own, chosen)).all()
+    there = {row.id for row in found} | {row.source_key for row in found}
+    for value in values:
+        known = sources[value] if isinstance(value, str) else value if key == DOCUMENT else None
+        if known not in there:
+            raise NotFound(f"no document {value!r} in collection {collection.name!r}{_like(connection, own, value)}")
+    return chosen
+
+
+def _of_kind(connection: Connection, own: ColumnElement[bool], values: Sequence[object]) -> ColumnElement[bool]:
+    kinds = set(connection.scalars(select(DOCUMENTS.c.kind).where(own, DOCUMENTS.c.state == "ready").distinct()))
+    for value in values:
+        if value not in kinds:
+            raise NotFound(f"no document of the kind {value!r}; there are: {', '.join(sorted(kinds)) or 'none yet'}")
+    chosen: ColumnElement[bool] = DOCUMENTS.c.kind.in_([str(value) for value in values])
+    return chosen
+
+
+def _like(connection: Connection, own: ColumnElement[bool], value: object) -> str:
+    sources = connection.scalars(select(DOCUMENTS.c.source).where(own).limit(LOOKED_THROUGH)).all()
+    # A file name alone is the most frequent mistake: sources are whole paths.
+    near = [one for one in sources if one.endswith(f"/{value}")] or _alike(str(value), sources[:COMPARED])
+    return f"; there is: {', '.join(near[:3])}" if near else ": `ragcache ls -c COLLECTION` shows those that there are"
+
+
+def _alike(value: str, sources: Sequence[str]) -> list[str]:
+    """By their file names."""
+    names = [PurePath(one).name for one in sources]
+    near = get_close_matches(PurePath(value).name, dict.fromkeys(names))
+    alike = [(near.index(name), one) for name, one in zip(names, sources, strict=True) if name in near]
+    return [one for _, one in sorted(alike)]

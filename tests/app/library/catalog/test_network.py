@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from app.errors import CatalogError
-from app.library.catalog.database import Database
-from app.library.catalog.network import refuse_network
+from app.library.catalog.database import Database, refuse_network
 from ragcache.mounts import file_system
 
 TABLE = """\

@@ -9,8 +9,8 @@ import pytest
 
 from app.errors import CatalogError
 from app.library.catalog import Catalog, open_catalog
-from app.library.catalog.filters import MOST
 from app.library.catalog.records import Collection
+from app.library.catalog.source import MOST
 from app.settings import Settings
 from retriever.source import Position
 from tests.app.library.catalog.samples import DIMENSION, document, make_collection, vector

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
 from app.library.catalog import Catalog
-from app.library.catalog.columns import AnyText, Json, Moment, PackedJson, PackedText, escape, unescape
 from app.library.catalog.records import Collection
+from app.library.catalog.tables import AnyText, Json, Moment, PackedJson, PackedText, escape, unescape
 from tests.app.library.catalog.samples import document
 
 HOSTILE = ["a\0b", "\udcff.txt", "\x1a0041", "line\nbreak", "e\u0301", "\U0001f600", "", "%s '\"\\"]
