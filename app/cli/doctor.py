@@ -1,15 +1,127 @@
-"""`ragcache doctor`."""
+"""`ragcache doctor`: is this installation fit to work? Each check is a function; each finding says what it saw."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
-from app.doctor import examine
+from app.models import BUNDLED, resolve_embedder, resolve_model
+from app.models.conversion import find_flaw
+from app.settings import Settings, variable
+from ragcache.errors import RagcacheError
+from ragcache.private import private_folder
+
+DISTRIBUTION = "ragcache-kv"
+FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    ok: bool
+    detail: str
+
+
+Check = Callable[[Settings], Sequence[Finding]]
+
+
+def examine(settings: Settings, checks: Sequence[Check] | None = None) -> list[Finding]:
+    """All findings, in order; an error meant for users becomes a finding, and the checks after it still run."""
+    found: list[Finding] = []
+    for check in CHECKS if checks is None else checks:
+        try:
+            found += check(settings)
+        except RagcacheError as error:
+            found.append(Finding(check.__name__.removeprefix("check_").replace("_", " "), False, str(error)))
+    return found
+
+
+def check_versions(settings: Settings) -> list[Finding]:
+    """Python and every library that the installed distribution asks for, against what it asks for."""
+    found = [Finding("python", True, platform.python_version())]
+    try:
+        wanted = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or []]
+    except metadata.PackageNotFoundError:
+        return [*found, Finding(DISTRIBUTION, False, "not installed: pip install -e .")]
+    for requirement in wanted:
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found.append(_version_finding(requirement))
+    return found
+
+
+def _version_finding(requirement: Requirement) -> Finding:
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return Finding(requirement.name, False, f"not installed: pip install '{requirement}'")
+    if requirement.specifier.contains(version, prereleases=True):
+        return Finding(requirement.name, True, version)
+    return Finding(requirement.name, False, f"{version} is installed, {requirement} is needed")
+
+
+def check_cache_folder(settings: Settings) -> list[Finding]:
+    folder = settings.cache_dir
+    try:
+        private_folder(folder)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"ragcache")
+            file.flush()
+    except OSError as error:
+        return [Finding("cache folder", False, f"cannot write in {folder}: {error}; set {variable('cache_dir')}")]
+    return [Finding("cache folder", True, f"{folder} is writable")]
+
+
+def check_disk(settings: Settings) -> list[Finding]:
+    folder = _existing(settings.cache_dir)
+    free = shutil.disk_usage(folder).free
+    detail = f"{free / GIB:.1f} GiB free for {settings.cache_dir}, {FREE_BYTES / GIB:.0f} GiB needed"
+    return [Finding("free disk", free >= FREE_BYTES, detail)]
+
+
+def _existing(folder: Path) -> Path:
+    """The folder or the nearest one above it that is there: where a new folder would lie."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def check_model(settings: Settings) -> list[Finding]:
+    folder = resolve_model(settings.model, settings.cache_dir)
+    flaw = find_flaw(folder, full=True) if settings.model.startswith(BUNDLED) else None
+    if flaw is not None:
+        return [Finding("model", False, f"{flaw}; delete {folder} and it is converted again")]
+    return [Finding("model", True, f"{settings.model} in {folder}")]
+
+
+def check_embedder(settings: Settings) -> list[Finding]:
+    return [Finding("embedder", True, f"{settings.embedder} in {resolve_embedder(settings.embedder)}")]
+
+
+def check_engine(settings: Settings) -> list[Finding]:
+    """The engine of the settings on their model, device and number format."""
+    from app.cli.engine_check import check_torch, check_vllm_engine  # it imports torch
+
+    return check_vllm_engine(settings) if settings.engine == "vllm" else check_torch(settings)
+
+
+CHECKS: tuple[Check, ...] = (
+    check_versions,
+    check_cache_folder,
+    check_disk,
+    check_model,
+    check_embedder,
+    check_engine,
+)
 
 
 def doctor(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from app.doctor import Finding
+from app.cli.doctor import Finding
 from app.models import resolve_model
-from app.models.devices import resolve_device, resolve_dtype
-from app.models.loading import load_model
-from app.models.vllm import check_vllm
+from app.models.loading import check_vllm, load_model, resolve_device, resolve_dtype
 from app.settings import Settings
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine

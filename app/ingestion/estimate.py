@@ -14,7 +14,7 @@ from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.loaders.base import Parsed
 from app.models import Models, resolve_model
-from app.models.devices import resolve_device, resolve_dtype
+from app.models.loading import resolve_device, resolve_dtype
 from app.settings import Settings
 from ragcache.errors import PromptError
 from ragcache.kvgen import LEAD_TOKENS

@@ -82,20 +82,20 @@ class Models:
 
     @shared_property
     def embedder(self) -> Embedder:
-        from app.models.loading import load_embedder
+        from app.models.embedders import load_embedder
 
         return load_embedder(self.settings)
 
     @shared_property
     def boundaries(self) -> Embedder:
         """What the splitters compare sentences by; searches never see its vectors."""
-        from app.models.boundaries import boundary_embedder
+        from app.models.embedders import RoughEmbedder, load_embedder
 
-        return boundary_embedder(self.settings)
+        return load_embedder(self.settings, RoughEmbedder)
 
     @shared_property
     def reranker(self) -> Reranker | None:
-        from app.models.loading import load_reranker
+        from app.models.embedders import load_reranker
 
         return load_reranker(self.settings)
 

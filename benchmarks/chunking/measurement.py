@@ -14,9 +14,8 @@ from llama_index.core.node_parser import SemanticSplitterNodeParser, SentenceSpl
 from llama_index.core.schema import MetadataMode
 
 from app.models import resolve_model
-from app.models.boundaries import boundary_embedder
 from app.models.chat_template import load_tokenizer
-from app.models.loading import load_embedder
+from app.models.embedders import RoughEmbedder, load_embedder
 from app.settings import Settings
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
@@ -52,7 +51,7 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path) -> None:
     questions = read_questions(options.questions)
     corpora = read_corpora(options.corpora, questions)
     tokens = FastTokens(load_tokenizer(resolve_model(settings.model, settings.cache_dir)))
-    embeddings = Embeddings(load_embedder(settings).embed, boundary_embedder(settings).embed)
+    embeddings = Embeddings(load_embedder(settings).embed, load_embedder(settings, RoughEmbedder).embed)
     for embed in (embeddings.chunks, embeddings.sentences):
         embed(["warm"])  # the model is read at its first use
     rows = [

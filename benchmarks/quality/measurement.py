@@ -9,7 +9,8 @@ from statistics import median
 
 from tqdm import tqdm
 
-from app.models.loading import LoadedModel, load_embedder
+from app.models.embedders import load_embedder
+from app.models.loading import LoadedModel
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.data import Dataset, read_dataset

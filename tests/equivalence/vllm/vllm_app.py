@@ -17,7 +17,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.records import Answer
 from app.cachecare.warming import warm
-from app.doctor import check_engine
+from app.cli.doctor import check_engine
 from app.models.loading import load_torch_model
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from app.models import resolve_embedder
-from app.models.boundaries import RoughEmbedder, boundary_embedder, shorten
+from app.models.embedders import RoughEmbedder, load_embedder, shorten
 from app.samples import read_samples
 from app.settings import Settings
 from retriever.embedder import Embedder
@@ -27,7 +27,7 @@ def texts() -> list[str]:
 
 
 def test_texts_of_one_subject_are_nearer_than_those_of_two() -> None:
-    embedder = boundary_embedder(Settings(device="cpu"))
+    embedder = load_embedder(Settings(device="cpu"), RoughEmbedder)
     vectors = [embedder.embed([line for line in text.splitlines() if line]) for text in read_samples().values()]
     within = np.mean([float((one[:-1] * one[1:]).sum(axis=1).mean()) for one in vectors])
     between = np.mean([float((one @ other.T).mean()) for one, other in itertools.combinations(vectors, 2)])
@@ -35,7 +35,7 @@ def test_texts_of_one_subject_are_nearer_than_those_of_two() -> None:
 
 
 def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
-    embedder = boundary_embedder(Settings(device="cpu"))
+    embedder = load_embedder(Settings(device="cpu"), RoughEmbedder)
     vectors = embedder.embed([*texts, ""])
     assert vectors.dtype == np.float32
     np.testing.assert_allclose((vectors * vectors).sum(axis=1), 1, atol=1e-2)

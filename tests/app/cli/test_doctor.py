@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from app import doctor
-from app.doctor import CHECKS, Finding, examine
+from app.cli import doctor
+from app.cli.doctor import CHECKS, Finding, examine
 from app.settings import Settings, load_settings
 from ragcache.errors import ModelError
 

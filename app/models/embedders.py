@@ -1,4 +1,4 @@
-"""The embedding that finds where meaning turns, which need not be as exact as the one that chunks are found by."""
+"""The embedders and the reranker of the settings, loaded. It imports torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import nn
 
-from app.models.loading import load_embedder
+from app.models import resolve_embedder
+from app.models.loading import resolve_device, resolve_dtype
 from app.settings import Settings
+from ragcache.engine.cores import FreeCores
 from retriever import Vectors
 from retriever.embedder import Embedder
 from retriever.encoder import batches
@@ -18,18 +21,32 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from retriever.bert_folder import BertFolder
+    from retriever.sentence_model import Reranker
 
 # A batch that stays in the caches of a core takes two thirds of the time of a large one. About 1,000 tokens.
 CHARACTERS = 4096
 
 
-def boundary_embedder(settings: Settings) -> Embedder:
-    """With the whole model, half of an ingest would go into embedding sentences only to compare neighbours."""
-    return load_embedder(settings, RoughEmbedder)
+def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
+    device = resolve_device(settings)
+    narrow = resolve_dtype(settings, device) is torch.bfloat16
+    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow, around=FreeCores().lent)
+
+
+def load_reranker(settings: Settings) -> Reranker | None:
+    if settings.reranker is None:
+        return None
+    from retriever.sentence_model import Reranker  # it imports sentence-transformers
+
+    return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
 
 
 class RoughEmbedder(Embedder):
-    """The first third of the model's layers: boundaries come out as good (docs/log.md)."""
+    """What finds where meaning turns, which need not be as exact as what chunks are found by.
+
+    With the whole model, half of an ingest would go into embedding sentences only to compare neighbours. It has the
+    first third of the layers: boundaries come out as good (docs/log.md).
+    """
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
