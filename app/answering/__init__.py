@@ -12,10 +12,9 @@ Importing this brings no model library; the first question does.
 
 from __future__ import annotations
 
-from app.answering.citations import Citation, Quote, Retrieved
+from app.answering.answer import Answer, AskOptions, Citation, Quote, Retrieved, told
 from app.answering.conversation import Conversation
 from app.answering.pipeline import RagPipeline
-from app.answering.records import Answer, AskOptions, told
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 
 __all__ = [

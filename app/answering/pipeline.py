@@ -10,16 +10,14 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from app.answering.answer import Answer, Asked, AskOptions, Retrieved, retrieved
 from app.answering.answerer import Answering, AnswerRequest
-from app.answering.citations import Retrieved, retrieved
-from app.answering.conversation import Conversation
-from app.answering.records import Answer, Asked, AskOptions
-from app.answering.search_query import condensed
+from app.answering.conversation import Conversation, condensed
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.compose import close, open_library
 from app.errors import CatalogError, NotFound
+from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.models import Models

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from app.answering import Answer, AnswerStream, told
-from app.answering.citations import Citation
+from app.answering.answer import Citation
 from app.cli.output import plain
 
 SHORT = 100  # characters of a quote

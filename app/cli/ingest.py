@@ -15,8 +15,8 @@ from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model,
 from app.cli.output import count, plain, print_json, size
 from app.compose import opened
 from app.errors import IngestError
+from app.ingestion import IngestOptions, IngestProgress, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestProgress, IngestResult
 from app.library import Library
 from app.models import Models
 from app.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.ingestion.outcome import FileStamp
+from app.ingestion.worker import FileStamp
 from app.library.catalog.records import ChunkRecord, DocumentRecord, Vectors
 from app.loaders.base import Parsed
 from app.models.embedding import Headed

@@ -9,14 +9,12 @@ from pathlib import Path
 from time import perf_counter
 
 from app.errors import CatalogError, CollectionBusy, IngestError, printable
-from app.ingestion.kv import lacking
-from app.ingestion.lost import lost_documents
-from app.ingestion.outcome import Outcome, ReadFile, Same, Unread
+from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.readers import Readers
-from app.ingestion.records import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.room import Room
-from app.ingestion.survey import FolderSurvey, Pending, take_survey
-from app.ingestion.writer import OF_A_TEXT, Writer, uncut
+from app.ingestion.survey import FolderSurvey, Pending, lost_documents, take_survey
+from app.ingestion.worker import Outcome, ReadFile, Same, Unread
+from app.ingestion.writer import OF_A_TEXT, Writer, lacking, uncut
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
 from app.models import Models

@@ -20,10 +20,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from app.ingestion.confinement import memory_for
-from app.ingestion.outcome import PATIENCE, Job, Outcome, Unread, short_of_memory
 from app.ingestion.survey import Pending
-from app.ingestion.worker import OUT_OF_MEMORY, Reply
+from app.ingestion.worker import OUT_OF_MEMORY, PATIENCE, Job, Outcome, Reply, Unread, memory_for, short_of_memory
 from app.loaders.base import MEGABYTE, ParseLimits
 
 # Bytes of files that are read ahead, which take several times as much memory in their processes, and of texts that wait

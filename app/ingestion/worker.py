@@ -1,23 +1,88 @@
-"""The process that reads files. `serve` answers pickled jobs on stdin with pickled answers on stdout, until the end.
+"""The process that reads files: what holds it, one file to one outcome, and its answers.
 
-A process, and not a thread, since the libraries that read formats may crash on a hostile file, or take the whole memory
-of the process with them.
+`serve` answers pickled jobs on stdin with pickled answers on stdout, until the end. A process, and not a thread, since
+the libraries that read formats may crash on a hostile file, or take the whole memory of the process with them.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
 import logging
 import os
 import pickle
+import re
+import resource
+import signal
+import stat
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
-from app.ingestion.confinement import confine, confine_time, near_the_limit
-from app.ingestion.outcome import Job, Outcome, ReadFile, read
+from app.errors import LoadError
+from app.loaders import parse, refuse_unknown
+from app.loaders.base import MEGABYTE, Parsed, ParseLimits
+from app.loaders.damage import DAMAGE
+from app.loaders.file_bytes import read_file
 
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
+STATUS = Path("/proc/self/status")  # tells no peak in gVisor, and is not there where /proc is not mounted
+NEAR = 0.8  # of the memory that a process may take
+LEAST_MEMORY = 1 << 30  # bytes; the libraries that read formats take some of it themselves
+_TRIES = 3  # for a file that changes while it is read
+_FURTHEST = (1 << 63) - 1  # nanoseconds that a catalog can keep: file systems go beyond the year 2262
+PATIENCE = 1800.0  # seconds, whatever the size of the file
+# What a number or a name in the content comes to. Of all else that the system refuses, a file that is in memory is not
+# to blame: the machine lacks something, or a library cannot read its own files.
+OF_CONTENT = {errno.EDOM, errno.EILSEQ, errno.EINVAL, errno.ENAMETOOLONG, errno.EOVERFLOW, errno.ERANGE}
 OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
 LINE = 400  # bytes of memory that a line with its box takes
+
+
+@dataclass(frozen=True)
+class Job:
+    source: str
+    known_hash: str | None  # of a document that need not be made again
+    limits: ParseLimits
+    seconds: float = PATIENCE  # that it may take
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """Of the very bytes that were read."""
+
+    content_hash: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Same:
+    """The file is what it was."""
+
+    stamp: FileStamp
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    stamp: FileStamp
+    parsed: Parsed
+
+
+@dataclass(frozen=True)
+class Unread:
+    """No document. With a stamp the content is to blame, and until it changes there is no use in trying again.
+
+    Without one the reason may pass: what the file said before is still the best that is known of it, and stays.
+    """
+
+    reason: str
+    stamp: FileStamp | None = None
+
+
+Outcome = Same | ReadFile | Unread
 
 
 @dataclass(frozen=True)
@@ -79,3 +144,135 @@ def _nbytes(outcome: Outcome) -> int:
         return 0
     parsed = outcome.parsed
     return sys.getsizeof(parsed.text) + LINE * (len(parsed.lines) + len(parsed.pages))
+
+
+def short_of_memory() -> Unread:
+    """By this process, which may be bounded. Without a stamp: on another machine, or in a while, it may be enough."""
+    return Unread(f"needs more memory to be read than {memory_told()}: split it, or try again when more is free")
+
+
+def read(job: Job) -> Outcome:
+    path = Path(job.source)
+    try:
+        refuse_unknown(path)
+        for _ in range(_TRIES):
+            before = _stat(path)
+            outcome = _read(path, job, before)
+            if before is None or _unchanged(before, _stat(path)):
+                return outcome
+    except LoadError as error:
+        return Unread(error.reason)
+    except MemoryError:
+        return short_of_memory()
+    except DAMAGE as error:  # outside of what `reading` guards; the next files are to be read all the same
+        return Unread(
+            f"cannot be read, by a fault of this program ({type(error).__name__}: {error}): report it, or convert the "
+            "file to another format"
+        )
+    return Unread("changes again and again while it is read: ingest it again when it is complete")
+
+
+def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
+    try:
+        data = read_file(path, job.limits)
+    except LoadError as error:
+        return Unread(error.reason, _blamed(told, job.limits))
+    assert told is not None
+    stamp = FileStamp(hashlib.sha256(data).hexdigest(), len(data), time_of_change(told))
+    if stamp.content_hash == job.known_hash:
+        return Same(stamp)
+    try:
+        return ReadFile(stamp, parse(path, data, job.limits))
+    except LoadError as error:
+        if near_the_limit():
+            return Unread(f"{error.reason}; or reading it needs more memory than {memory_told()}")
+        return Unread(error.reason, None if may_pass(error) else stamp)
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether something else than the content is behind an error of a loader."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        if isinstance(error, OSError) and error.errno is not None and error.errno not in OF_CONTENT:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _blamed(told: os.stat_result | None, limits: ParseLimits) -> FileStamp | None:
+    """A file that is empty or too large will be so until it changes. Any other may be readable in a minute."""
+    if told is None or not stat.S_ISREG(told.st_mode) or 0 < told.st_size <= limits.max_bytes:
+        return None
+    return FileStamp(hashlib.sha256(b"").hexdigest() if not told.st_size else "", told.st_size, time_of_change(told))
+
+
+def time_of_change(told: os.stat_result) -> int:
+    """In nanoseconds, as documents have it."""
+    return max(-_FURTHEST, min(told.st_mtime_ns, _FURTHEST))
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _unchanged(before: os.stat_result, after: os.stat_result | None) -> bool:
+    names = ("st_size", "st_mtime_ns", "st_ino")
+    return after is not None and all(getattr(before, name) == getattr(after, name) for name in names)
+
+
+def confine(parent: int, memory: int) -> None:
+    """Of this process, whose parent has this id, and which may take so many bytes of memory."""
+    _end_with(parent)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = memory if most == resource.RLIM_INFINITY else min(memory, most)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
+
+
+def confine_time(seconds: float) -> None:
+    """Of the cores, from now on. It holds where no parent is left to end the process, also amid a call into C."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    limit = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+
+
+def memory_for(limit: int, processes: int) -> int:
+    """For each of them: all together take no more than half of the machine."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(limit, max(physical // 2 // processes, LEAST_MEMORY))
+
+
+def memory_told() -> str:
+    """How much this process may take, in words."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return "there is" if limit == resource.RLIM_INFINITY else f"the {limit / MEGABYTE:,.0f} MB that it may take"
+
+
+def near_the_limit() -> bool:
+    """Whether this process has ever been: a library that gets no memory may tell of anything else."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or sys.platform != "linux":
+        return False
+    try:
+        told = re.findall(rb"^Vm(?:Peak|Size):\s*(\d+) kB", STATUS.read_bytes(), re.MULTILINE)
+    except OSError:
+        return False
+    return max(map(int, told), default=0) * 1024 >= NEAR * limit
+
+
+def _end_with(parent: int) -> None:
+    """The kernel kills us when our parent ends, in whatever we are: a pattern that is searched for runs no Python.
+
+    Only Linux can. Elsewhere the process sees the end of its input when it has read its file, and `confine_time` ends
+    it before that where the file takes for ever. The signal comes with the end of the *thread* that started us: the
+    readers' threads live as long as the readers.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)

@@ -10,21 +10,25 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from app.ingestion import Failure, IngestTally
 from app.ingestion.draft import Draft
 from app.ingestion.draft import draft as cut
-from app.ingestion.kv import KvCapture, KvRemoval
-from app.ingestion.outcome import FileStamp, ReadFile
-from app.ingestion.records import Failure, IngestTally
 from app.ingestion.survey import Pending
+from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
 from app.library.catalog.records import Collection, DocumentRecord, Removed, Vectors
+from app.library.identities import Identity, recorded_identities
+from app.library.kv import drop_chunks, identities_to_drop
 from app.models import Models
 from app.models.embedding import embed_chunks, in_parts
-from ragcache.errors import PromptError
+from ragcache.errors import PromptError, StoreError
+from ragcache.types import Chunk
 from retriever.shared_property import shared_property
 from splitter import SplitterError
 from splitter.base import Splitter
@@ -42,6 +46,7 @@ OF_A_TEXT = (SplitterError, PromptError, RecursionError, MemoryError)
 OF_A_BATCH = (ValueError, LookupError, RuntimeError, MemoryError)
 Advance = Callable[[int], None]  # told how many bytes of the file that is being added are done
 Tell = Callable[[float], None]  # the same as a share
+log = logging.getLogger(__name__)
 
 
 def uncut(file: Pending, error: Exception) -> Failure:
@@ -211,3 +216,76 @@ class Writer:
     def _touch(self) -> None:
         touched, self._touched = self._touched, []
         self._library.catalog.documents.touch(touched)
+
+
+def lacking(collection: Collection) -> str:
+    return (
+        "documents that were in before have no KV of this model and system prompt: "
+        f"`ragcache cache warm -c {shlex.quote(collection.name)}` computes it"
+    )
+
+
+class KvCapture:
+    """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
+
+    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally):
+        self._cache = models.cache
+        self._template = models.language.template
+        self._system = self._template.system()
+        self._tally = tally
+        self._evictions = self._count_evictions()
+        self._remember(library, collection)
+
+    def capture(self, draft: Draft, tell: Callable[[float], None]) -> None:
+        """All of a document, which part of it being told. The files are on the disk when this returns."""
+        try:
+            for variant in self._cache.ingest(self._system, self._segments(draft, tell)):
+                self._tally.kv_variants += 1
+                self._tally.kv_bytes += variant.nbytes
+        except PromptError as error:
+            # The document itself is sound, and its chunks are found; answers compute what is not there.
+            self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
+        if self._count_evictions() > self._evictions:
+            self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
+
+    def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
+        for place, segment in enumerate(draft.segments(self._template)):
+            tell(place / len(draft.pieces))
+            yield segment
+
+    def _remember(self, library: Library, collection: Collection) -> None:
+        """What the collection's KV belongs to; that of documents which are in already may belong to something else."""
+        now = Identity(self._cache.engine.spec.fingerprint, self._system.hash)
+        if (collection.engine_fingerprint, collection.system_hash) == (now.fingerprint, now.system):
+            return
+        library.catalog.collections.set_engine(collection, now.fingerprint, now.system)
+        if library.catalog.source(collection).position().live:
+            self._tally.note(lacking(collection))
+
+    def _count_evictions(self) -> int:
+        return self._cache.store.kept.evictions
+
+
+class KvRemoval:
+    """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
+
+    def __init__(self, library: Library, models: Models, tally: IngestTally):
+        self._library, self._models = library, models
+        self._tally = tally
+        self._recorded = recorded_identities(library)
+        self._identities: set[Identity] | None = None
+
+    def drop(self, orphans: Iterable[str]) -> None:
+        """After the commit: what this leaves behind, `ragcache cache prune` finds."""
+        chunks = list(orphans)
+        if not chunks:
+            return
+        try:
+            if self._identities is None:
+                self._identities = identities_to_drop(self._library, self._models)
+                if self._identities:
+                    self._identities |= self._recorded
+            drop_chunks(self._models, self._identities, chunks)
+        except StoreError as error:
+            log.warning("KV of documents that are gone was not deleted: %s", error)
+            self._tally.note("not all KV of documents that are gone could be deleted: `ragcache cache prune` does it")

@@ -7,8 +7,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
-from app.answering.citations import Citation, Retrieved
-from app.answering.records import Answer
+from app.answering.answer import Answer, Citation, Retrieved
 from app.library.catalog.records import PageName
 from splitter.base import HEADING_SEPARATOR
 from splitter.nodes import HEADING

@@ -10,8 +10,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from app.answering.answer import AskOptions
 from app.answering.pipeline import RagPipeline
-from app.answering.records import AskOptions
 from app.llama.nodes import as_node
 from app.llama.synthesizer import CachedSynthesizer
 from app.models.cores import in_thread

@@ -13,10 +13,10 @@ from statistics import median
 from tqdm import tqdm
 
 from app.compose import opened
+from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.draft import Draft, draft
 from app.ingestion.ingest import Ingest
-from app.ingestion.outcome import FileStamp
-from app.ingestion.records import IngestOptions, IngestResult
+from app.ingestion.worker import FileStamp
 from app.library import Library
 from app.loaders import load
 from app.models import Models

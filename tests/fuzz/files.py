@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, Self
 
 from app.errors import LoadError
-from app.ingestion.confinement import confine
+from app.ingestion.worker import confine
 from app.loaders import parse
 from app.loaders.base import ParseLimits
 from splitter import make_splitter

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from app.answering.pieces import BROKEN, PATIENCE, Pieces
+from app.answering.stream import BROKEN, PATIENCE, Pieces
 from app.models.chat_template import load_tokenizer
 from app.prompt import PromptTemplate
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.answering.answer import Retrieved
 from app.answering.answerer import in_prompt_order
-from app.answering.citations import Retrieved
 
 
 def chunk(document: int | str, ordinal: int) -> Retrieved:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.answering.citations import Citation
-from app.answering.quotes import LIKELY, quoted
+from app.answering.answer import Citation
+from app.answering.answerer import LIKELY, quoted
 from app.library.catalog.records import PageName
 from retriever import Vectors
 

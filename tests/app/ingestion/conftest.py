@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.library.catalog import open_catalog
 from app.models import Models, resolve_embedder

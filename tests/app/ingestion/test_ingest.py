@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from app.errors import IngestError
-from app.ingestion import writer
+from app.ingestion import IngestOptions, IngestProgress, writer
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestProgress
 from app.ingestion.writer import TOGETHER
 from app.library import Library
 from app.library.catalog.records import Document

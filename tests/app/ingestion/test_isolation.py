@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestResult
 from app.library import Library
 from app.models import Models
 from app.models.embedders import load_embedder

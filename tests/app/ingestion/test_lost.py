@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.errors import IngestError
+from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.lost import lost_documents
-from app.ingestion.records import IngestOptions, IngestResult
-from app.ingestion.survey import take_survey
+from app.ingestion.survey import lost_documents, take_survey
 from app.library import Library
 from app.library.catalog.records import FileState
 from app.models import Models

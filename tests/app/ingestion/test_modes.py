@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.compose import opened
+from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions
 from app.library.catalog import open_catalog
 from app.library.catalog.database import Database, database_url
 from app.library.catalog.schema import _back_up

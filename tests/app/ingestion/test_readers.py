@@ -19,9 +19,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from app.errors import LoadError
-from app.ingestion.outcome import FileStamp, Job, Outcome, ReadFile, Same, Unread, may_pass, read
 from app.ingestion.readers import Backlog, Readers
 from app.ingestion.survey import Pending
+from app.ingestion.worker import FileStamp, Job, Outcome, ReadFile, Same, Unread, may_pass, read
 from app.library.catalog.records import FileState
 from app.loaders.base import ParseLimits, SourceFile
 from app.loaders.damage import reading
@@ -165,7 +165,7 @@ def test_what_a_loader_failed_of_says_whether_it_may_pass(tmp_path: Path, cause:
 
 def test_a_fault_of_a_loader_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("Words.")
-    monkeypatch.setattr("app.ingestion.outcome.parse", lambda *_: [].pop())
+    monkeypatch.setattr("app.ingestion.worker.parse", lambda *_: [].pop())
     outcome = read(Job(str(tmp_path / "a.txt"), None, ParseLimits()))
     assert isinstance(outcome, Unread) and outcome.stamp is None
     assert "by a fault of this program (IndexError: pop from empty list)" in outcome.reason

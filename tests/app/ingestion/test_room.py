@@ -6,8 +6,8 @@ import pytest
 
 import app.ingestion.room as room
 from app.errors import IngestError
+from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions
 from app.library import Library
 from app.models import Models
 from tests.app.ingestion.conftest import Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.ingestion.outcome import Job, ReadFile, Unread, read, time_of_change
+from app.ingestion.worker import Job, ReadFile, Unread, read, time_of_change
 from app.loaders.base import ParseLimits
 
 
@@ -33,7 +33,7 @@ def test_what_may_be_there_in_a_minute_has_none(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
-    import app.ingestion.outcome as reading
+    import app.ingestion.worker as reading
 
     parse, changes = reading.parse, iter([b"newer", b"newest"])
 

@@ -11,8 +11,8 @@ import pytest
 
 import app.ingestion.writer as writing
 from app.errors import CatalogError, CollectionBusy
+from app.ingestion import IngestOptions, IngestProgress
 from app.ingestion.ingest import Ingest
-from app.ingestion.records import IngestOptions, IngestProgress
 from app.library import Library
 from app.models import Models
 from tests.app.ingestion.conftest import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from app.ingestion.records import IngestOptions
+from app.ingestion import IngestOptions
 from app.ingestion.survey import RealNames, take_survey
 from app.library.catalog.records import FileState
 
