@@ -1,1 +1,186 @@
-"""The care of the KV cache: whose its files are, what goes, and what is computed that is missing."""
+"""Whose every file of the KV cache is; freeing what it holds for nobody, and putting aside what is bad.
+
+A running ingest has written KV whose chunks SQL does not show yet. Two things keep it: the ingest locks of all
+collections are held, so that no ingest runs into them, and what has been written or read since the start stays, which
+is all that an ingest into a collection made meanwhile can have. The locks are those of this catalog: if several
+catalogs share one cache folder, each takes the others' KV for unreferenced, and it is computed again when it is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import chain
+
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.kv import Identity, current_identity, families_of, has_kv
+from app.models import Models
+from app.settings import Settings
+from ragcache.errors import PromptError
+from ragcache.store.base import Flaw, TierStats
+from ragcache.store.folder import CacheFolder, Item, engine_name
+from ragcache.types import VariantKey
+
+QUARANTINE_AGE = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class FileTally:
+    """Files and their bytes."""
+
+    entries: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> FileTally:
+        sizes = [item.nbytes for item in items]
+        return cls(len(sizes), sum(sizes))
+
+
+@dataclass
+class Census:
+    """Files by what may become of them."""
+
+    live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
+    dead: list[Item] = field(default_factory=list)  # of the settings' model and System segment; no chunk has them
+    other: list[Item] = field(default_factory=list)  # of other models and System segments
+    unreadable: list[Item] = field(default_factory=list)
+
+
+def take_census(library: Library, models: Models) -> Census:
+    """All files of the cache. "Live" is what a chunk of this catalog refers to."""
+    census = Census()
+    if not has_kv(library.settings):
+        return census
+    identity, folder = current_identity(models), CacheFolder(library.settings.kv_folder)
+    families = set(families_of(identity, library.catalog.chunks.hashes()))
+    # The System segment's own: no System stands before it.
+    families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
+    suspects: dict[Item, str] = {}
+    for item in folder.items():
+        if item.engine != engine_name(identity.fingerprint):
+            census.other.append(item)
+        elif item.family in families:
+            census.live.append(item)
+        elif (key := folder.key(item)) is None:
+            census.unreadable.append(item)
+        elif Identity(key.fingerprint, key.system) != identity:
+            census.other.append(item)
+        else:
+            suspects[item] = key.chunk
+    _judge(library, models, census, suspects)
+    return census
+
+
+def _judge(library: Library, models: Models, census: Census, suspects: dict[Item, str]) -> None:
+    """SQL has the token hashes of the tokenizer that each document was ingested with. Where that was another than
+    today's, answers cache chunks under other hashes, so before any is called dead the texts themselves are tokenised.
+    """
+    spoken = _spoken(library, models) if suspects else set()
+    for item, chunk in suspects.items():
+        (census.live if chunk in spoken else census.dead).append(item)
+
+
+def _spoken(library: Library, models: Models) -> set[str]:
+    """Token hashes of all chunks by the tokenizer of the settings."""
+    hashes = set()
+    for collection in library.catalog.collections.all():
+        for _, texts, _ in library.catalog.source(collection).added(0):
+            for text in texts:
+                try:
+                    hashes.add(models.template.chunk(text).hash)
+                except PromptError:
+                    continue  # blank: never part of a prompt
+    return hashes
+
+
+def tiers(settings: Settings, census: Census) -> list[TierStats]:
+    """As a store that was just opened would tell them: its RAM is empty, the disk holds what was counted."""
+    disk = FileTally.of(chain(census.live, census.dead, census.other, census.unreadable))
+    sizes = [("ram", FileTally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
+    return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
+
+
+@dataclass(frozen=True)
+class CollectionShare:
+    """What a collection has in the cache for the model of the settings. Collections may share chunks."""
+
+    collection: Collection
+    chunks: int  # distinct
+    cached: int  # of them, with any KV
+    kv: FileTally
+
+
+def shares(library: Library, models: Models, census: Census) -> list[CollectionShare]:
+    entries: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for item in census.live:
+        entries[item.family] += 1
+        nbytes[item.family] += item.nbytes
+    identity = current_identity(models) if census.live else None
+    found = []
+    for collection in library.catalog.collections.all():
+        hashes = library.catalog.chunks.hashes(collection)
+        families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
+        kv = FileTally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
+        found.append(CollectionShare(collection, len(hashes), len(families), kv))
+    return found
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What went, or would go."""
+
+    unreferenced: FileTally
+    other: FileTally  # of other models and System segments
+    temporaries: int
+    quarantined: int
+    dry: bool
+
+
+@dataclass(frozen=True)
+class Verified:
+    entries: int  # that were there
+    nbytes: int
+    flaws: tuple[Flaw, ...]  # quarantined now
+
+
+def prune(
+    library: Library,
+    models: Models,
+    *,
+    others: bool = False,
+    dry: bool = False,
+    quarantine_age: timedelta = QUARANTINE_AGE,
+) -> Pruned:
+    """`others` takes the KV of other models and System segments too. Raises CatalogError while an ingest runs."""
+    started = time.time_ns()
+    folder = CacheFolder(library.settings.kv_folder)
+    if not has_kv(library.settings) and not folder.quarantined(started):
+        return Pruned(FileTally(), FileTally(), 0, 0, dry)
+    with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
+        census = take_census(library, models)
+        dead, other = census.dead, census.other if others else []
+        old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
+        if dry:
+            return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
+        gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
+    return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
+
+
+def verify(library: Library, models: Models) -> Verified:
+    """Bad files are put aside; an answer computes them again."""
+    if not has_kv(library.settings):
+        return Verified(0, 0, ())
+    store = models.store
+    kept = store.kept
+    return Verified(kept.entries, kept.nbytes, tuple(store.verify()))
+
+
+def _loose(items: list[Item]) -> list[Item]:
+    return [item for item in items if not item.pinned]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperGroup
 
 from app.cli.output import FAILURES, exit_code, told
-from app.cli.table import CommandTable, Table
+
+# By name: the module that has the command under this name, a function or a Typer, and a line of help.
+Table = Mapping[str, tuple[str, str]]
 
 
-class Commands(CommandTable):
+class Commands(TyperGroup):
+    """Typer's own groups import all of their commands to list them."""
+
     table: ClassVar[Table] = {
         "doctor": ("app.cli.doctor", "Check that this installation can work."),
         "demo": ("app.cli.demo", "Ingest a small corpus, ask questions, and show what reuse saves."),
@@ -29,6 +36,45 @@ class Commands(CommandTable):
         "cache": ("app.cli.cache", "See, check, fill and clear the KV cache."),
         "db": ("app.cli.db", "Copy and restore the catalog; see and upgrade its schema."),
     }
+
+    def __init__(self, **attributes: Any):
+        super().__init__(**attributes | {"commands": _Imported(self.table)})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # Any: typer has a copy of click of its own
+        return list(self.table)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
+
+
+class _Imported(Mapping[str, Any]):
+    """Commands by name, each made when it is asked for."""
+
+    def __init__(self, table: Table):
+        self._table = table
+
+    def __getitem__(self, name: str) -> Any:
+        module, _ = self._table[name]
+        found = getattr(import_module(module), name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            alone.command()(found)
+            found = alone
+        return typer.main.get_command(found)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Errors while a command is imported are no sign that there is none."""
+        return self[name] if name in self._table else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 cli = typer.Typer(

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from app.cachecare.census import Census, CollectionShare, FileTally, shares, take_census, tiers
-from app.cachecare.pruning import Pruned
-from app.cachecare.pruning import prune as pruning
-from app.cachecare.pruning import verify as check
+from app.cachecare import Census, CollectionShare, FileTally, Pruned, shares, take_census, tiers
+from app.cachecare import prune as pruning
+from app.cachecare import verify as check
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened

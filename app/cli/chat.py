@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from app.answering import Answer, AnswerStream, Conversation, RagPipeline
-from app.cli.answer_output import show_citations, show_pieces, show_report
-from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK
+from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK, show_citations, show_pieces, show_report
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Model, Name, configure
 from app.cli.output import FAILURES, count, plain, told
 

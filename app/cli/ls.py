@@ -10,7 +10,7 @@ from app.cli.flags import CacheDir, DataDir, Json, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.library.catalog.records import Listed
-from app.library.listing import Summary, summaries
+from app.library.inspection import Summary, summaries
 
 
 def ls(

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.errors import LoadError
-from app.loaders import parse, refuse_unknown
+from app.loaders import parse, read_file, refuse_unknown
 from app.loaders.base import MEGABYTE, Parsed, ParseLimits
 from app.loaders.damage import DAMAGE
-from app.loaders.file_bytes import read_file
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 STATUS = Path("/proc/self/status")  # tells no peak in gVisor, and is not there where /proc is not mounted

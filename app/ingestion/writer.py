@@ -23,8 +23,7 @@ from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
 from app.library.catalog.records import Collection, DocumentRecord, Removed, Vectors
-from app.library.identities import Identity, recorded_identities
-from app.library.kv import drop_chunks, identities_to_drop
+from app.library.kv import Identity, drop_chunks, identities_to_drop, recorded_identities
 from app.models import Models
 from app.models.embedding import embed_chunks, in_parts
 from ragcache.errors import PromptError, StoreError

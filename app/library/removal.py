@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
-from app.library.identities import Identity
-from app.library.kv import drop_chunks, identities_to_drop
+from app.library.kv import Identity, drop_chunks, identities_to_drop
 from app.models import Models
 from ragcache.errors import StoreError
 

@@ -22,9 +22,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from app.answering.answer import Answer
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream, AsyncAnswerStream
-from app.llama.nodes import cited_nodes, told
 from app.llama.query_engine import CatalogRetriever
-from app.llama.synthesizer import CachedSynthesizer
+from app.llama.synthesizer import CachedSynthesizer, cited_nodes, told
 from app.models.cores import in_thread
 from app.prompt import Turn
 

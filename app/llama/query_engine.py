@@ -12,8 +12,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from app.answering.answer import AskOptions
 from app.answering.pipeline import RagPipeline
-from app.llama.nodes import as_node
-from app.llama.synthesizer import CachedSynthesizer
+from app.llama.synthesizer import CachedSynthesizer, as_node
 from app.models.cores import in_thread
 
 

@@ -1,24 +1,32 @@
 """From files to text with exact places.
 
     from app.loaders import load
-    from app.loaders.base import Limits
+    from app.loaders.base import ParseLimits
 
-    parsed = load(Path("report.pdf"), Limits())
+    parsed = load(Path("report.pdf"), ParseLimits())
     parsed.text[start:end], parsed.locate(start, end)
 
-`load` is `parse` of what `read` gives: who hashes a file hashes exactly the bytes that it parses. The libraries that
-read a format are imported when its first file comes.
+`load` is `parse` of what `read_file` gives: who hashes a file hashes exactly the bytes that it parses. The libraries
+that read a format are imported when its first file comes.
+
+Formats are told by suffix. A new one is a file here, a line in LOADERS, its suffixes in FORMATS and a row in the tests.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 from app.errors import LoadError
-from app.loaders.base import Parsed, ParseLimits, SourceFile
-from app.loaders.file_bytes import read_file
-from app.loaders.formats import FORMATS, LOADERS, format_of
+from app.loaders.base import MEGABYTE, Loader, Parsed, ParseLimits, SourceFile
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -57,3 +65,104 @@ def refuse_unknown(path: Path) -> str:
 def _storable(text: str) -> str:
     """One character for one, so that offsets stay."""
     return UNSTORABLE.sub("�", text)
+
+
+def _loader(module: str, function: str) -> Loader:
+    """Imports the module, and with it what it reads the format with, when the first such file comes."""
+    found: object = getattr(import_module(f"app.loaders.{module}"), function)
+    assert callable(found), found
+    return cast(Loader, found)
+
+
+LOADERS: Mapping[str, Callable[[], Loader]] = {
+    "pdf": partial(_loader, "pdf", "load_pdf"),
+    "docx": partial(_loader, "docx", "load_docx"),
+    "pptx": partial(_loader, "pptx", "load_pptx"),
+    "xlsx": partial(_loader, "xlsx", "load_xlsx"),
+    "epub": partial(_loader, "epub", "load_epub"),
+    "html": partial(_loader, "html", "load_html"),
+    "markdown": partial(_loader, "text", "load_markdown"),
+    "text": partial(_loader, "text", "load_text"),
+    "code": partial(_loader, "text", "load_code"),
+    "table": partial(_loader, "table", "load_table"),
+    "json": partial(_loader, "records", "load_json"),
+    "jsonl": partial(_loader, "records", "load_jsonl"),
+}
+
+
+CODE = """
+    py pyi pyx c h cc cpp cxx hpp hh hxx cu cuh m mm cs java kt kts scala groovy gradle clj cljs go rs swift dart
+    js mjs cjs jsx ts mts cts tsx vue svelte css scss sass less php rb pl pm lua r jl hs lhs elm ml mli fs fsx ex exs
+    erl hrl lisp cl el scm rkt zig nim v sv vhd vhdl asm s f f90 f95 for pas ada adb ads d sql graphql proto thrift
+    sh bash zsh fish ps1 bat cmd awk sed tcl vim cmake mk make dockerfile tf hcl nix bzl toml yaml yml ini cfg conf
+    properties xml xsd xsl xslt tex sty bib diff patch sol move wgsl glsl hlsl
+"""
+
+
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "pdf": (".pdf",),
+    "docx": (".docx", ".docm"),
+    "pptx": (".pptx", ".pptm"),
+    "xlsx": (".xlsx", ".xlsm"),
+    "epub": (".epub",),
+    "html": (".html", ".htm", ".xhtml"),
+    "markdown": (".md", ".markdown", ".mdx", ".qmd", ".rmd"),
+    "text": (".txt", ".text", ".log", ".rst", ".adoc", ".asciidoc", ".org", ".srt", ".vtt"),
+    "table": (".csv", ".tsv", ".tab"),
+    "json": (".json", ".geojson"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "code": tuple(f".{name}" for name in CODE.split()),
+}
+
+
+SUFFIXES: Mapping[str, str] = MappingProxyType({suffix: name for name, all_of in FORMATS.items() for suffix in all_of})
+
+
+def format_of(path: Path) -> str | None:
+    """The name of the format that the suffix tells, or None."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def read_file(path: Path, limits: ParseLimits) -> bytes:
+    """All of a regular file that is within the limit. Raises LoadError."""
+    try:
+        # Not to block: opening a named pipe would wait for someone to write to it.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            size = _size(path, os.fstat(fd), limits)
+            data = file.read(size + 1)
+    except OSError as error:
+        raise LoadError(path, _reason(path, error)) from error
+    if len(data) != size:
+        raise LoadError(path, "changed while it was read: ingest it again when it is complete")
+    if not data:
+        raise LoadError(path, "is empty (0 bytes): there is nothing to ingest")
+    return data
+
+
+def _size(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
+    if stat.S_ISDIR(told.st_mode):
+        raise LoadError(path, "is a folder, not a file: give the folder to ingest, which walks it")
+    if not stat.S_ISREG(told.st_mode):
+        raise LoadError(path, "is a pipe, socket or device, not a file: save what it gives to a file")
+    if told.st_size > limits.max_bytes:
+        raise LoadError(
+            path,
+            f"has {told.st_size / MEGABYTE:,.1f} MB, more than the limit of {limits.max_bytes / MEGABYTE:,.1f} MB: "
+            "split it, or raise the limit",
+        )
+    return told.st_size
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            return "is a symbolic link to a file that does not exist: mend or remove the link"
+        return "does not exist: it was removed, or its name is misspelt"
+    if isinstance(error, PermissionError):
+        return "may not be read by this user: change its permissions"
+    if error.errno == errno.ELOOP:
+        return "is a loop of symbolic links: remove the link"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder, not a file: give the folder to ingest, which walks it"
+    return f"cannot be read ({error.strerror or error}): check the disk and its mount"

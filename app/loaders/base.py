@@ -1,6 +1,6 @@
 """What a loader gets and gives: the bytes of a file, and its text with the places that the text stands at.
 
-A loader is a function from a Source to a Parsed, in a file of its own, with its suffixes in formats.py. It raises
+A loader is a function from a Source to a Parsed, in a file of its own, with its suffixes in FORMATS. It raises
 LoadError for whatever the bytes may hold, keeps nothing between calls, and may run in several threads at once.
 """
 

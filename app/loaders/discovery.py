@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.errors import LoadError
-from app.loaders.formats import format_of
+from app.loaders import format_of
 
 
 @dataclass

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.cachecare.census import Census, FileTally, shares, take_census
-from app.cachecare.pruning import prune, verify
+from app.cachecare import Census, FileTally, prune, shares, take_census, verify
 from app.errors import CatalogError
 from app.library import Library
-from app.library.listing import summaries
+from app.library.inspection import summaries
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import ModelError
@@ -86,7 +85,7 @@ def test_what_is_written_meanwhile_stays(library: Library, models: Models, monke
         new.update(variant.key.digest for variant in ingest_lost(models, ["Of a new collection."]))
         return take_census(library, models)
 
-    monkeypatch.setattr("app.cachecare.pruning.take_census", census_late)
+    monkeypatch.setattr("app.cachecare.take_census", census_late)
     assert prune(library, models).unreferenced.entries == len(gone)
     assert new < files(library)
     assert not gone & files(library)
@@ -162,7 +161,7 @@ def test_what_is_used_meanwhile_stays(library: Library, models: Models, monkeypa
         models.store.pin(lost[0].key, False)  # the use is written down with it
         return found
 
-    monkeypatch.setattr("app.cachecare.pruning.take_census", census_late)
+    monkeypatch.setattr("app.cachecare.take_census", census_late)
     assert prune(library, models).unreferenced.entries == 1
     assert lost[0].key.digest in files(library)
 

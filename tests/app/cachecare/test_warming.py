@@ -9,7 +9,7 @@ from app.cachecare.warming import WarmingProgress, warm
 from app.errors import MaintenanceError
 from app.library import Library
 from app.library.catalog import open_catalog
-from app.library.listing import summaries
+from app.library.inspection import summaries
 from app.models import Models
 from app.settings import Settings
 from ragcache.store.eviction import VARIANTS

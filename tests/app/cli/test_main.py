@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from app.cli import cli
-from app.cli.table import CommandTable
+from app.cli import Commands, cli
 
 MAIN = "from app.cli import main; main()"
 ROOT = Path(__file__).parents[3]
@@ -87,7 +86,7 @@ def test_help_does_not_wait_for_model_libraries(command: str) -> None:
 
 def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> None:
     group: Any = typer.main.get_command(cli)
-    assert isinstance(group, CommandTable)
+    assert isinstance(group, Commands)
     assert len(group.table) == 12
     for name, (_, told) in group.table.items():
         command = group.get_command(typer.Context(group), name)
@@ -102,7 +101,7 @@ def test_an_error_while_a_command_is_imported_is_no_missing_command(monkeypatch:
     monkeypatch.setitem(sys.modules, "app.cli.ls", None)
     with pytest.raises(ImportError):
         group.get_command(typer.Context(group), "ls")
-    monkeypatch.setattr("app.cli.table.import_module", {}.__getitem__)
+    monkeypatch.setattr("app.cli.import_module", {}.__getitem__)
     with pytest.raises(KeyError):
         group.get_command(typer.Context(group), "ls")
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import text as sql
 
-import app.cachecare.pruning
+import app.cachecare
 import app.cli
 import app.ingestion.draft
 import app.ingestion.ingest
@@ -141,7 +141,7 @@ def assert_derived(settings: Settings, kv: bool) -> None:
         assert searcher.vectors.live == searcher.keywords.live == library.catalog.source(collection).position().live
         if not kv:
             return
-        app.cachecare.pruning.prune(library, models)
+        app.cachecare.prune(library, models)
         known = library.catalog.collections.get(NAME)
         assert known.engine_fingerprint and known.system_hash
         hashes = library.catalog.chunks.hashes()

@@ -7,8 +7,7 @@ import pytest
 
 from app.errors import CatalogError, MaintenanceError, NotFound
 from app.library import Library
-from app.library.inspection import find_document, show_chunk, show_document
-from app.library.listing import summaries
+from app.library.inspection import find_document, show_chunk, show_document, summaries
 from app.models import Models
 from ragcache.store.folder import CacheFolder
 from tests.app.library.shelves import BOOKS, addresses, fail, fill, put, reopened

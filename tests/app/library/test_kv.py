@@ -1,8 +1,87 @@
 from __future__ import annotations
 
-from app.library.kv import has_kv
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.library import Library
+from app.library.kv import (
+    Identity,
+    current_identity,
+    has_kv,
+    known_identities,
+    recorded_identities,
+    remembered_identity,
+)
+from app.models import Models
 from app.models.loading import load_store
 from app.settings import Settings
+from ragcache.engine import digests
+from ragcache.engine.torch.engine import TorchEngine
+from tests.app.library.shelves import fill, make_settings, reopened
+from tests.tiny import Tiny
+
+
+def test_the_engine_is_named_without_loading_it(library: Library, models: Models, settings: Settings) -> None:
+    loaded = Identity(models.language.engine.spec.fingerprint, models.template.system().hash)
+    assert current_identity(models) == loaded
+    fresh = Models(settings)
+    assert current_identity(fresh) == loaded
+    assert fresh.loaded is None
+
+
+def test_the_weights_are_read_once(library: Library, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes, for commands that only look."""
+    monkeypatch.setattr(digests, "SETTLED_NS", -(10**18))  # as if the files had been written long ago
+    first = current_identity(Models(settings))
+
+    def read(paths: object) -> str:
+        raise AssertionError(f"{paths} are read again")
+
+    monkeypatch.setattr(digests, "_digest", read)
+    assert current_identity(Models(settings)) == first
+
+
+@pytest.mark.slow
+def test_of_every_family(every_tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> None:
+    """The configuration in a file and that of a loaded model say the same of each RoPE."""
+    every_tiny.model.save_pretrained(tmp_path / "model")
+    for file in tiny_folder.glob("tokenizer*"):
+        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+    settings = make_settings(tmp_path / "model", tmp_path)
+    from_file = current_identity(Models(settings)).fingerprint
+    engine = TorchEngine.from_folder(tmp_path / "model", torch.float32, torch.device("cpu"))
+    assert from_file == engine.spec.fingerprint
+
+
+def test_without_the_model_those_that_are_written_down(
+    library: Library, models: Models, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(library, models, kv=True)
+    identity = current_identity(models)
+    assert recorded_identities(library) == {identity}
+    with caplog.at_level(logging.WARNING):
+        assert known_identities(library, Models(make_settings(tmp_path / "gone", tmp_path))) == {identity}
+    assert "is not looked for: no model" in caplog.text
+
+
+@pytest.mark.parametrize("model", ["~no-such-user/x", "/no/such/folder", "bundled:none"])
+def test_what_is_no_model_was_never_found_out(library: Library, models: Models, model: str) -> None:
+    assert remembered_identity(reopened(library, models, model=model)[1]) is None
+
+
+def test_another_system_prompt_is_another_identity(library: Library, settings: Settings) -> None:
+    """Told without a tokenizer the second time."""
+    told = {}
+    for prompt in ("Answer.", "Answer briefly.", "Answer."):
+        fresh, known = Models(settings.model_copy(update={"system_prompt": prompt})), prompt in told
+        identity = told.setdefault(prompt, current_identity(fresh))
+        assert current_identity(fresh) == identity
+        assert (Models.template.peek(fresh) is None) is known
+        assert fresh.template.system().hash == identity.system
+    assert len({identity.system for identity in told.values()}) == 2
 
 
 def test_the_folder_is_that_of_the_store(settings: Settings) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.loaders import load
-from app.loaders.formats import FORMATS, LOADERS, SUFFIXES
+from app.loaders import FORMATS, LOADERS, SUFFIXES, load
 from splitter.base import KINDS
 from tests.app.loaders.files import (
     write_docx,
