@@ -134,6 +134,14 @@ def check_text(what: str, text: str) -> str:
     return text
 
 
+def check_question(text: str) -> str:
+    """Its words. Raises PromptError where there are none, too."""
+    words = check_text("the question", text).strip()
+    if not words:
+        raise PromptError("the question is empty: ask something")
+    return words
+
+
 class PromptTemplate:
     """Segments of one application: its system prompt is fixed, and the ids of a chunk depend on its text alone.
 
@@ -198,10 +206,7 @@ class PromptTemplate:
         return decoded
 
     def _asked(self, question: str) -> tuple[int, ...]:
-        words = check_text("the question", question).strip()
-        if not words:
-            raise PromptError("the question is empty: ask something")
-        return self._plain(f"{self._wording.before_question}{words}{self._wording.after_question}")
+        return self._plain(f"{self._wording.before_question}{check_question(question)}{self._wording.after_question}")
 
     def _plain(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokens.ids(text))

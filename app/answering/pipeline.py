@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from app.answering.answer import Answer, Asked, AskOptions, Retrieved, retrieved
@@ -22,9 +21,8 @@ from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.models import Models
 from app.models.cores import in_thread, release_helpers
-from app.prompt import Turn, check_text
+from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
-from ragcache.errors import PromptError
 from retriever.searcher import SearchOptions
 
 KEYWORD = "keyword"  # a search that needs no embedder
@@ -87,7 +85,7 @@ class RagPipeline:
         asked = Asked(**options)
         collection = self._collection(asked.collection)
         with self.models.answering():
-            return self._search(collection, _checked(question), asked)
+            return self._search(collection, check_question(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -96,7 +94,7 @@ class RagPipeline:
 
     def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
         """The answer as it comes. Its chunks are found when this returns, and its prompt is computed or under way."""
-        return self.start(_checked(question), Asked(**options))
+        return self.start(check_question(question), Asked(**options))
 
     def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
         """`last`: the documents of the last turn's prompt, in its order."""
@@ -224,17 +222,8 @@ class RagPipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-def _checked(question: str) -> str:
-    words = check_text("the question", question).strip()
-    if not words:
-        raise PromptError("the question is empty: ask something")
-    return words
 
 
 def _in_parts(limit: int) -> str:

@@ -9,8 +9,6 @@ catalogs share one cache folder, each takes the others' KV for unreferenced, and
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,7 +16,7 @@ from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import Identity, current_identity, families_of, has_kv
+from app.library.kv import FileTally, Identity, Shelf, current_identity, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
@@ -27,19 +25,6 @@ from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
 
 QUARANTINE_AGE = timedelta(days=7)
-
-
-@dataclass(frozen=True)
-class FileTally:
-    """Files and their bytes."""
-
-    entries: int = 0
-    nbytes: int = 0
-
-    @classmethod
-    def of(cls, items: Iterable[Item]) -> FileTally:
-        sizes = [item.nbytes for item in items]
-        return cls(len(sizes), sum(sizes))
 
 
 @dataclass
@@ -117,18 +102,13 @@ class CollectionShare:
 
 
 def shares(library: Library, models: Models, census: Census) -> list[CollectionShare]:
-    entries: Counter[str] = Counter()
-    nbytes: Counter[str] = Counter()
-    for item in census.live:
-        entries[item.family] += 1
-        nbytes[item.family] += item.nbytes
+    shelf = Shelf(census.live)
     identity = current_identity(models) if census.live else None
     found = []
     for collection in library.catalog.collections.all():
         hashes = library.catalog.chunks.hashes(collection)
-        families = [] if identity is None else [one for one in families_of(identity, hashes) if one in entries]
-        kv = FileTally(sum(entries[one] for one in families), sum(nbytes[one] for one in families))
-        found.append(CollectionShare(collection, len(hashes), len(families), kv))
+        families = [] if identity is None else [one for one in families_of(identity, hashes) if one in shelf.entries]
+        found.append(CollectionShare(collection, len(hashes), len(families), shelf.of(families)))
     return found
 
 

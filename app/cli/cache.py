@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from app.cachecare import Census, CollectionShare, FileTally, Pruned, shares, take_census, tiers
+from app.cachecare import Census, CollectionShare, Pruned, shares, take_census, tiers
 from app.cachecare import prune as pruning
 from app.cachecare import verify as check
 from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
+from app.library.kv import FileTally
 from ragcache.store.base import TierStats
 
 if TYPE_CHECKING:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from packaging.requirements import Requirement
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.ingestion.room import GIB, free_bytes
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
 from app.settings import Settings, variable
@@ -24,7 +23,6 @@ from ragcache.private import private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
-GIB = 1024**3
 
 
 @dataclass(frozen=True)
@@ -84,15 +82,9 @@ def check_cache_folder(settings: Settings) -> list[Finding]:
 
 
 def check_disk(settings: Settings) -> list[Finding]:
-    folder = _existing(settings.cache_dir)
-    free = shutil.disk_usage(folder).free
+    free = free_bytes(settings.cache_dir)
     detail = f"{free / GIB:.1f} GiB free for {settings.cache_dir}, {FREE_BYTES / GIB:.0f} GiB needed"
     return [Finding("free disk", free >= FREE_BYTES, detail)]
-
-
-def _existing(folder: Path) -> Path:
-    """The folder or the nearest one above it that is there: where a new folder would lie."""
-    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def check_model(settings: Settings) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.output import count, plain, print_json, size, table
+from app.cli.output import count, fields, plain, print_json, size, table
 from app.compose import opened
 from app.library.catalog.records import Listed
 from app.library.inspection import Summary, summaries
@@ -42,11 +42,8 @@ def _summary(summary: Summary) -> dict[str, Any]:
     return {
         "name": collection.name,
         **vars(summary.totals),
-        "kv_variants": summary.kv_variants,
-        "kv_bytes": summary.kv_bytes,
-        "other_kv_bytes": summary.other_kv_bytes,
-        "embedder": collection.embedder,
-        "splitter": collection.splitter,
+        **fields(summary, "kv_variants", "kv_bytes", "other_kv_bytes"),
+        **fields(collection, "embedder", "splitter"),
         "created": collection.created.isoformat(),
     }
 
@@ -54,16 +51,8 @@ def _summary(summary: Summary) -> dict[str, Any]:
 def _listed(one: Listed) -> dict[str, Any]:
     document = one.document
     return {
-        "id": document.id,
-        "source": document.source,
-        "title": document.title,
-        "kind": document.kind,
-        "state": document.state,
-        "error": document.error,
-        "attempts": document.attempts,
-        "chunks": one.chunks,
-        "tokens": one.tokens,
-        "pages": one.pages,
+        **fields(document, "id", "source", "title", "kind", "state", "error", "attempts"),
+        **fields(one, "chunks", "tokens", "pages"),
         "bytes": document.size,
         "updated": document.updated.isoformat(),
     }

@@ -69,6 +69,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def fields(of: object, *names: str) -> dict[str, Any]:
+    """Some of them, for JSON."""
+    return {name: getattr(of, name) for name in names}
+
+
 def print_json(value: Any) -> None:
     """ASCII, so that any name survives any terminal and pipe."""
     print(json.dumps(value, indent=2))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import CacheDir, DataDir, Json, configure
-from app.cli.output import count, plain, print_json, size, table
+from app.cli.output import count, fields, plain, print_json, size, table
 from app.compose import opened
 from app.library.catalog.records import StoredChunk
 from app.library.inspection import Shown, show_chunk, show_document
@@ -46,10 +46,9 @@ def show(
 
 def _as_json(shown: Shown, texts: bool) -> dict[str, Any]:
     document = shown.document
-    fields = ("id", "source", "title", "kind", "state", "error", "attempts", "content_hash")
     return {
         "collection": shown.collection.name,
-        **{name: getattr(document, name) for name in fields},
+        **fields(document, "id", "source", "title", "kind", "state", "error", "attempts", "content_hash"),
         "bytes": document.size,
         "characters": shown.length,
         "created": document.created.isoformat(),
@@ -61,13 +60,7 @@ def _as_json(shown: Shown, texts: bool) -> dict[str, Any]:
 
 def _chunk_as_json(shown: Shown, chunk: StoredChunk, texts: bool) -> dict[str, Any]:
     return {
-        "id": chunk.id,
-        "ordinal": chunk.ordinal,
-        "start": chunk.start,
-        "end": chunk.end,
-        "tokens": chunk.tokens,
-        "token_hash": chunk.token_hash,
-        "heading": chunk.heading,
+        **fields(chunk, "id", "ordinal", "start", "end", "tokens", "token_hash", "heading"),
         "pages": [{"number": number, "label": label} for number, label in chunk.pages],
         **({"text": chunk.text} if texts else {}),
         "kv": [

@@ -47,17 +47,7 @@ def draft(source: str, stamp: FileStamp, parsed: Parsed, splitter: Splitter) -> 
 
 
 def record(source: str, stamp: FileStamp, parsed: Parsed) -> DocumentRecord:
-    return DocumentRecord(
-        source=source,
-        content_hash=stamp.content_hash,
-        size=stamp.size,
-        mtime_ns=stamp.mtime_ns,
-        kind=parsed.kind,
-        title=parsed.title,
-        text=parsed.text,
-        pages=parsed.pages,
-        lines=parsed.lines,
-    )
+    return DocumentRecord(source, **vars(stamp), **vars(parsed))
 
 
 def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, vector: Vectors) -> ChunkRecord:

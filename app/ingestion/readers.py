@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from app.ingestion.survey import Pending
@@ -93,9 +92,7 @@ class Readers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._all:
             process.stop()  # also in the middle of a file: nobody wants the answer any more

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from app.library.catalog.records import Collection, CollectionTotals, Document, 
 from app.library.catalog.tables import LARGEST_ID
 from app.library.kv import (
     Identity,
+    Shelf,
     StoredVariant,
     families_of,
     has_kv,
@@ -48,36 +48,20 @@ def summaries(library: Library, models: Models) -> list[Summary]:
         known |= set() if settled is None else {settled}
     else:
         settled = None
-    shelf = _Shelf(library, known)
+    shelf = Shelf(CacheFolder(library.settings.kv_folder).items({engine_name(one.fingerprint) for one in known}))
     return [_summary(library, one, known, settled, shelf) for one in found]
 
 
 def _summary(
-    library: Library, collection: Collection, known: set[Identity], settled: Identity | None, shelf: _Shelf
+    library: Library, collection: Collection, known: set[Identity], settled: Identity | None, shelf: Shelf
 ) -> Summary:
     fingerprint, system = collection.engine_fingerprint, collection.system_hash
     own = Identity(fingerprint, system) if fingerprint is not None and system is not None else settled
     hashes = library.catalog.chunks.hashes(collection) if shelf.entries else set()
-    kv = shelf.of([own] if own else [], hashes)
-    other = shelf.of(known - {own}, hashes)
+    kv = shelf.of(families_of(own, hashes) if own else ())
+    other = shelf.of(family for one in known - {own} for family in families_of(one, hashes))
     totals = library.catalog.collections.totals(collection)
-    return Summary(collection, totals, *kv, other[1])
-
-
-class _Shelf:
-    """Files of known engines in the cache folder, by family."""
-
-    def __init__(self, library: Library, known: Iterable[Identity]) -> None:
-        self.entries: Counter[str] = Counter()
-        self._nbytes: Counter[str] = Counter()
-        for item in CacheFolder(library.settings.kv_folder).items({engine_name(one.fingerprint) for one in known}):
-            self.entries[item.family] += 1
-            self._nbytes[item.family] += item.nbytes
-
-    def of(self, identities: Iterable[Identity], hashes: set[str]) -> tuple[int, int]:
-        """Files and bytes."""
-        families = [family for one in identities for family in families_of(one, hashes)]
-        return sum(self.entries[one] for one in families), sum(self._nbytes[one] for one in families)
+    return Summary(collection, totals, kv.entries, kv.nbytes, other.nbytes)
 
 
 @dataclass(frozen=True)

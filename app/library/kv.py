@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
 from ragcache.errors import ConfigError, ModelError, StoreError
-from ragcache.store.folder import CacheFolder
+from ragcache.store.folder import CacheFolder, Item
 from ragcache.types import VariantKey
 
 KIND, SYSTEM = "identity", "system"  # of records
@@ -166,3 +167,31 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
         return 0
     store = models.store
     return sum(store.drop_chunk(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+
+
+@dataclass(frozen=True)
+class FileTally:
+    """Files and their bytes."""
+
+    entries: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> FileTally:
+        sizes = [item.nbytes for item in items]
+        return cls(len(sizes), sum(sizes))
+
+
+class Shelf:
+    """Files of the cache folder, by the families of chunks."""
+
+    def __init__(self, items: Iterable[Item]):
+        self.entries: Counter[str] = Counter()
+        self._nbytes: Counter[str] = Counter()
+        for item in items:
+            self.entries[item.family] += 1
+            self._nbytes[item.family] += item.nbytes
+
+    def of(self, families: Iterable[str]) -> FileTally:
+        there = [one for one in families if one in self.entries]
+        return FileTally(sum(self.entries[one] for one in there), sum(self._nbytes[one] for one in there))

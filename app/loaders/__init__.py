@@ -30,6 +30,57 @@ from app.loaders.base import MEGABYTE, Loader, Parsed, ParseLimits, SourceFile
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+A_FOLDER = "is a folder, not a file: give the folder to ingest, which walks it"
+
+
+def _loader(module: str, function: str) -> Loader:
+    """Imports the module, and with it what it reads the format with, when the first such file comes."""
+    found: object = getattr(import_module(f"app.loaders.{module}"), function)
+    assert callable(found), found
+    return cast(Loader, found)
+
+
+LOADERS: Mapping[str, Callable[[], Loader]] = {
+    "pdf": partial(_loader, "pdf", "load_pdf"),
+    "docx": partial(_loader, "docx", "load_docx"),
+    "pptx": partial(_loader, "pptx", "load_pptx"),
+    "xlsx": partial(_loader, "xlsx", "load_xlsx"),
+    "epub": partial(_loader, "epub", "load_epub"),
+    "html": partial(_loader, "html", "load_html"),
+    "markdown": partial(_loader, "text", "load_markdown"),
+    "text": partial(_loader, "text", "load_text"),
+    "code": partial(_loader, "text", "load_code"),
+    "table": partial(_loader, "table", "load_table"),
+    "json": partial(_loader, "records", "load_json"),
+    "jsonl": partial(_loader, "records", "load_jsonl"),
+}
+CODE = """
+    py pyi pyx c h cc cpp cxx hpp hh hxx cu cuh m mm cs java kt kts scala groovy gradle clj cljs go rs swift dart
+    js mjs cjs jsx ts mts cts tsx vue svelte css scss sass less php rb pl pm lua r jl hs lhs elm ml mli fs fsx ex exs
+    erl hrl lisp cl el scm rkt zig nim v sv vhd vhdl asm s f f90 f95 for pas ada adb ads d sql graphql proto thrift
+    sh bash zsh fish ps1 bat cmd awk sed tcl vim cmake mk make dockerfile tf hcl nix bzl toml yaml yml ini cfg conf
+    properties xml xsd xsl xslt tex sty bib diff patch sol move wgsl glsl hlsl
+"""
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "pdf": (".pdf",),
+    "docx": (".docx", ".docm"),
+    "pptx": (".pptx", ".pptm"),
+    "xlsx": (".xlsx", ".xlsm"),
+    "epub": (".epub",),
+    "html": (".html", ".htm", ".xhtml"),
+    "markdown": (".md", ".markdown", ".mdx", ".qmd", ".rmd"),
+    "text": (".txt", ".text", ".log", ".rst", ".adoc", ".asciidoc", ".org", ".srt", ".vtt"),
+    "table": (".csv", ".tsv", ".tab"),
+    "json": (".json", ".geojson"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "code": tuple(f".{name}" for name in CODE.split()),
+}
+SUFFIXES: Mapping[str, str] = MappingProxyType({suffix: name for name, all_of in FORMATS.items() for suffix in all_of})
+
+
+def format_of(path: Path) -> str | None:
+    """The name of the format that the suffix tells, or None."""
+    return SUFFIXES.get(path.suffix.lower())
 
 
 def load(path: Path, limits: ParseLimits | None = None) -> Parsed:
@@ -57,7 +108,7 @@ def refuse_unknown(path: Path) -> str:
         told = f"the suffix {path.suffix.lower()!r}" if path.suffix else "no suffix"
         known = ", ".join(suffixes[0] for suffixes in FORMATS.values())
         if path.is_dir():
-            raise LoadError(path, "is a folder, not a file: give the folder to ingest, which walks it")
+            raise LoadError(path, A_FOLDER)
         raise LoadError(path, f"has {told}, which no loader reads: convert or rename it to one of {known} …")
     return name
 
@@ -65,62 +116,6 @@ def refuse_unknown(path: Path) -> str:
 def _storable(text: str) -> str:
     """One character for one, so that offsets stay."""
     return UNSTORABLE.sub("�", text)
-
-
-def _loader(module: str, function: str) -> Loader:
-    """Imports the module, and with it what it reads the format with, when the first such file comes."""
-    found: object = getattr(import_module(f"app.loaders.{module}"), function)
-    assert callable(found), found
-    return cast(Loader, found)
-
-
-LOADERS: Mapping[str, Callable[[], Loader]] = {
-    "pdf": partial(_loader, "pdf", "load_pdf"),
-    "docx": partial(_loader, "docx", "load_docx"),
-    "pptx": partial(_loader, "pptx", "load_pptx"),
-    "xlsx": partial(_loader, "xlsx", "load_xlsx"),
-    "epub": partial(_loader, "epub", "load_epub"),
-    "html": partial(_loader, "html", "load_html"),
-    "markdown": partial(_loader, "text", "load_markdown"),
-    "text": partial(_loader, "text", "load_text"),
-    "code": partial(_loader, "text", "load_code"),
-    "table": partial(_loader, "table", "load_table"),
-    "json": partial(_loader, "records", "load_json"),
-    "jsonl": partial(_loader, "records", "load_jsonl"),
-}
-
-
-CODE = """
-    py pyi pyx c h cc cpp cxx hpp hh hxx cu cuh m mm cs java kt kts scala groovy gradle clj cljs go rs swift dart
-    js mjs cjs jsx ts mts cts tsx vue svelte css scss sass less php rb pl pm lua r jl hs lhs elm ml mli fs fsx ex exs
-    erl hrl lisp cl el scm rkt zig nim v sv vhd vhdl asm s f f90 f95 for pas ada adb ads d sql graphql proto thrift
-    sh bash zsh fish ps1 bat cmd awk sed tcl vim cmake mk make dockerfile tf hcl nix bzl toml yaml yml ini cfg conf
-    properties xml xsd xsl xslt tex sty bib diff patch sol move wgsl glsl hlsl
-"""
-
-
-FORMATS: Mapping[str, tuple[str, ...]] = {
-    "pdf": (".pdf",),
-    "docx": (".docx", ".docm"),
-    "pptx": (".pptx", ".pptm"),
-    "xlsx": (".xlsx", ".xlsm"),
-    "epub": (".epub",),
-    "html": (".html", ".htm", ".xhtml"),
-    "markdown": (".md", ".markdown", ".mdx", ".qmd", ".rmd"),
-    "text": (".txt", ".text", ".log", ".rst", ".adoc", ".asciidoc", ".org", ".srt", ".vtt"),
-    "table": (".csv", ".tsv", ".tab"),
-    "json": (".json", ".geojson"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "code": tuple(f".{name}" for name in CODE.split()),
-}
-
-
-SUFFIXES: Mapping[str, str] = MappingProxyType({suffix: name for name, all_of in FORMATS.items() for suffix in all_of})
-
-
-def format_of(path: Path) -> str | None:
-    """The name of the format that the suffix tells, or None."""
-    return SUFFIXES.get(path.suffix.lower())
 
 
 def read_file(path: Path, limits: ParseLimits) -> bytes:
@@ -142,7 +137,7 @@ def read_file(path: Path, limits: ParseLimits) -> bytes:
 
 def _size(path: Path, told: os.stat_result, limits: ParseLimits) -> int:
     if stat.S_ISDIR(told.st_mode):
-        raise LoadError(path, "is a folder, not a file: give the folder to ingest, which walks it")
+        raise LoadError(path, A_FOLDER)
     if not stat.S_ISREG(told.st_mode):
         raise LoadError(path, "is a pipe, socket or device, not a file: save what it gives to a file")
     if told.st_size > limits.max_bytes:
@@ -164,5 +159,5 @@ def _reason(path: Path, error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return "is a loop of symbolic links: remove the link"
     if isinstance(error, IsADirectoryError):
-        return "is a folder, not a file: give the folder to ingest, which walks it"
+        return A_FOLDER
     return f"cannot be read ({error.strerror or error}): check the disk and its mount"

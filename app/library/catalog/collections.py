@@ -51,8 +51,7 @@ class Collections(DatabasePart):
             "system_hash": system_hash,
         }
         with self._database.writing() as connection:
-            if connection.scalar(select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name)) is not None:
-                raise CatalogError(f"there is a collection {name!r} already: choose another name")
+            _refuse_taken(connection, name)
             connection.execute(insert(COLLECTIONS), values)
             return _named(connection, name)
 
@@ -75,9 +74,7 @@ class Collections(DatabasePart):
         check_name(name)
         with self._database.writing() as connection:
             lock(connection, collection)
-            taken = select(COLLECTIONS.c.id).where(COLLECTIONS.c.name == name, COLLECTIONS.c.id != collection.id)
-            if connection.scalar(taken) is not None:
-                raise CatalogError(f"there is a collection {name!r} already: choose another name")
+            _refuse_taken(connection, name, collection.id)
             _change(connection, collection.id, {"name": name})
 
     def set_engine(self, collection: Collection, engine_fingerprint: str | None, system_hash: str | None) -> None:
@@ -161,6 +158,12 @@ class Collections(DatabasePart):
 def check_name(name: str) -> None:
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise CatalogError(f"{name!r} cannot name a collection: use 1 to {LONGEST_NAME} printable characters")
+
+
+def _refuse_taken(connection: Connection, name: str, own: int | None = None) -> None:
+    found = _find(connection, name)
+    if found is not None and found.id != own:
+        raise CatalogError(f"there is a collection {name!r} already: choose another name")
 
 
 def _find(connection: Connection, name: str) -> Collection | None:

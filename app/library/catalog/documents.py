@@ -41,8 +41,7 @@ class Documents(DatabasePart):
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         with self._database.writing() as connection:
             lock(connection, collection)
-            document_id = _id_of(connection, collection.id, document.source)
-            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
             ids = add(connection, collection.id, document_id, chunks, collection.dimension)
             orphans = unused(connection, hashes)
@@ -58,8 +57,7 @@ class Documents(DatabasePart):
         )
         with self._database.writing() as connection:
             lock(connection, collection)
-            document_id = _id_of(connection, collection.id, document.source)
-            gone, hashes = (0, set[str]()) if document_id is None else retire(connection, collection.id, [document_id])
+            document_id, gone, hashes = _retired(connection, collection.id, document.source)
             _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
             return Removed(0, gone, unused(connection, hashes))
 
@@ -105,7 +103,7 @@ class Documents(DatabasePart):
         with self._database.reading() as connection:
             row = connection.execute(select(*_COLUMNS).where(DOCUMENTS.c.id == document_id)).one_or_none()
         if row is None:
-            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
+            raise _missing(document_id)
         return Document(**row._mapping)
 
     def find(self, collection: Collection, source: str) -> Document | None:
@@ -122,7 +120,7 @@ class Documents(DatabasePart):
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
-            raise NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
+            raise _missing(document_id)
         text, pages, lines = row
         return DocumentLayout(
             text,
@@ -136,12 +134,15 @@ def _all(collection: Collection, state: State | None, *more: Column[Any]) -> Sel
     return query if state is None else query.where(DOCUMENTS.c.state == state)
 
 
-def _id_of(connection: Connection, collection_id: int, source: str) -> int | None:
-    return connection.scalar(
-        select(DOCUMENTS.c.id).where(
-            DOCUMENTS.c.collection_id == collection_id, DOCUMENTS.c.source_key == source_key(source)
-        )
-    )
+def _missing(document_id: int) -> NotFound:
+    return NotFound(f"no document {document_id}: `ragcache ls` shows those that there are")
+
+
+def _retired(connection: Connection, collection_id: int, source: str) -> tuple[int | None, int, set[str]]:
+    """The older version's id, how many chunks of it have gone, and their token hashes."""
+    own = DOCUMENTS.c.collection_id == collection_id, DOCUMENTS.c.source_key == source_key(source)
+    document_id = connection.scalar(select(DOCUMENTS.c.id).where(*own))
+    return (document_id, *(retire(connection, collection_id, [document_id]) if document_id else (0, set[str]())))
 
 
 def _write(
