@@ -10,12 +10,13 @@ import typer
 
 from app.answering import Answer, AnswerStream, RagPipeline, told
 from app.answering.answer import Citation
-from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
+from app.cli.flags import Json, configured
 from app.cli.output import plain, print_json
+from app.settings import Settings
 
-TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
-Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
+# In the order of the help, of `ask` and of `chat`.
+OF_ANSWERS = ("collection", "top_k", "linker", "no_cache", "max_tokens", ...)
+OF_MODELS = ("engine", "model", "device", "dtype", "cache_dir", "data_dir")
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compute the whole prompt, as without RAGCache.")]
 ShowReport = Annotated[
     bool, typer.Option("--show-report/--no-show-report", help="Tell on stderr what was reused and how long it took.")
@@ -23,33 +24,24 @@ ShowReport = Annotated[
 SHORT = 100  # characters of a quote
 
 
+@configured(*OF_ANSWERS, *OF_MODELS)
 def ask(
+    settings: Settings,
     question: Annotated[str, typer.Argument(help="What you want to know.")],
-    collection: Name = None,
-    top_k: TopK = None,
-    linker: Linker = None,
     no_cache: NoCache = False,
-    max_tokens: MaxTokens = None,
     as_json: Json = False,
     show_report: ShowReport = True,
-    engine: Engine = None,
-    model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    cache_dir: CacheDir = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Answer a question from the documents of a collection, with citations."""
-    settings = configure(
-        collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
-        engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
-    )  # fmt: skip
-
-    with RagPipeline(settings) as pipeline, pipeline.stream(question) as stream:
+    with RagPipeline(linking(settings, no_cache)) as pipeline, pipeline.stream(question) as stream:
         if as_json:
             print_json(stream.answer.to_dict())
         else:
             show_answer(stream, show_report)
+
+
+def linking(settings: Settings, no_cache: bool) -> Settings:
+    return settings.model_copy(update={"linker": "full"}) if no_cache else settings
 
 
 def show_answer(stream: AnswerStream, report: bool) -> None:

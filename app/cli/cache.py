@@ -12,10 +12,11 @@ from tqdm import tqdm
 from app.cachecare import Census, CollectionShare, Pruned, shares, take_census, tiers
 from app.cachecare import prune as pruning
 from app.cachecare import verify as check
-from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
+from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.library.kv import FileTally
+from app.settings import Settings
 from ragcache.store.base import TierStats
 
 if TYPE_CHECKING:
@@ -30,16 +31,9 @@ def kv() -> None:
 
 
 @cache.command()
-def stats(
-    as_json: Json = False,
-    model: Model = None,
-    dtype: Dtype = None,
-    data_dir: DataDir = None,
-    cache_dir: CacheDir = None,
-) -> None:
+@configured(..., "model", "dtype", "data_dir", "cache_dir")
+def stats(settings: Settings, as_json: Json = False) -> None:
     """Tell what is cached, for whom, and what for nobody."""
-    settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
-
     with opened(settings, looking=True) as (library, models):
         census = take_census(library, models)
         of_collections, of_tiers = shares(library, models, census), tiers(settings, census)
@@ -50,10 +44,9 @@ def stats(
 
 
 @cache.command()
-def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir = None) -> None:
+@configured(..., "data_dir", "cache_dir")
+def verify(settings: Settings, as_json: Json = False) -> None:
     """Read every byte and put aside what is bad; exit code 1 when something is."""
-    settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-
     with opened(settings, looking=True) as (library, models):
         found = check(library, models)
     if as_json:
@@ -68,21 +61,9 @@ def verify(as_json: Json = False, data_dir: DataDir = None, cache_dir: CacheDir 
 
 
 @cache.command()
-def warm(
-    collection: Name = None,
-    as_json: Json = False,
-    engine: Engine = None,
-    model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    data_dir: DataDir = None,
-    cache_dir: CacheDir = None,
-) -> None:
+@configured("collection", ..., "engine", "model", "device", "dtype", "data_dir", "cache_dir")
+def warm(settings: Settings, as_json: Json = False) -> None:
     """Compute the KV that chunks of a collection lack; a run that was stopped goes on where it was."""
-    settings = configure(
-        collection=collection, engine=engine, model=model, device=device, dtype=dtype, data_dir=data_dir,
-        cache_dir=cache_dir,
-    )  # fmt: skip
     from app.cachecare import warming  # it imports torch
 
     done = warming.WarmingProgress()
@@ -98,21 +79,17 @@ def warm(
 
 
 @cache.command()
+@configured(..., "model", "dtype", "data_dir", "cache_dir")
 def prune(
+    settings: Settings,
     all_engines: Annotated[
         bool, typer.Option("--all-engines", help="Also KV of other models and system prompts.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,
     as_json: Json = False,
-    model: Model = None,
-    dtype: Dtype = None,
-    data_dir: DataDir = None,
-    cache_dir: CacheDir = None,
 ) -> None:
     """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
-    settings = configure(model=model, dtype=dtype, data_dir=data_dir, cache_dir=cache_dir)
-
     age = timedelta(days=quarantine_days)
     with opened(settings, looking=dry_run) as (library, models):
         pruned = pruning(library, models, others=all_engines, dry=dry_run, quarantine_age=age)

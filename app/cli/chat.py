@@ -13,9 +13,10 @@ from typing import Annotated
 import typer
 
 from app.answering import Answer, AnswerStream, Conversation, RagPipeline
-from app.cli.ask import Linker, MaxTokens, NoCache, ShowReport, TopK, show_citations, show_pieces, show_report
-from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Model, Name, configure
+from app.cli.ask import OF_ANSWERS, OF_MODELS, NoCache, ShowReport, linking, show_citations, show_pieces, show_report
+from app.cli.flags import configured
 from app.cli.output import FAILURES, count, plain, told
+from app.settings import Settings
 
 HELP = """\
 /new      start a new conversation
@@ -23,27 +24,15 @@ HELP = """\
 /quit     end; so does Ctrl-D. Ctrl-C stops an answer."""
 
 
+@configured(*OF_ANSWERS, *OF_MODELS)
 def chat(
-    collection: Name = None,
-    top_k: TopK = None,
-    linker: Linker = None,
+    settings: Settings,
     no_cache: NoCache = False,
-    max_tokens: MaxTokens = None,
     continued: Annotated[str | None, typer.Option("--continue", help="The id of a conversation to go on with.")] = None,
     show_report: ShowReport = True,
-    engine: Engine = None,
-    model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    cache_dir: CacheDir = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Ask several questions after each other; follow-ups are understood. /help lists what else can be typed."""
-    settings = configure(
-        collection=collection, top_k=top_k, max_tokens=max_tokens, linker="full" if no_cache else linker,
-        engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir, data_dir=data_dir,
-    )  # fmt: skip
-    with RagPipeline(settings) as pipeline:
+    with RagPipeline(linking(settings, no_cache)) as pipeline:
         stored = Chat(pipeline, pipeline.conversation(continued), show_report).run()
     if not stored:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from time import perf_counter
 import app.samples
 from app.answering import RagPipeline, told
 from app.answering.answerer import Answering, AnswerRequest
-from app.cli.flags import CacheDir, Device, Dtype, Model, configure
+from app.cli.flags import configured
 from app.models import Models, resolve_embedder
 from app.settings import Settings
 from ragcache.report import COMPUTED
@@ -26,9 +26,10 @@ Next: `ragcache ingest FOLDER` reads documents of your own, `ragcache ask` and `
 questions of your own, and `ragcache bench ttft` what it saves."""
 
 
-def demo(model: Model = None, device: Device = None, dtype: Dtype = None, cache_dir: CacheDir = None) -> None:
+@configured("model", "device", "dtype", "cache_dir")
+def demo(settings: Settings) -> None:
     """Ingest a small corpus, ask questions, and show what reuse saves."""
-    run(configure(model=model, device=device, dtype=dtype, cache_dir=cache_dir))
+    run(settings)
 
 
 def run(settings: Settings) -> None:

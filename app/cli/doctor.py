@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from packaging.requirements import Requirement
 
-from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from app.cli.flags import configured
 from app.ingestion.room import GIB, free_bytes
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
@@ -116,16 +116,13 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+@configured(..., "engine", "model", "device", "dtype", "cache_dir")
 def doctor(
+    settings: Settings,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    engine: Engine = None,
-    model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    cache_dir: CacheDir = None,
 ) -> None:
     """Check that this installation can work; exit code 1 when something is amiss."""
-    findings = examine(configure(engine=engine, model=model, device=device, dtype=dtype, cache_dir=cache_dir))
+    findings = examine(settings)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature
 from pathlib import Path
+from types import EllipsisType
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +24,43 @@ CacheDir = Annotated[Path | None, typer.Option(help="Where converted models and 
 DataDir = Annotated[Path | None, typer.Option(help="Where the catalog and the indexes are kept.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str | None, typer.Option("--collection", "-c", help="The collection; RAGCACHE_COLLECTION by default.")]
+Splitter = Annotated[str | None, typer.Option(help="auto, fixed, semantic or structure.")]
+TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
+Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
+FLAGS: Mapping[str, Any] = (
+    {"collection": Name, "top_k": TopK, "max_tokens": MaxTokens, "linker": Linker, "splitter": Splitter}
+    | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
+    | {"cache_dir": CacheDir, "data_dir": DataDir}
+)
+Command = Callable[..., None]
+
+
+def configured(*order: str | EllipsisType) -> Callable[[Command], Command]:
+    """A command is given the settings, by flags that it need not list.
+
+    `order`: as the help shows them. Its own parameters stand where they are named, and all others at `...`. One that is
+    a setting too is given to both.
+    """
+
+    def decorate(command: Command) -> Command:
+        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
+        own = {one.name: one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters}
+        flags = [name for name in order if isinstance(name, str) and name in FLAGS]
+        made = {name: Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=FLAGS[name]) for name in flags}
+        rest = [one for name, one in own.items() if name not in order]
+        shown = [one for name in order for one in ([(made | own)[name]] if isinstance(name, str) else rest)]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            settings = configure(**{name: given[name] for name in flags})
+            command(settings, **{name: given[name] for name in own})
+
+        run.__annotations__ = {one.name: one.annotation for one in shown}
+        vars(run)["__signature__"] = Signature(shown)
+        return run
+
+    return decorate
 
 
 def configure(**flags: Any) -> Settings:

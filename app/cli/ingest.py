@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli.flags import CacheDir, DataDir, Device, Dtype, Engine, Json, Model, Name, configure
+from app.cli.flags import Json, Splitter, configured
 from app.cli.output import count, plain, print_json, size
 from app.compose import opened
 from app.errors import IngestError
@@ -38,10 +38,11 @@ ingest = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_
 
 
 @ingest.command(cls=IngestCommand)
+@configured("collection", "splitter", ..., "engine", "model", "device", "dtype", "data_dir", "cache_dir")
 def ingest_(
+    settings: Settings,
     paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
-    collection: Name = None,
-    splitter: Annotated[str | None, typer.Option(help="auto, fixed, semantic or structure.")] = None,
+    splitter: Splitter = None,
     glob: Annotated[
         list[str] | None, typer.Option(help="In folders, only files like '*.md' or 'docs/**/*.pdf'.")
     ] = None,
@@ -55,21 +56,11 @@ def ingest_(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Read files again that failed before.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="For another ingest into the same collection.")] = False,
     as_json: Json = False,
-    engine: Engine = None,
-    model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    data_dir: DataDir = None,
-    cache_dir: CacheDir = None,
 ) -> None:
     """Read files into a collection; unchanged ones are skipped, changed ones replaced. Run it again at any time.
 
     Exit code 1 when a file could not be read; the others are in then.
     """
-    settings = configure(
-        collection=collection, splitter=splitter, engine=engine, model=model, device=device, dtype=dtype,
-        data_dir=data_dir, cache_dir=cache_dir,
-    )  # fmt: skip
     pruning: bool | Literal["all"] = "all" if prune_all else prune
     options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
     settings = _without_ram(settings)

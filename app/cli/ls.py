@@ -6,24 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.flags import CacheDir, DataDir, Json, configure
+from app.cli.flags import Json, configured
 from app.cli.output import count, fields, plain, print_json, size, table
 from app.compose import opened
 from app.library.catalog.records import Listed
 from app.library.inspection import Summary, summaries
+from app.settings import Settings
 
 
+@configured("collection", ..., "data_dir", "cache_dir")
 def ls(
+    settings: Settings,
     collection: Annotated[
         str | None, typer.Option("--collection", "-c", help="List the documents of this one.")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only documents that could not be read, and why.")] = False,
     as_json: Json = False,
-    data_dir: DataDir = None,
-    cache_dir: CacheDir = None,
 ) -> None:
     """List the collections, or the documents of one."""
-    settings = configure(data_dir=data_dir, cache_dir=cache_dir, collection=collection)
     with opened(settings, looking=True) as (library, models):
         if collection is None and not failed:
             found = summaries(library, models)

@@ -6,16 +6,17 @@ import sys
 
 from tqdm import tqdm
 
-from app.cli.flags import DataDir, Device, Json, Name, configure
+from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json
 from app.compose import opened
 from app.library.reindexing import reindex as reindexing
 from app.models.embedding import in_parts
+from app.settings import Settings
 
 
-def reindex(collection: Name = None, device: Device = None, as_json: Json = False, data_dir: DataDir = None) -> None:
+@configured("collection", "device", ..., "data_dir")
+def reindex(settings: Settings, as_json: Json = False) -> None:
     """Build the indexes of a collection anew; embed its chunks again where the embedder is another one by now."""
-    settings = configure(collection=collection, device=device, data_dir=data_dir)
     embedded = long = 0
     with (
         opened(settings) as (library, models),

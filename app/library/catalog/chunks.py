@@ -84,23 +84,8 @@ def add(
     rows = []
     for ordinal, chunk in enumerate(chunks):
         assert chunk.embedding.shape == (dimension,), f"chunk {ordinal}: {chunk.embedding.shape}, not ({dimension},)"
-        rows.append(
-            {
-                "document_id": document_id,
-                "collection_id": collection_id,
-                "ordinal": ordinal,
-                "start": chunk.start,
-                "end": chunk.end,
-                "text": chunk.text,
-                "tokens": chunk.tokens,
-                "token_hash": chunk.token_hash,
-                "heading": chunk.heading,
-                "pages": chunk.pages,
-                "boxes": chunk.boxes,
-                "embedding": pack(chunk.embedding),
-                "spans": chunk.spans,
-            }
-        )
+        place = {"document_id": document_id, "collection_id": collection_id, "ordinal": ordinal}
+        rows.append(vars(chunk) | place | {"embedding": pack(chunk.embedding)})
     ids = tuple(connection.scalars(insert(CHUNKS).returning(CHUNKS.c.id, sort_by_parameter_order=True), rows))
     assert list(ids) == sorted(ids)
     changed = {"live": COLLECTIONS.c.live + len(ids), "high": ids[-1]}

@@ -142,20 +142,14 @@ def _retired(connection: Connection, collection_id: int, source: str) -> tuple[i
     """The older version's id, how many chunks of it have gone, and their token hashes."""
     own = DOCUMENTS.c.collection_id == collection_id, DOCUMENTS.c.source_key == source_key(source)
     document_id = connection.scalar(select(DOCUMENTS.c.id).where(*own))
-    return (document_id, *(retire(connection, collection_id, [document_id]) if document_id else (0, set[str]())))
+    return (None, 0, set()) if document_id is None else (document_id, *retire(connection, collection_id, [document_id]))
 
 
 def _write(
     connection: Connection, collection_id: int, document_id: int | None, document: DocumentRecord, state: dict[str, Any]
 ) -> int:
     """Insert the row, or give it its new values; its id stays."""
-    values = {
-        "content_hash": document.content_hash,
-        "size": document.size,
-        "mtime_ns": document.mtime_ns,
-        "kind": document.kind,
-        "title": document.title,
-        "text": document.text,
+    values = vars(document) | {
         "pages": [(page.number, page.label, page.start, page.end) for page in document.pages],
         "lines": [(line.start, line.end, line.page, line.box) for line in document.lines],
         "updated": now(),
@@ -166,6 +160,6 @@ def _write(
         values["attempts"] = again if state["state"] == "failed" else 0
         connection.execute(update(DOCUMENTS).where(DOCUMENTS.c.id == document_id).values(**values))
         return document_id
-    new = {"collection_id": collection_id, "source": document.source, "source_key": source_key(document.source)}
+    new = {"collection_id": collection_id, "source_key": source_key(document.source)}
     values |= new | {"attempts": int(state["state"] == "failed")}
     return int(connection.execute(insert(DOCUMENTS).values(**values).returning(DOCUMENTS.c.id)).scalar_one())
