@@ -34,12 +34,12 @@ child.wait()
 NEAR_THE_LIMIT = """
 import resource, sys
 from pathlib import Path
-from app.ingestion import confinement
+from app.ingestion import worker
 _, most = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (1 << 32, most))
 for status in sys.argv[1:]:
-    confinement.STATUS = Path(status)
-    print(confinement.near_the_limit())
+    worker.STATUS = Path(status)
+    print(worker.near_the_limit())
 """
 
 

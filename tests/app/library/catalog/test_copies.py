@@ -33,7 +33,7 @@ from tests.app.library.catalog.test_failures import public_folder, without_right
 
 __all__ = ["public_folder"]
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def opened(folder: Path) -> Catalog:

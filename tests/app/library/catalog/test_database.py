@@ -17,7 +17,7 @@ from app.library.catalog.records import Collection
 from app.settings import Settings
 from tests.app.library.catalog.samples import document, make_collection
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 # Tells of each commit after it, until it is killed.
 WRITER = """
 import sys

@@ -25,7 +25,7 @@ from tests.app.library.catalog.samples import document, make_collection
 from tests.pooler import OTHER, pooled
 from tests.postgres import Server
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HOLDER = """
 import sys
 from pathlib import Path

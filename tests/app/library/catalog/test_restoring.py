@@ -24,7 +24,7 @@ from tests.app.library.catalog.samples import document
 from tests.app.library.catalog.test_copies import copied, data, database, future, held_open, names, opened, sources
 
 __all__ = ["data"]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def put_back(folder: Path, source: Path, keep: int = 1) -> Restored:
