@@ -18,7 +18,7 @@ from app.library.kv import (
 from app.models import Models
 from app.models.loading import load_store
 from app.settings import Settings
-from ragcache.engine import digests
+from ragcache.engine import fingerprint
 from ragcache.engine.torch.engine import TorchEngine
 from tests.app.library.shelves import fill, make_settings, reopened
 from tests.tiny import Tiny
@@ -34,13 +34,13 @@ def test_the_engine_is_named_without_loading_it(library: Library, models: Models
 
 def test_the_weights_are_read_once(library: Library, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gigabytes, for commands that only look."""
-    monkeypatch.setattr(digests, "SETTLED_NS", -(10**18))  # as if the files had been written long ago
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))  # as if the files had been written long ago
     first = current_identity(Models(settings))
 
     def read(paths: object) -> str:
         raise AssertionError(f"{paths} are read again")
 
-    monkeypatch.setattr(digests, "_digest", read)
+    monkeypatch.setattr(fingerprint, "_digest", read)
     assert current_identity(Models(settings)) == first
 
 
