@@ -1,5 +1,5 @@
-"""Which chunks a question focuses on, and from which layer on that is settled (Cache-Craft, Algorithm 1). It becomes the
-product's with the cache that manages itself.
+"""Which chunks a question focuses on, and from which layer on that is settled (Cache-Craft, Algorithm 1). It becomes
+the product's with the cache that manages itself.
 """
 
 from __future__ import annotations

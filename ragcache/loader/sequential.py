@@ -113,10 +113,11 @@ def bring(store: KVStore, piece: SegmentPiece) -> Delivery:
                     incidents.append(LOSSY)
                     continue
                 blocks = tuple(_blocks(entry, piece.start))
+                seconds = perf_counter() - started
         except FAULTS as error:
             incidents.append(unused(error))
             continue
-        told = (entry.tier, entry.nbytes, origin.lineage.lossless, perf_counter() - started, tuple(incidents))
+        told = (entry.tier, entry.nbytes, origin.lineage.lossless, seconds, tuple(incidents))
         return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told), origin)
     return nothing(piece, *incidents)
 

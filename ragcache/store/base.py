@@ -33,7 +33,7 @@ class TierStats:
     entries: int
     nbytes: int
     budget: int | None  # bytes; None is unbounded
-    hits: int
+    hits: int  # entries that were opened: one whose body is bad then is among them
     misses: int
     evictions: int
     quarantined: int
@@ -53,7 +53,7 @@ class OpenEntry(ABC):
     read parts at once, in any order, until it is closed, which its `with` does.
 
     What is given out is shared: nobody writes it. Reading waits for a disk, so who must not wait leaves it to a loader,
-    and raises as `KVStore.get` does.
+    and raises as `KVStore.get` does. Whoever reads parts asks for the `origin` first: it looks at the ids.
     """
 
     tier: str  # where it was found
@@ -70,7 +70,8 @@ class OpenEntry(ABC):
         """The whole, of K and V that were `read` already where they are given."""
 
     @abstractmethod
-    def read(self, block: int, layers: range) -> KV: ...
+    def read(self, block: int, layers: range) -> KV:
+        """Of consecutive layers."""
 
     def read_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
         """`read`, written to where it belongs."""

@@ -249,12 +249,12 @@ class DiskTier(Tier):
     @contextmanager
     def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
         """What the block finds bad is moved away, unless it has been replaced since it was opened."""
-        try:
-            with reporting("read", self._layout.root):
+        with reporting("read", self._layout.root):
+            try:
                 yield
-        except (CorruptEntry, ForeignEntry) as error:
-            self._take_away(BadFile.of(path, os.fstat(fd), error))
-            raise
+            except (CorruptEntry, ForeignEntry) as error:
+                self._take_away(BadFile.of(path, os.fstat(fd), error))
+                raise
 
     def _take_away(self, bad: BadFile) -> None:
         """Save for one that has been replaced meanwhile, and for those of a newer version."""

@@ -93,8 +93,8 @@ class EntryReader:
             if here != asked:
                 raise ForeignEntry(f"{self._where} holds the KV of another {name}: {here!r} instead of {asked!r}")
 
-    def variant(self, read: KV | None = None) -> Variant:
-        k, v = read or self.whole_kv()
+    def variant(self) -> Variant:
+        k, v = self.whole_kv()
         return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lineage)
 
     def ids(self) -> tuple[int, ...]:
@@ -136,16 +136,20 @@ class EntryReader:
         return (k, v) if self._heads is None else (_copied(k[:, self._heads]), _copied(v[:, self._heads]))
 
     def kv_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
+        rows, shape = self._rows(block, layers)
+        codec = open_codec(self.header.codec)
         if self._heads is None:
-            rows, shape = self._rows(block, layers)
-            open_codec(self.header.codec).decode_into(rows, shape, k, v)
+            codec.decode_into(rows, shape, k, v)
         else:
-            for place, part in zip((k, v), self.kv(block, layers), strict=True):
-                place.copy_(part)
+            for place, part in zip((k, v), codec.decode(rows, shape), strict=True):
+                place.copy_(part[:, self._heads])
 
     def _rows(self, block: int, layers: range) -> tuple[torch.Tensor, KVShape]:
         """As the codec left them."""
         header = self.header
+        assert 0 <= layers.start < layers.stop <= header.shape.layers, layers
+        assert layers.step == 1, layers
+        assert 0 <= block < len(header.blocks), block
         start = FIRST_LAYER + block * header.shape.layers
         sections = header.sections[start + layers.start : start + layers.stop]
         size, stride = sections[0].size, sections[0].padded
@@ -172,25 +176,43 @@ class FileEntry(OpenEntry):
         self._reader, self._fd, self._guard, self._end = reader, fd, guard, end
         self.tier, self.nbytes, self.blocks = tier, reader.file_size, reader.header.blocks
         self.shape, self.dtype = reader.shape, reader.header.shape.dtype
+        self._beside: tuple[tuple[int, ...], Profile] | None = None
+        self._closed = False
 
     def origin(self) -> Origin:
-        with self._guard():
-            return Origin(self._reader.header.key, self._reader.ids(), self._reader.header.lineage)
+        ids, _ = self._looked_at()
+        return Origin(self._reader.header.key, ids, self._reader.header.lineage)
 
     def variant(self, read: KV | None = None) -> Variant:
-        with self._guard():
-            return (self._reader.whole(self._fd) if read is None else self._reader).variant(read)
+        if read is not None:
+            ids, profile = self._looked_at()
+            return Variant(self._reader.header.key, ids, *read, profile, self._reader.header.lineage)
+        with self._reading():
+            return self._reader.whole(self._fd).variant()
+
+    def _looked_at(self) -> tuple[tuple[int, ...], Profile]:
+        """All that is beside K and V."""
+        if self._beside is None:
+            with self._reading():
+                self._beside = self._reader.ids(), self._reader.profile()
+        return self._beside
 
     def read(self, block: int, layers: range) -> KV:
-        with self._guard():
+        with self._reading():
             return self._reader.kv(block, layers)
 
     def read_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
-        with self._guard():
+        with self._reading():
             self._reader.kv_into(block, layers, k, v)
 
+    def _reading(self) -> AbstractContextManager[None]:
+        assert not self._closed, "its descriptor may be another file's by now"
+        return self._guard()
+
     def close(self) -> None:
-        self._end()
+        self._closed = True
+        with self._guard():
+            self._end()
 
 
 def _read(fd: int, offset: int, size: int, where: str) -> memoryview:

@@ -61,7 +61,7 @@ class Header:
         sizes = section_sizes(self.shape, self.codec, self.lengths, self.block)
         return tuple(_placed(sizes, self.checksums))
 
-    @property
+    @cached_property
     def blocks(self) -> list[Span]:
         return blocks_of(self.shape.tokens, self.block)
 

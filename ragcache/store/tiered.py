@@ -112,7 +112,7 @@ class TieredStore(KVStore):
 
 
 class _RisingEntry(OpenEntry):
-    """An entry of a slower tier: when all of it has been read, the faster ones are offered it."""
+    """An entry of a slower tier: if all of it has been read by its end, the faster ones are offered it."""
 
     def __init__(self, entry: OpenEntry, promote: Callable[[Variant], None]):
         self._entry, self._promote = entry, promote
@@ -121,17 +121,17 @@ class _RisingEntry(OpenEntry):
         self._lock = threading.Lock()
         self._room: torch.Tensor | None = None  # for the parts
         self._unread = {(block, layer) for block in range(len(self.blocks)) for layer in range(self.shape[0])}
+        self._whole: Variant | None = None  # when it has been read
 
     def origin(self) -> Origin:
         return self._entry.origin()
 
     def variant(self, read: KV | None = None) -> Variant:
-        variant = self._entry.variant(read)
-        self._promote(variant)
-        return variant
+        self._whole = whole = self._entry.variant(read)
+        return whole
 
     def read(self, block: int, layers: range) -> KV:
-        if len(self.blocks) == 1 and len(layers) == self.shape[0]:
+        if len(self.blocks) == 1 and layers == range(self.shape[0]):
             kv = self._entry.read(block, layers)
             self.variant(kv)
             return kv
@@ -147,7 +147,9 @@ class _RisingEntry(OpenEntry):
         if unread:  # what two threads read at once is written twice, and is the same
             self._entry.read_into(block, layers, k, v)
             with self._lock:
-                is_last, self._unread = 0 < len(self._unread) <= len(self._unread & wanted), self._unread - wanted
+                is_last = bool(wanted & self._unread)
+                self._unread -= wanted
+                is_last = is_last and not self._unread
             if is_last:
                 whole_k, whole_v = room
                 self.variant((whole_k, whole_v))
@@ -155,3 +157,5 @@ class _RisingEntry(OpenEntry):
 
     def close(self) -> None:
         self._entry.close()
+        if self._whole is not None:
+            self._promote(self._whole)

@@ -66,6 +66,8 @@ class Codec(ABC):
         """
 
     def decode_into(self, rows: torch.Tensor, shape: KVShape, k: torch.Tensor, v: torch.Tensor) -> None:
-        """`decode`, written to where it belongs (any strides). One that can do without a copy in between may."""
+        """`decode`, written to where it belongs (any strides). One that can do without a copy in between may, if it
+        writes each value once: another thread may have written it before, and somebody reads it.
+        """
         for place, part in zip((k, v), self.decode(rows, shape), strict=True):
             place.copy_(part)

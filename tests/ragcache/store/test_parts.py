@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -11,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from ragcache.errors import CorruptEntry
+from ragcache.errors import CorruptEntry, StoreError
 from ragcache.loader.base import SegmentPiece
-from ragcache.loader.sequential import SequentialLoader
-from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+from ragcache.loader.sequential import SequentialLoader, bring
+from ragcache.store import DiskTier, RamTier, TieredStore, index_parts, open_store
 from ragcache.store.base import OpenEntry
+from ragcache.store.entry import EntryReader
 from ragcache.store.format import BLOCK
 from ragcache.types import Variant
 
@@ -76,6 +79,7 @@ def test_what_is_read_in_parts_is_promoted_when_all_of_it_has_been(
             entry.read(block, layers)
         assert not ram.holds(variant.key)
         entry.read(*last)
+        assert not ram.holds(variant.key), "nobody who waits for a part waits for that"
     fetched = store.get(variant.key)
     assert fetched is not None
     assert (fetched.tier, fetched.variant.origin) == ("ram", variant.origin)
@@ -130,8 +134,75 @@ def test_an_entry_that_is_open_is_read_on_when_it_is_gone(tmp_path: Path, make_v
     with entry:
         assert store.delete(variant.key)
         assert torch.equal(entry.variant().k, variant.k)
-    with pytest.raises(Exception, match="Bad file descriptor"):
+    with pytest.raises(AssertionError, match="another file's"):
         entry.read(0, range(1))
+
+
+@pytest.mark.parametrize("ram", [0, None])
+@pytest.mark.parametrize("layers", [range(1, LAYERS + 1), range(0, 2 * LAYERS, 2), range(LAYERS + 1), range(-1, 1)])
+@pytest.mark.parametrize("tokens", [11, BLOCK + 5])
+def test_layers_that_it_has_not_are_nobodys(
+    tmp_path: Path, make_variant: Any, ram: int | None, layers: range, tokens: int
+) -> None:
+    """Of the next block they would be, and what lacks some would be promoted."""
+    variant = long_variant(make_variant, tokens)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    store = open_store(tmp_path, ram, None, "raw")
+    entry = store.open(variant.key)
+    assert entry is not None
+    with entry, pytest.raises(AssertionError):
+        entry.read(0, layers)
+    fetched = store.get(variant.key)
+    assert fetched is not None
+    assert torch.equal(fetched.variant.k, variant.k)
+
+
+@pytest.mark.parametrize("ram", [0, None])
+@pytest.mark.parametrize("hindered", ["index", "quarantine"])
+def test_what_fails_while_a_bad_file_is_taken_away_is_the_stores_error(
+    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch, ram: int | None, hindered: str
+) -> None:
+    """A loader knows no other: it would end the engine for all requests."""
+    variant = long_variant(make_variant, 11)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    (path,) = tmp_path.rglob("*.kv")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    monkeypatch.setattr(index_parts, "BUSY_S", 0.01)
+    store = open_store(tmp_path, ram, None, "raw")
+    with closing(sqlite3.connect(tmp_path / "index.sqlite", isolation_level=None)) as other:
+        if hindered == "index":
+            other.execute("BEGIN IMMEDIATE")
+        else:
+            (tmp_path / "quarantine").write_text("no folder")
+        with pytest.raises(StoreError, match="cannot read the cache folder"):
+            store.get(variant.key)
+        entry = store.open(variant.key)
+        assert entry is not None
+        with entry, pytest.raises(StoreError, match="cannot read the cache folder"):
+            entry.read(0, range(LAYERS))
+        delivery = bring(store, SegmentPiece(0, 7, (variant.key,)))
+        assert delivery.loaded is not None
+        assert delivery.loaded.chosen is None
+        assert "cannot read the cache folder" in delivery.loaded.incidents[0]
+
+
+@pytest.mark.parametrize("ram", [0, None])
+def test_a_bad_profile_is_told_before_any_part_is_given_out(tmp_path: Path, make_variant: Any, ram: int | None) -> None:
+    variant = long_variant(make_variant, 11)
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    (path,) = tmp_path.rglob("*.kv")
+    data = bytearray(path.read_bytes())
+    with path.open("rb") as file:
+        start = EntryReader.parts(file.fileno(), "entry.kv")._start
+    data[start] ^= 1
+    path.write_bytes(data)
+    store = open_store(tmp_path, ram, None, "raw")
+    delivery = bring(store, SegmentPiece(0, 7, (variant.key,)))
+    assert delivery.loaded is not None
+    assert delivery.loaded.chosen is None
+    assert store.kept.quarantined == 1
 
 
 def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any) -> None:
