@@ -7,25 +7,230 @@
         answer = pipeline.ask("Who designed the lighthouse?")
         print(answer.text, answer.citations[0].place)
 
-Importing this brings no model library; the first question does.
+Importing this brings no model library; the first question does. Here is what is asked, what was retrieved for it, and
+what is answered: each citation with the exact place it stands at.
 """
 
 from __future__ import annotations
 
-from app.answering.answer import Answer, AskOptions, Citation, Quote, Retrieved, told
-from app.answering.conversation import Conversation
-from app.answering.pipeline import RagPipeline
-from app.answering.stream import AnswerStream, AsyncAnswerStream
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-__all__ = [
-    "Answer",
-    "AnswerStream",
-    "AskOptions",
-    "AsyncAnswerStream",
-    "Citation",
-    "Conversation",
-    "Quote",
-    "RagPipeline",
-    "Retrieved",
-    "told",
-]
+from app.errors import CatalogError, printable
+from app.library.catalog import Catalog
+from app.library.catalog.records import Box, Found, PageName
+from app.loaders.base import Parsed, Place
+from ragcache.errors import ConfigError
+from ragcache.report import COMPUTED, Report
+
+if TYPE_CHECKING:
+    from app.prompt import Turn
+    from ragcache.engine import Sampling
+
+Where = Mapping[str, Sequence[int | str]]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """A chunk that a question found: `document[start:end] == text`.
+
+    Ids are numbers of the catalog, or names where the chunk is a node of llama-index.
+    """
+
+    document_id: int | str
+    chunk_id: int | str
+    ordinal: int  # its place in its document
+    source: str  # the path or URI of the document
+    title: str
+    pages: tuple[PageName, ...]
+    start: int
+    end: int
+    text: str
+    heading: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    score: float
+
+    @property
+    def place(self) -> str:
+        """For people: "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages."""
+        return _place(self, self.pages)
+
+
+@dataclass(frozen=True)
+class Quote:
+    """The sentence of a chunk that is nearest to the answer: `document[start:end] == text`."""
+
+    start: int
+    end: int
+    text: str
+    pages: tuple[PageName, ...]
+    likeness: float  # cosine with question and answer
+
+
+@dataclass(frozen=True)
+class Citation(Retrieved):
+    """A chunk that stood in the prompt. `number` counts from 1 in the order of the prompt."""
+
+    number: int
+    quote: Quote | None = None
+
+    @classmethod
+    def of(cls, number: int, retrieved: Retrieved) -> Self:
+        return cls(**vars(retrieved), number=number)
+
+    @property
+    def place(self) -> str:
+        """Of the quote where there is one, since a chunk may stand on several pages."""
+        return _place(self, self.quote.pages if self.quote else self.pages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What to_dict gave, also after a way through JSON."""
+        quote = values["quote"]
+        tuples = {name: tuple(map(tuple, values[name])) for name in ("pages", "boxes")}
+        if quote is not None:
+            quote = Quote(**{**quote, "pages": tuple(map(tuple, quote["pages"]))})
+        return cls(**{**values, **tuples, "heading": tuple(values["heading"]), "quote": quote})
+
+    def locate(self, catalog: Catalog) -> list[Place]:
+        """Where a reader should open the document: the pages of the quote, else of the chunk, with boxes in a PDF.
+
+        A document that was deleted or has another text by now is told by what was known when it was cited.
+        """
+        start, end, text = self.start, self.end, self.text
+        if self.quote is not None:
+            start, end, text = self.quote.start, self.quote.end, self.quote.text
+        found = locate(catalog, self, start, end, text)
+        return _remembered(self) if found is None else found
+
+
+def retrieved(found: Found, score: float) -> Retrieved:
+    """A chunk of the catalog."""
+    chunk, document = found.chunk, found.document
+    return Retrieved(
+        document.id,
+        chunk.id,
+        chunk.ordinal,
+        document.source,
+        document.title,
+        chunk.pages,
+        chunk.start,
+        chunk.end,
+        chunk.text,
+        chunk.heading,
+        chunk.boxes,
+        score,
+    )
+
+
+def locate(catalog: Catalog, cited: Retrieved, start: int, end: int, text: str) -> list[Place] | None:
+    """The places of a span of a chunk; None where the document is not there, or no longer says this.
+
+    The chunk itself knows them. Only for one that was replaced, or stored before chunks knew, the document is read.
+    """
+    if isinstance(cited.document_id, str) or isinstance(cited.chunk_id, str):
+        return None
+    if (known := catalog.chunks.layout(cited.chunk_id)) is not None:
+        chunk, layout = known
+        own = slice(start - chunk.start, end - chunk.start)
+        if chunk.document_id == cited.document_id and start >= chunk.start and chunk.text[own] == text:
+            return Parsed("", "", "", layout.pages, layout.lines).locate(start, end)
+    try:
+        layout = catalog.documents.layout(cited.document_id)
+    except CatalogError:
+        return None
+    if layout.text[start:end] != text:
+        return None
+    return Parsed(layout.text, "", "", layout.pages, layout.lines).locate(start, end)
+
+
+def _remembered(citation: Citation) -> list[Place]:
+    pages = citation.quote.pages if citation.quote else citation.pages
+    boxes = [(page, (x0, y0, x1, y1)) for page, x0, y0, x1, y1 in citation.boxes]
+    return [Place(number, label, tuple(box for page, box in boxes if page == number)) for number, label in pages]
+
+
+def _place(retrieved: Retrieved, pages: tuple[PageName, ...]) -> str:
+    name = printable(Path(Path(retrieved.source).name or retrieved.source))
+    if pages:
+        (first, label), (last, _) = pages[0], pages[-1]
+        return f"{name}, {label} {first}" if first == last else f"{name}, {label}s {first}-{last}"
+    return ", ".join([name, *([" > ".join(retrieved.heading)] if retrieved.heading else [])])
+
+
+class AskOptions(TypedDict, total=False):
+    """For callers; each is explained at Asked."""
+
+    collection: str | None
+    top_k: int | None
+    where: Where | None
+    max_tokens: int | None
+    linker: str | None
+    sampling: Sampling | None
+    history: Sequence[Turn]
+    quotes: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is None is as in the settings. An unknown name raises TypeError."""
+
+    collection: str | None = None
+    top_k: int | None = None
+    where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
+    max_tokens: int | None = None
+    linker: str | None = None  # "full" uses no cache
+    sampling: Sampling | None = None  # greedy when None
+    history: Sequence[Turn] = ()  # earlier questions with their answers; a Conversation keeps its own
+    quotes: bool = True  # whether each citation shall name its best sentence
+
+    def __post_init__(self) -> None:
+        for name in ("top_k", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value}: ask for at least 1")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`notes` say what a user should know of it: what was left out of the prompt, or that it was stopped."""
+
+    question: str
+    text: str
+    citations: tuple[Citation, ...]
+    report: Report
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "question": self.question,
+            "answer": self.text,
+            "citations": [citation.to_dict() for citation in self.citations],
+            "report": self.report.to_dict(),
+            "notes": list(self.notes),
+        }
+
+
+def told(report: Report, without: Report | None = None) -> str:
+    """A report in a line; `without` is that of the same prompt with no cache, if it was measured."""
+    tokens = sum(chunk.tokens for chunk in report.chunks)
+    tiers: dict[str, int] = {}
+    for chunk in report.chunks:
+        tiers[chunk.tier] = tiers.get(chunk.tier, 0) + 1
+    where = [
+        f"{count}/{len(report.chunks)} chunks {tier if tier == COMPUTED else f'from {tier}'}"
+        for tier, count in sorted(tiers.items(), key=lambda found: -found[1])
+    ]
+    measured = f" (without cache {without.ttft_s:.2f} s, measured)" if without else ""
+    repaired = [f"{report.repaired / tokens:.0%} repaired".replace("%", " %")] if tokens else ["no chunks"]
+    return " · ".join([f"first token {report.ttft_s:.2f} s{measured}", *where, *repaired])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from app.answering.answer import Answer, Citation, Quote, Retrieved, locate
+from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.stream import AnswerStream, Pieces
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName

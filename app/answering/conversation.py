@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from app.answering.answer import Answer, Asked, AskOptions
+from app.answering import Answer, Asked, AskOptions
 from app.answering.answerer import STOPPED
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Self, Unpack
 
-from app.answering.answer import Answer, Asked, AskOptions, Retrieved, retrieved
+from app.answering import Answer, Asked, AskOptions, Retrieved, retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
 from app.answering.stream import AnswerStream, AsyncAnswerStream

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from contextvars import copy_context
 from typing import TYPE_CHECKING, ParamSpec, Self
 
-from app.answering.answer import Answer, Citation
+from app.answering import Answer, Citation
 from app.models.cores import in_thread, release_helpers
 
 if TYPE_CHECKING:

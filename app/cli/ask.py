@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from app.answering import Answer, AnswerStream, RagPipeline, told
-from app.answering.answer import Citation
+from app.answering import Answer, Citation, told
+from app.answering.pipeline import RagPipeline
+from app.answering.stream import AnswerStream
 from app.cli.flags import Json, configured
 from app.cli.output import plain, print_json
 from app.settings import Settings

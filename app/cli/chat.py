@@ -12,7 +12,10 @@ from typing import Annotated
 
 import typer
 
-from app.answering import Answer, AnswerStream, Conversation, RagPipeline
+from app.answering import Answer
+from app.answering.conversation import Conversation
+from app.answering.pipeline import RagPipeline
+from app.answering.stream import AnswerStream
 from app.cli.ask import OF_ANSWERS, OF_MODELS, NoCache, ShowReport, linking, show_citations, show_pieces, show_report
 from app.cli.flags import configured
 from app.cli.output import FAILURES, count, plain, told

@@ -7,8 +7,9 @@ from pathlib import Path
 from time import perf_counter
 
 import app.samples
-from app.answering import RagPipeline, told
+from app.answering import told
 from app.answering.answerer import Answering, AnswerRequest
+from app.answering.pipeline import RagPipeline
 from app.cli.flags import configured
 from app.models import Models, resolve_embedder
 from app.settings import Settings

@@ -19,7 +19,7 @@ from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from app.answering.answer import Answer
+from app.answering import Answer
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.query_engine import CatalogRetriever

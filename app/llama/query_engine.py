@@ -10,7 +10,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from app.answering.answer import AskOptions
+from app.answering import AskOptions
 from app.answering.pipeline import RagPipeline
 from app.llama.synthesizer import CachedSynthesizer, as_node
 from app.models.cores import in_thread

@@ -30,7 +30,7 @@ from llama_index.core.schema import (
 )
 from llama_index_instrumentation import get_dispatcher
 
-from app.answering.answer import Answer, Citation, Retrieved
+from app.answering import Answer, Citation, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.library.catalog.records import PageName

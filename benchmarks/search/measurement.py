@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from app.answering import RagPipeline
+from app.answering.pipeline import RagPipeline
 from app.library import Library
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.records import Collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from app.answering import RagPipeline
+from app.answering.pipeline import RagPipeline
 from app.library.catalog.records import ChunkRecord, DocumentRecord
 from app.loaders.base import Page
 from app.samples import read_samples

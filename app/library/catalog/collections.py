@@ -34,8 +34,6 @@ class Collections(DatabasePart):
         dimension: int,
         splitter: str,
         splitter_settings: Mapping[str, Any] | None = None,
-        engine_fingerprint: str | None = None,
-        system_hash: str | None = None,
     ) -> Collection:
         """A new one. Raises CatalogError when the name is taken or no name at all."""
         check_name(name)
@@ -47,8 +45,6 @@ class Collections(DatabasePart):
             "dimension": dimension,
             "splitter": splitter,
             "splitter_settings": dict(splitter_settings or {}),
-            "engine_fingerprint": engine_fingerprint,
-            "system_hash": system_hash,
         }
         with self._database.writing() as connection:
             _refuse_taken(connection, name)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import Settings
-from app.answering.answer import Citation, Quote, retrieved
+from app.answering import Citation, Quote, retrieved
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.records import ChunkRecord, DocumentRecord, Spans
 from app.loaders.base import Line, Page, Place

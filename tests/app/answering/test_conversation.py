@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from app import RagPipeline, Settings
-from app.answering.answer import Citation
+from app.answering import Citation
 from app.answering.conversation import turns
 from app.errors import CatalogError
 from app.library.catalog.records import NewMessage

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answering.answer import Retrieved
+from app.answering import Retrieved
 from app.answering.answerer import in_prompt_order
 
 

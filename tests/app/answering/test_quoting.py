@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.answering.answer import Citation
+from app.answering import Citation
 from app.answering.answerer import LIKELY, quoted
 from app.library.catalog.records import PageName
 from retriever import Vectors

@@ -12,9 +12,10 @@ from dataclasses import replace
 import pytest
 
 from app import RagPipeline, Settings
-from app.answering import Answer, AnswerStream
+from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
-from ragcache.engine.torch.decoder import KVBuffer
+from app.answering.stream import AnswerStream
+from ragcache.engine.torch.buffer import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from retriever import RetrieverError, Vectors

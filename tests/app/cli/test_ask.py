@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app import Settings
-from app.answering.answer import Citation
+from app.answering import Citation
 from tests.app.cli.inside import Run, make_run
 
 QUESTION = "Who designed the lighthouse?"

@@ -11,7 +11,7 @@ import torch
 
 import app.answering.stream
 from app import RagPipeline
-from app.answering import AnswerStream
+from app.answering.stream import AnswerStream
 from app.models.cores import in_thread, release_helpers
 
 QUESTION = "Who designed the lighthouse?"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app import RagPipeline, Settings
-from app.answering.answer import Answer
+from app.answering import Answer
 from app.cachecare.warming import warm
 from app.cli.doctor import check_engine
 from app.models.loading import load_torch_model

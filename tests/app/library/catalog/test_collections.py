@@ -15,7 +15,7 @@ def test_collections_by_name(catalog: Catalog) -> None:
     assert catalog.collections.find("b") is None
     assert catalog.collections.all() == []
     made = make_collection(catalog, "b", splitter_settings={"chunk_tokens": 200})
-    first = make_collection(catalog, "a", engine_fingerprint="e", system_hash="s")
+    first = make_collection(catalog, "a")
     assert catalog.collections.get("b") == catalog.collections.find("b") == made
     assert catalog.collections.all() == [first, made]
     assert made.splitter_settings == {"chunk_tokens": 200}
