@@ -15,26 +15,27 @@ from typer.core import TyperGroup
 
 from app.cli.output import FAILURES, exit_code, told
 
-# By name: the module that has the command under this name, a function or a Typer, and a line of help.
-Table = Mapping[str, tuple[str, str]]
-
 
 class Commands(TyperGroup):
-    """Typer's own groups import all of their commands to list them."""
+    """Typer's own groups import all of their commands to list them.
 
-    table: ClassVar[Table] = {
-        "doctor": ("app.cli.doctor", "Check that this installation can work."),
-        "demo": ("app.cli.demo", "Ingest a small corpus, ask questions, and show what reuse saves."),
-        "ingest": ("app.cli.ingest", "Read files into a collection; unchanged ones are skipped."),
-        "ask": ("app.cli.ask", "Answer a question from the documents of a collection."),
-        "chat": ("app.cli.chat", "Ask several questions after each other."),
-        "ls": ("app.cli.ls", "List the collections, or the documents of one."),
-        "show": ("app.cli.show", "Show a document: what it is, its chunks, and which have KV."),
-        "rm": ("app.cli.rm", "Delete documents, or a whole collection."),
-        "reindex": ("app.cli.reindex", "Build the indexes of a collection anew."),
-        "bench": ("app.cli.bench", "Run a benchmark; each writes its figures as JSON."),
-        "cache": ("app.cli.cache", "See, check, fill and clear the KV cache."),
-        "db": ("app.cli.db", "Copy and restore the catalog; see and upgrade its schema."),
+    Here a table has their names, each with a line of help. The module of that name has the command under it too, a
+    function or a Typer.
+    """
+
+    table: ClassVar[Mapping[str, str]] = {
+        "doctor": "Check that this installation can work.",
+        "demo": "Ingest a small corpus, ask questions, and show what reuse saves.",
+        "ingest": "Read files into a collection; unchanged ones are skipped.",
+        "ask": "Answer a question from the documents of a collection.",
+        "chat": "Ask several questions after each other.",
+        "ls": "List the collections, or the documents of one.",
+        "show": "Show a document: what it is, its chunks, and which have KV.",
+        "rm": "Delete documents, or a whole collection.",
+        "reindex": "Build the indexes of a collection anew.",
+        "bench": "Run a benchmark; each writes its figures as JSON.",
+        "cache": "See, check, fill and clear the KV cache.",
+        "db": "Copy and restore the catalog; see and upgrade its schema.",
     }
 
     def __init__(self, **attributes: Any):
@@ -45,18 +46,19 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
+            formatter.write_dl([*self.table.items()])
 
 
 class _Imported(Mapping[str, Any]):
     """Commands by name, each made when it is asked for."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: Mapping[str, str]):
         self._table = table
 
     def __getitem__(self, name: str) -> Any:
-        module, _ = self._table[name]
-        found = getattr(import_module(module), name)
+        if name not in self._table:
+            raise KeyError(name)
+        found = getattr(import_module(f"{__name__}.{name}"), name)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
             alone.command()(found)

@@ -88,7 +88,7 @@ def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> No
     group: Any = typer.main.get_command(cli)
     assert isinstance(group, Commands)
     assert len(group.table) == 12
-    for name, (_, told) in group.table.items():
+    for name, told in group.table.items():
         command = group.get_command(typer.Context(group), name)
         first = re.split("[;,.:]", told)[0]
         assert " ".join(command.help.split()).startswith(first), (told, command.help)
