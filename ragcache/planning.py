@@ -24,7 +24,6 @@ class Candidate:
     reuse: Reuse
     unchanged: bool  # computed behind just what stands before it here: a repair has nothing to mend
     exact: bool  # and nothing of it was lost at rest: it is what a plain prefill would hold
-    sources: tuple[int, ...]  # see PlacedChunk.sources
 
     @property
     def rank(self) -> tuple[bool, bool, bool, bool, float, bool, int]:
@@ -62,15 +61,8 @@ class PlannedChunk:
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""
-        return PlacedChunk(
-            self.index,
-            self.span.start,
-            len(self.segment),
-            found.info.profile,
-            found.reuse,
-            found.unchanged,
-            found.sources,
-        )
+        length, profile = len(self.segment), found.info.profile
+        return PlacedChunk(self.index, self.span.start, length, profile, found.reuse, found.unchanged)
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ def candidates(infos: Iterable[VariantInfo], place: ChunkSurroundings) -> tuple[
         reuse = reuse_of(info.profile, context, place.prefix)
         unchanged = reuse.exact and not info.key.history and not place.text_before
         exact = unchanged and info.lossless and place.system_exact
-        found.append(Candidate(info, reuse, unchanged, exact, (-1, *reuse.places)))
+        found.append(Candidate(info, reuse, unchanged, exact))
     return tuple(sorted(found, key=lambda candidate: candidate.rank))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragcache.errors import ConfigError
-from ragcache.scoring import Reuse
+from ragcache.scoring import ABSENT, Reuse
 from ragcache.types import FloatArray, Profile
 
 Positions = npt.NDArray[np.int64]  # ascending token positions of the prompt
@@ -37,9 +37,6 @@ class PlacedChunk:
     profile: Profile
     reuse: Reuse  # how well the variant's old context fits the new one
     unchanged: bool  # same context in the same place: nothing but its codec's rounding is to be mended, never repaired
-    # Per row of profile.inter: the `index` of that chunk in the new prompt, -1 where it does not stand before this one:
-    # (-1, *reuse.places). Row 0, the System, is in every prompt, and nobody reads its entry.
-    sources: tuple[int, ...]
 
     @property
     def end(self) -> int:
@@ -54,7 +51,7 @@ class PlacedChunk:
         inter = self.profile.inter
         if len(inter) == 1:
             return np.asarray(inter[0])
-        gone = np.asarray(self.sources[1:]) < 0
+        gone = np.asarray(self.reuse.places) == ABSENT
         return np.asarray(inter[1:][gone].sum(axis=0))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragcache.linking import LINKERS, make_linker
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Reduction
-from ragcache.scoring import ABSENT, Prefix, reuse_of
+from ragcache.scoring import Prefix, reuse_of
 from ragcache.types import FloatArray, Profile
 from tests.linkers import LINKER_ROWS
 
@@ -50,8 +50,7 @@ class RandomPrompt(LinkedPrompt):
         prefix = [f"chunk {i}" for i in range(index)]
         context = prefix if shape.exact else [f"stranger {i}" for i in range(rows - 1)]
         reuse = reuse_of(profile, context, Prefix(prefix))
-        sources = range(index) if shape.exact else [ABSENT] * (rows - 1)
-        return PlacedChunk(index, start, n, profile, reuse, shape.exact, (ABSENT, *sources))
+        return PlacedChunk(index, start, n, profile, reuse, shape.exact)
 
     def question_attention(self, reduction: Reduction, depth: float = 1.0) -> FloatArray:
         self.asked += 1

@@ -21,9 +21,7 @@ def plan(*cached: bool, tier: str = "ram", nbytes: int = 4_000_000) -> Plan:
         zeros = np.zeros((1, CHUNK), dtype=np.float32)
         profile = Profile(zeros, zeros[0], zeros[0], (SYSTEM,))
         info = VariantInfo(VariantKey("f", "s", (), str(index)), CHUNK, nbytes, tier, profile, lossless=True)
-        found = Candidate(
-            info, Reuse(0.0, 0.0, 0.5, exact=False, places=()), unchanged=False, exact=False, sources=(-1,)
-        )
+        found = Candidate(info, Reuse(0.0, 0.0, 0.5, exact=False, places=()), unchanged=False, exact=False)
         segment = Chunk(tuple(range(CHUNK)))
         chunks.append(PlannedChunk(index, segment, Span(start, start + CHUNK), (found,) if hit else ()))
     question = SYSTEM + len(cached) * CHUNK

@@ -71,9 +71,10 @@ def test_the_exact_variant_comes_first_then_the_one_that_fits_best(store: KVStor
 def test_where_the_chunks_of_the_old_context_stand_now(store: KVStore, tiny: Tiny) -> None:
     keep(store, tiny, A, B, C)
     by_context = {
-        candidate.info.key.context: candidate.sources for candidate in plan(store, tiny, B, D, C).chunks[2].candidates
+        candidate.info.key.context: candidate.reuse.places
+        for candidate in plan(store, tiny, B, D, C).chunks[2].candidates
     }
-    assert by_context == {(A.hash, B.hash): (-1, -1, 0)}
+    assert by_context == {(A.hash, B.hash): (-1, 0)}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import queue
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ragcache.engine import LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking import linker_spec
@@ -44,7 +44,7 @@ class VllmGeneration(TokenStream):
         self._left = False
         self._linked: dict[str, Any] = {}  # what that word told of the link
         self._started = perf_counter()
-        settings = _settings(prompt.sampling) | {"stop_token_ids": sorted(self._stop)}
+        settings = asdict(prompt.sampling) | {"stop_token_ids": sorted(self._stop)}  # vLLM names them alike
         told = engine.sampling(prompt.max_tokens, {"kv_transfer_params": params}, **settings)
         self._answered = source.begin_answering()
         with ExitStack() as refused:
@@ -137,15 +137,6 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
 def _forsake(engine: VllmEngine, request: str, answered: Callable[[], None]) -> None:
     answered()
     engine.forsake(request)
-
-
-def _settings(sampling: Sampling) -> dict[str, Any]:
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "seed": sampling.seed,
-    }
 
 
 OURS = {"ttft_s", "decode_s", "answer_tokens"}  # timed where the answer is read

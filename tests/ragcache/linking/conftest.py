@@ -39,7 +39,7 @@ def _chunk(
     *,
     inter: Sequence[Sequence[float]] | None = None,
     received: Sequence[float] | None = None,
-    sources: tuple[int, ...] | None = None,
+    places: tuple[int, ...] | None = None,
     beta: float = 0.0,
     cci: float = 0.5,
     exact: bool = False,
@@ -51,8 +51,8 @@ def _chunk(
         received=np.asarray([0.0] * length if received is None else received, dtype=np.float32),
         lengths=(4,) * len(rows),
     )
-    reuse = Reuse(beta=beta, gamma=0.0, cci=cci, exact=exact, places=())
-    return PlacedChunk(index, start, length, profile, reuse, exact, sources or (-1,) * len(rows))
+    reuse = Reuse(beta=beta, gamma=0.0, cci=cci, exact=exact, places=places or (-1,) * (len(rows) - 1))
+    return PlacedChunk(index, start, length, profile, reuse, exact)
 
 
 def _prompt(

@@ -17,7 +17,7 @@ FAR = 10**9  # places do not count then
 
 def test_one_budget_goes_where_context_is_gone_and_the_question_reads(chunk: MakeChunk, prompt: MakePrompt) -> None:
     gone, kept = [[0.0] * 4, [0.1, 0.2, 0.3, 0.4]], [[0.0] * 4, [0.9] * 4]
-    chunks = [chunk(0, 1, 4, inter=gone), chunk(1, 5, 4, inter=kept, sources=(-1, 0)), chunk(2, 9, 4, inter=gone)]
+    chunks = [chunk(0, 1, 4, inter=gone), chunk(1, 5, 4, inter=kept, places=(0,)), chunk(2, 9, 4, inter=gone)]
     linked = prompt(chunks, question=13, attention=[9, 1, 1, 1, 1, 9, 9, 9, 9, 25, 1, 1, 1])
     # Lost attention times the root of the question's: .1 .2 .3 .4, nothing in the second chunk, .5 .2 .3 .4.
     assert Auto(ratio=0.25, half=FAR).select(linked).tolist() == [4, 9, 12]

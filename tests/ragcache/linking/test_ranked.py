@@ -49,7 +49,7 @@ def test_cacheblend_needs_a_layer_that_can_deviate() -> None:
 
 def test_query_repairs_heads_and_the_best_of_the_rest(chunk: MakeChunk, prompt: MakePrompt) -> None:
     gone, kept = [[0.0] * 4, [0.5, 0.5, 0.5, 0.1]], [[0.0] * 4, [0.5] * 4]
-    chunks = [chunk(0, 1, 4, inter=gone), chunk(1, 5, 4, inter=kept, sources=(-1, 0))]
+    chunks = [chunk(0, 1, 4, inter=gone), chunk(1, 5, 4, inter=kept, places=(0,))]
     attention = [9, 9, 1, 2, 9, 9, 9, 9, 9]
     linked = prompt(chunks, question=9, attention=attention)
     # Beyond the heads: .51, 1.02, .99 in the first chunk, .09 each in the one that kept its context.
@@ -59,7 +59,7 @@ def test_query_repairs_heads_and_the_best_of_the_rest(chunk: MakeChunk, prompt: 
 
 
 def test_query_score_reads_only_the_context_that_is_gone(chunk: MakeChunk) -> None:
-    placed = chunk(1, 2, 2, inter=[[5, 5], [0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], sources=(-1, -1, 0, -1))
+    placed = chunk(1, 2, 2, inter=[[5, 5], [0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], places=(-1, 0, -1))
     np.testing.assert_allclose(placed.lost_attention(), [0.6, 0.8], rtol=1e-6)
     np.testing.assert_allclose(chunk(0, 0, 2, inter=[[0.7, 0.9]]).lost_attention(), [0.7, 0.9], rtol=1e-6)
     question = np.asarray([1, 1, 1, 2, 1], dtype=np.float32)
