@@ -17,7 +17,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ragcache.errors import FAULTS, PromptError
 from ragcache.linking.base import Linker
@@ -108,27 +108,8 @@ class SaltedHasher:
             request.block_hashes[-1] = salted
 
 
-class Names(Protocol):
-    """How the prefix cache names what there will be of a request, as long as nothing of it is computed."""
-
-    @property
-    def share(self) -> SharedBlocks | None:
-        """What others may use of its link; None where that is nothing."""
-
-    def link(self, name: LinkName) -> None:
-        """Its KV will be linked."""
-
-    def found(self, computed: int) -> bool:
-        """Whether the prefix cache has what it is named behind, now that it has so many positions of it. If not, it has
-        other names from here on, and is to be looked up again.
-        """
-
-    def give_up(self, computed: int) -> None:
-        """All but the first positions will be a plain prefill after all."""
-
-
 class PromptNames:
-    """Those of a request of vLLM's.
+    """How the prefix cache names what there will be of a request of vLLM's, as long as nothing of it is computed.
 
     `_block_hasher` is not public; vLLM offers a salt for whole prompts alone (cache_salt), which would keep the System
     segment from being shared. Where prefix caching is off there is no hasher, and nothing to do.
@@ -142,6 +123,7 @@ class PromptNames:
         self._given: LinkName | None = None
 
     def link(self, name: LinkName) -> None:
+        """Its KV will be linked."""
         if self._request.skip_reading_prefix_cache:
             raise PromptError("its options (prompt_logprobs is one) need each of its tokens computed: leave them out")
         if self._plain is None:
@@ -158,6 +140,7 @@ class PromptNames:
 
     @property
     def share(self) -> SharedBlocks | None:
+        """What others may use of its link; None where that is nothing."""
         name = self._given
         if name is None:
             return None
@@ -165,8 +148,9 @@ class PromptNames:
         return SharedBlocks(self._request.block_hashes[blocks - 1], blocks * self._block) if blocks else None
 
     def found(self, computed: int) -> bool:
-        """What it is named behind may be evicted until its blocks are its own, and then it would be linked KV that has
-        the names of a plain prefill.
+        """Whether the prefix cache has what it is named behind, now that it has so many positions of it. If not, it has
+        other names from here on, and is to be looked up again. What it is named behind may be evicted until its blocks
+        are its own, and then it would be linked KV that has the names of a plain prefill.
         """
         if self._given is self._asked or self._given is None or computed >= self._given.exact:
             return True
@@ -175,6 +159,7 @@ class PromptNames:
         return False
 
     def give_up(self, computed: int) -> None:
+        """All but the first positions will be a plain prefill after all."""
         if self._given is not None and computed <= self._given.exact // self._block * self._block:
             self._take_back()
 
@@ -200,7 +185,7 @@ class Leaders:
     """Those that make a link now."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Names] = {}  # of requests that are to be linked
+        self._names: dict[str, PromptNames] = {}  # of requests that are to be linked
         self._making: dict[bytes, str] = {}  # what is made, by whom
         self._made: dict[str, bytes] = {}  # the other way round
 
@@ -208,7 +193,7 @@ class Leaders:
     def names(self) -> set[str]:
         return {*self._making.values(), *self._names}
 
-    def know(self, request: str, names: Names, link: LinkName) -> None:
+    def know(self, request: str, names: PromptNames, link: LinkName) -> None:
         """It is to be linked."""
         names.link(link)
         self._names[request] = names

@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ragcache.engine.vllm.block_names import Leaders, Names, private_name
+from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
 from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, StepWork, any_linked, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
 from ragcache.engine.vllm.orders import Answers, Compute, Orders
@@ -69,7 +69,7 @@ class LinkScheduler:
         request: str,
         ids: Sequence[int],
         params: dict[str, Any] | None,
-        names: Names,
+        names: PromptNames,
         foreign: str | None = None,
     ) -> None:
         """`names` hear of it where there is something to link, at once or in a later step; until then `matched` knows
@@ -104,7 +104,7 @@ class LinkScheduler:
             with self._linking(request):
                 self._adopt(request, plan(), names)
 
-    def _adopt(self, request: str, asked: NamedLinkage | CaptureRequest | Report, names: Names) -> None:
+    def _adopt(self, request: str, asked: NamedLinkage | CaptureRequest | Report, names: PromptNames) -> None:
         if isinstance(asked, Report):
             self.outcomes.reports[request] = asked
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, replace
 
-from ragcache.engine.vllm.block_names import Names, link_name
+from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import NamedLinkage
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
@@ -111,7 +111,7 @@ def plan_linkage(
 @dataclass(frozen=True)
 class _Pending:
     task: Task[NamedLinkage | Report]
-    names: Names
+    names: PromptNames
 
 
 class Plans:
@@ -127,7 +127,7 @@ class Plans:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def begin(self, request: str, make: Callable[[], NamedLinkage | Report], names: Names) -> None:
+    def begin(self, request: str, make: Callable[[], NamedLinkage | Report], names: PromptNames) -> None:
         """Waits a moment, unless others wait for theirs already."""
         first = not self._pending
         self._pending[request] = _Pending(self._threads.submit(make), names)
@@ -138,7 +138,7 @@ class Plans:
         """Until one is made."""
         wait([pending.task.future for pending in self._pending.values()], seconds, FIRST_COMPLETED)
 
-    def ready(self) -> Iterator[tuple[str, Callable[[], NamedLinkage | Report], Names]]:
+    def ready(self) -> Iterator[tuple[str, Callable[[], NamedLinkage | Report], PromptNames]]:
         """Those that are made, or late -> what gives the plan or raises why there is none."""
         for request, pending in list(self._pending.items()):
             late = self._threads.late(pending.task)
