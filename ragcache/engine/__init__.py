@@ -160,3 +160,11 @@ class Engine(ABC):
                     f"token {token} is not in the model's vocabulary of {self.spec.vocabulary}: use the model's own "
                     "tokenizer"
                 )
+
+    def check_length(self, tokens: int) -> None:
+        """Raises PromptError for a prompt that, with its answer, is longer than the model's context."""
+        if tokens > self.spec.max_tokens:
+            raise PromptError(
+                f"prompt and answer need {tokens} tokens, the model's context has {self.spec.max_tokens}: "
+                "retrieve fewer or smaller chunks, or ask for a shorter answer"
+            )

@@ -19,7 +19,6 @@ from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.engine.torch.generation import TorchGeneration, prefill
-from ragcache.errors import PromptError
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.loader.base import Block
@@ -145,12 +144,8 @@ class TorchEngine(Engine):
         """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.
         Raises PromptError when the model's context is shorter.
         """
+        self.check_length(capacity)
         spec = self.spec
-        if capacity > spec.max_tokens:
-            raise PromptError(
-                f"prompt and answer need {capacity} tokens, the model's context has {spec.max_tokens}: "
-                "retrieve fewer or smaller chunks, or ask for a shorter answer"
-            )
         shape = (2, spec.layers, spec.kv_heads, capacity, spec.head_dim)
         memory = Memory() if apart else self._memory
         return KVBuffer(memory.take(shape, spec.dtype, spec.device))

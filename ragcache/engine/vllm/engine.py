@@ -30,7 +30,7 @@ from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params, check_linker
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError, PromptError
+from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError
 from ragcache.keeping import Pause
 from ragcache.linking import linker_spec, make_linker
 from ragcache.linking.base import Linker
@@ -74,11 +74,7 @@ class VllmEngine(Engine):
     def submit(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
         """Start a request -> its name. Raises PromptError when it cannot be served."""
         self.check_tokens(ids)
-        if len(ids) + (params.max_tokens or 1) > self.spec.max_tokens:
-            raise PromptError(
-                f"prompt and answer need {len(ids) + (params.max_tokens or 1)} tokens, the model's context has "
-                f"{self.spec.max_tokens}: retrieve fewer or smaller chunks, or ask for a shorter answer"
-            )
+        self.check_length(len(ids) + (params.max_tokens or 1))
         return self._ask(lambda: self._add(ids, params, deliver))
 
     def abort(self, request: str) -> dict[str, Any]:
