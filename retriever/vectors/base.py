@@ -85,14 +85,12 @@ class Structure(ABC):
         return False
 
     def write(self, path: Path) -> None:
-        faiss = load_faiss()
-        faiss.write_index(self._index, str(path))
+        load_faiss().write_index(self._index, str(path))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """What `write` wrote; the caller has made sure of that."""
-        faiss = load_faiss()
-        return cls(faiss.read_index(str(path)))
+        return cls(load_faiss().read_index(str(path)))
 
     def _compare(self, queries: Vectors, k: int, ids: IntArray) -> Found:
         """Exact: with each of these, which are there."""
@@ -177,14 +175,12 @@ class Flat(Removable):
         return structure
 
     def __init__(self, index: Any) -> None:
-        faiss = load_faiss()
-        super().__init__(index, np.sort(faiss.vector_to_array(index.id_map)))
+        super().__init__(index, np.sort(load_faiss().vector_to_array(index.id_map)))
 
     def search(self, queries: Vectors, k: int, allowed: IntArray | None) -> Found:
-        faiss = load_faiss()
         if allowed is None:
             return found(*self._index.search(queries, k))
         if len(allowed) <= EXACT_UP_TO:
             return self._compare(queries, k, known(allowed, self._ids))
-        parameters = faiss.SearchParameters(sel=selector(allowed))
+        parameters = load_faiss().SearchParameters(sel=selector(allowed))
         return found(*self._index.search(queries, k, params=parameters))

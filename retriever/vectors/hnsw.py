@@ -33,9 +33,8 @@ class Hnsw(Structure):
         return structure
 
     def __init__(self, index: Any) -> None:
-        faiss = load_faiss()
         super().__init__(index)
-        self._index_ids(faiss.vector_to_array(index.id_map))
+        self._index_ids(load_faiss().vector_to_array(index.id_map))
 
     @property
     def ids(self) -> IntArray:
@@ -46,9 +45,8 @@ class Hnsw(Structure):
         self._index_ids(np.concatenate([self._places, ids]))
 
     def remove(self, ids: IntArray) -> None:
-        faiss = load_faiss()
         places = np.where(np.isin(self._places, ids), MISSING, self._places)
-        faiss.copy_array_to_vector(places, self._index.id_map)
+        load_faiss().copy_array_to_vector(places, self._index.id_map)
         self._index.construct_rev_map()
         self._index_ids(places)
 
@@ -68,10 +66,8 @@ class Hnsw(Structure):
         return self._compare(queries, k, known(allowed, self._ids)) if short(result[0], k) else result
 
     def _walk(self, queries: Vectors, k: int, chosen: Any, breadth: int) -> Found:
-        faiss = load_faiss()
-        parameters = faiss.SearchParametersHNSW(efSearch=max(breadth, 2 * k))
-        if chosen is not None:
-            parameters = faiss.SearchParametersHNSW(efSearch=max(breadth, 2 * k), sel=chosen)
+        limits = {} if chosen is None else {"sel": chosen}
+        parameters = load_faiss().SearchParametersHNSW(efSearch=max(breadth, 2 * k), **limits)
         result = found(*self._index.search(queries, k, params=parameters))
         if chosen is None and short(result[0], min(k, len(self._ids))):
             return self._compare(queries, k, self._ids)  # parts of the graph that no edge reaches

@@ -73,12 +73,9 @@ class Ivf(Removable):
         return max(lists // LEAST_PART, -(-lists * LEAST_VECTORS // max(len(self._ids), 1)))
 
     def _probe(self, queries: Vectors, k: int, chosen: Any, lists: int) -> Found:
-        faiss = load_faiss()
+        limits = {} if chosen is None else {"sel": chosen}
         lists = max(1, min(lists, int(self._index.nlist)))
-        if chosen is None:
-            parameters = faiss.SearchParametersIVF(nprobe=lists)
-        else:
-            parameters = faiss.SearchParametersIVF(nprobe=lists, sel=chosen)
+        parameters = load_faiss().SearchParametersIVF(nprobe=lists, **limits)
         return found(*self._index.search(queries, k, params=parameters))
 
 
