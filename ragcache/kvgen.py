@@ -22,16 +22,17 @@ from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.
 Stored = Callable[[Variant, Sequence[Variant], Chunk], Variant | None]
-
-
-def nothing_stored(system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
-    return None
-
-
 # Lead variants cost a second pass with little attention. A document of so many tokens can afford it: its plain prefill,
 # whose attention grows with each token, takes about as long as both passes together (docs/benchmarks.md). In a shorter
 # one the first use of a chunk at the head of a prompt captures it, after the answer.
 LEAD_TOKENS = 5000
+logger = logging.getLogger(__name__)
+RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
+_REMEMBERED = 1024  # such chunks
+
+
+def nothing_stored(system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
+    return None
 
 
 class KVGen:
@@ -80,12 +81,6 @@ class KVGen:
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""
         return self.engine.capture([system, *context], chunk, self._pause)
-
-
-logger = logging.getLogger(__name__)
-
-RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
-_REMEMBERED = 1024  # such chunks
 
 
 class Refused:

@@ -37,6 +37,10 @@ FADES = 0.9  # what was seen of a tier or linker, with each new sight of it
 FORGETS = 0.98  # with each time that it was declined, or one bad sight of it would be the last
 
 Floats = npt.NDArray[np.float64]
+LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
+# A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
+MARGIN = 0.95
+PROBE_DEPTH = 0.5  # of the layers, that a probe's question passes through at most by default
 
 
 @dataclass(frozen=True)
@@ -172,12 +176,6 @@ class Ratios:
             pairs = zip(self._sums[name], self._first, strict=True)
             upper, lower = (FORGETS * seen + (1 - FORGETS) * first for seen, first in pairs)
             self._sums[name] = (upper, lower)
-
-
-LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
-# A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
-MARGIN = 0.95
-PROBE_DEPTH = 0.5  # of the layers, that a probe's question passes through at most by default
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,12 @@ import torch
 
 from ragcache.types import FloatArray, Profile
 
+ABSENT = -1
+
 
 class ProfileBuilder:
-    """Sums the attention of one chunk over layers, heads and segments as it comes; `build` divides, once.
+    """Sums the attention of one chunk over layers, heads and segments as it comes, on the hot path of ingest; `build`
+    divides, once.
 
     Memory: a float32 per token and row of the profile, on the device of the probabilities.
     """
@@ -68,9 +71,6 @@ class ProfileBuilder:
 
 def _array(tensor: torch.Tensor) -> FloatArray:
     return np.asarray(tensor.cpu().numpy(), dtype=np.float32)
-
-
-ABSENT = -1
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ TYPES: Mapping[str, str] = {
     "times": "<u2",
     "alive": "|b1",
 }
+K1 = 1.2
+B = 0.75
+MOST_WORDS = 64  # of a question; the rarest are taken, which weigh most
 
 
 @dataclass
@@ -131,11 +134,6 @@ def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Ar
         "alive": np.ones(len(ids)),
     }
     return WordSegment(**{name: np.ascontiguousarray(array, dtype=TYPES[name]) for name, array in arrays.items()})
-
-
-K1 = 1.2
-B = 0.75
-MOST_WORDS = 64  # of a question; the rarest are taken, which weigh most
 
 
 def search(

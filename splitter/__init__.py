@@ -53,6 +53,7 @@ def make_splitter(
     return SPLITTERS[name](tokens, embed, chosen)
 
 
+# It stands here, where little is imported: whoever only reads files uses it too.
 # What ends a line beside \n, and is one character: a lone carriage return, next line, line and paragraph separator.
 ENDS = str.maketrans(dict.fromkeys("\r\x85\u2028\u2029", "\n"))
 

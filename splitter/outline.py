@@ -16,20 +16,6 @@ from splitter.units import Border
 # prose breaks between sentences; whole only when it is above the maximum, then between lines; turn likewise, then
 # between sentences; heading belongs to what follows.
 Form = Literal["prose", "whole", "turn", "heading"]
-
-
-@dataclass(frozen=True)
-class Region:
-    """text[start:end], possibly with blank edges."""
-
-    start: int
-    end: int
-    form: Form
-    border: Border = Border.PARAGRAPH  # what stands before it
-    level: int = 0  # of a heading, from 1
-    title: str = ""  # of a heading
-
-
 # Repeats here and in all other patterns that read documents give nothing back (`*+`, `(?>…)`), or are bounded: a text
 # that was made to match in a million ways takes as long as any other.
 MARKDOWN = re.compile(
@@ -56,6 +42,33 @@ EXAMPLE = re.compile(
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*+\n")
 WORD = re.compile(r"\S")
 TITLE = 200  # characters that are kept of a heading
+# Who asks opens an exchange; who answers stays with the question where there is room.
+ASK = "user|human|customer|client|patient|student|interviewer|question|q"
+ANSWER = "assistant|ai|bot|chatbot|gpt|model|agent|support|system|expert|doctor|teacher|interviewee|answer|a"
+TIME = r"(?:\[[^\[\]\n]{1,40}+\][ \t]*+)?"  # with parts of a second and a time zone it has 32 characters
+LABEL = re.compile(
+    rf"^[ \t]*+{TIME}(?:[*_]{{2}}|<\|?|\#{{1,4}}[ ])?"
+    rf"(?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))(?:[ \t]\d{{1,3}})?(?:[*_]{{0,2}}:[*_]{{0,2}}(?=\s)|\|?>)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Any short name, where the document is known to be a conversation.
+NAME = re.compile(rf"^[ \t]*+{TIME}(?P<name>[^\W\d_][\w .'’-]{{0,30}}+):(?=\s)", re.MULTILINE)
+# {"role": "user", "content": "…"} in JSON or as Python prints it, in either order.
+MESSAGE = re.compile(r"""\[?\s{0,4}\{\s{0,4}["'](?:role|content)["']\s{0,4}:""")
+ROLE = re.compile(rf"""["']role["']\s{{0,4}}:\s{{0,4}}["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)
+SNIFFED = 4  # turns that make a conversation of a document that nobody said was one
+
+
+@dataclass(frozen=True)
+class Region:
+    """text[start:end], possibly with blank edges."""
+
+    start: int
+    end: int
+    form: Form
+    border: Border = Border.PARAGRAPH  # what stands before it
+    level: int = 0  # of a heading, from 1
+    title: str = ""  # of a heading
 
 
 def markdown_regions(text: str) -> Iterator[Region]:
@@ -159,23 +172,6 @@ def _prose(text: str, start: int, end: int) -> Iterator[Region]:
         done = stop
     if done < end:
         yield Region(done, end, "prose")
-
-
-# Who asks opens an exchange; who answers stays with the question where there is room.
-ASK = "user|human|customer|client|patient|student|interviewer|question|q"
-ANSWER = "assistant|ai|bot|chatbot|gpt|model|agent|support|system|expert|doctor|teacher|interviewee|answer|a"
-TIME = r"(?:\[[^\[\]\n]{1,40}+\][ \t]*+)?"  # with parts of a second and a time zone it has 32 characters
-LABEL = re.compile(
-    rf"^[ \t]*+{TIME}(?:[*_]{{2}}|<\|?|\#{{1,4}}[ ])?"
-    rf"(?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))(?:[ \t]\d{{1,3}})?(?:[*_]{{0,2}}:[*_]{{0,2}}(?=\s)|\|?>)",
-    re.IGNORECASE | re.MULTILINE,
-)
-# Any short name, where the document is known to be a conversation.
-NAME = re.compile(rf"^[ \t]*+{TIME}(?P<name>[^\W\d_][\w .'’-]{{0,30}}+):(?=\s)", re.MULTILINE)
-# {"role": "user", "content": "…"} in JSON or as Python prints it, in either order.
-MESSAGE = re.compile(r"""\[?\s{0,4}\{\s{0,4}["'](?:role|content)["']\s{0,4}:""")
-ROLE = re.compile(rf"""["']role["']\s{{0,4}}:\s{{0,4}}["'](?:(?P<ask>{ASK})|(?P<answer>{ANSWER}))["']""", re.IGNORECASE)
-SNIFFED = 4  # turns that make a conversation of a document that nobody said was one
 
 
 def turn_regions(text: str, sure: bool) -> list[Region]:

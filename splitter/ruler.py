@@ -18,6 +18,11 @@ from splitter.base import ChunkLimits, Offsets, Tokens
 
 BLOCK = 1 << 15  # characters
 BREAK = re.compile(r"\s(?=\S)")
+# Where a text is best cut, strongest first. Each is looked for in a bounded stretch.
+BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", r"[.!?…][\"')\]”’]{0,3}\s+|[。！？]", r"\s+")))
+WORD = re.compile(r"\S")
+WORD_START = re.compile(r"(?<!\S)\S")
+TRIES = 32  # cuts that are tried to bring two neighbours within both limits
 
 
 class Ruler:
@@ -73,13 +78,6 @@ def _blocks(text: str) -> Iterator[Offsets]:
             end = found.start() if found else end
         yield start, end
         start = end
-
-
-# Where a text is best cut, strongest first. Each is looked for in a bounded stretch.
-BORDERS = tuple(map(re.compile, (r"\n\s*\n\s*", r"\n\s*", r"[.!?…][\"')\]”’]{0,3}\s+|[。！？]", r"\s+")))
-WORD = re.compile(r"\S")
-WORD_START = re.compile(r"(?<!\S)\S")
-TRIES = 32  # cuts that are tried to bring two neighbours within both limits
 
 
 def fit(ruler: Ruler, spans: Iterable[Offsets], limits: ChunkLimits) -> list[Offsets]:

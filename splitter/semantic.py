@@ -30,6 +30,8 @@ FORBIDDEN = 1e6  # a run below the minimum is worth less than any other
 # The lowest and the highest price of a run, with vectors and without.
 COHERENT_PRICES, EVEN_PRICES = (0.0, 64.0), (-1.0, 1.0)
 ROUNDS = 12  # halvings of the price
+# Units that are embedded and grouped at a time, so that memory does not grow with the text.
+BLOCK = 2048
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,6 @@ def _cheapest(worths: list[Floats], reach: Ints, price: float) -> list[Offsets]:
         runs.append((int(origins[last]), last))
         last = int(origins[last])
     return runs[::-1]
-
-
-# Units that are embedded and grouped at a time, so that memory does not grow with the text.
-BLOCK = 2048
 
 
 class SemanticSplitter(Splitter):

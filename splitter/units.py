@@ -31,6 +31,16 @@ GAP = re.compile(r"\s(?=\S)")
 IDEOGRAPHIC = re.compile(r"[。！？｡]+[」』”’）]*")
 _READING = threading.Lock()  # two threads would read it twice
 DECISIONS = 1 << 16  # how many contexts of a stop are remembered: a text of nothing but stops repeats them
+Ints = npt.NDArray[np.int64]
+# A line with something on it, and the blank space before it.
+LINE = re.compile(r"\S[^\n\r\f\v\x85\u2028\u2029]*")
+BLANK_LINE = re.compile(r"\n[^\S\n]*+\n|\f")
+GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*+\n[^\S\n]*+\n|\f")
+BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
+FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
+OPENING = re.compile(r"[\W_]*(?:\d{1,4}|[^\W\d_]{0,2})[\W_]*")
+# Lines of such a length that end in no stop were broken by a program, not by the author.
+WRAPPED = range(40, 121)
 
 
 class Punkt(Protocol):
@@ -96,9 +106,6 @@ def _folder() -> Path:
     return folder
 
 
-Ints = npt.NDArray[np.int64]
-
-
 class Border(IntEnum):
     """What the author put before a unit."""
 
@@ -110,16 +117,6 @@ class Border(IntEnum):
 
 GRANULARITIES = {"sentence": Border.SENTENCE, "paragraph": Border.PARAGRAPH, "passage": Border.SECTION}
 Marked = tuple[int, int, Border]  # a span and what stands before it
-
-# A line with something on it, and the blank space before it.
-LINE = re.compile(r"\S[^\n\r\f\v\x85\u2028\u2029]*")
-BLANK_LINE = re.compile(r"\n[^\S\n]*+\n|\f")
-GAP_OF_A_PASSAGE = re.compile(r"\n[^\S\n]*+\n[^\S\n]*+\n|\f")
-BULLET = re.compile(r"(?:[-*+•–—#>|]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)])\s")
-FULL_STOP = re.compile(r"[.!?:;…。！？][\"')\]”’]*$")
-OPENING = re.compile(r"[\W_]*(?:\d{1,4}|[^\W\d_]{0,2})[\W_]*")
-# Lines of such a length that end in no stop were broken by a program, not by the author.
-WRAPPED = range(40, 121)
 
 
 @dataclass(frozen=True)

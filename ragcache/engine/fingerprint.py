@@ -38,6 +38,8 @@ IRRELEVANT = {
 SCHEMA = "ragcache-kv-1"  # raised when our own KV changes meaning
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NAMED = "transformers_weights"
+KEPT = 64  # checksums; the oldest go first
+SETTLED_NS = 2_000_000_000  # clocks of file systems tick this coarsely at worst
 
 
 def fingerprint(config: dict[str, Any], dtype: torch.dtype, weights: str, tokenizer: str) -> str:
@@ -147,10 +149,6 @@ def digest_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
         hasher.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return hasher.hexdigest()
-
-
-KEPT = 64  # checksums; the oldest go first
-SETTLED_NS = 2_000_000_000  # clocks of file systems tick this coarsely at worst
 
 
 class Digests:

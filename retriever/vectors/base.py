@@ -165,6 +165,8 @@ def _padded(ids: IntArray, scores: Vectors, k: int) -> Found:
 
 
 class Flat(Removable):
+    """Exact: every vector is compared. The quickest for few, and what the others are measured against."""
+
     name: ClassVar[str] = "flat"
 
     @classmethod

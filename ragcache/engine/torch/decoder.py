@@ -17,10 +17,14 @@ from ragcache.rope import Rope, turn
 
 # The order depends on the rows it is made for only a little; so many are typical of a repair.
 REPAIR_ROWS = 32
+Module = Callable[[torch.Tensor], torch.Tensor]
 
 
 class PackedLinear(nn.Module):
-    """A linear layer whose weight is held packed, and not plain beside it. The numbers are those of the plain one."""
+    """A linear layer whose weight is held in the order that the CPU's matrix kernels read, and not plain beside it. The
+    numbers are those of the plain one, which would be brought into that order anew at every call: to a pass of few rows
+    (a repair, a probe, a decoded token) that costs more than its arithmetic.
+    """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
@@ -89,9 +93,6 @@ class KVBuffer:
             places = torch.from_numpy(positions).to(self.k.device)
             self.k[:layers, :, places] = 0
             self.v[:layers, :, places] = 0
-
-
-Module = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Tap:

@@ -245,7 +245,7 @@ class RagcacheConnector(KVConnectorBase_V1):
 
 @dataclass
 class LinkStats(KVConnectorStats):
-    """Totals since the last step, by `family/kind`."""
+    """Our figures for vLLM's log and its Prometheus endpoint: totals since the last step, by `family/kind`."""
 
     def reset(self) -> None:
         self.data: dict[str, Any] = {}

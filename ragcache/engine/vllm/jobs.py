@@ -19,6 +19,9 @@ from ragcache.report import Report
 from ragcache.types import FloatArray
 
 LEAST_PROBE = 20  # tokens in whose time the weights of a probe's layers are read, on a CPU
+# Of a capture that can wait:
+PATIENT = 32  # tokens of a slice: whoever comes amid one waits for its end
+EACH = 64  # steps that others take part in, of which it takes one, so that it ends also where others never do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +164,6 @@ def _fitting(rows: Positions, tokens: int, spans: int) -> int:
     head = rows[: max(1, tokens)]
     breaks = np.flatnonzero(np.diff(head) != 1) + 1  # where a new run starts
     return int(breaks[spans - 1]) if len(breaks) >= spans else len(head)
-
-
-# Of a capture that can wait:
-PATIENT = 32  # tokens of a slice: whoever comes amid one waits for its end
-EACH = 64  # steps that others take part in, of which it takes one, so that it ends also where others never do
 
 
 class CaptureJob:

@@ -25,10 +25,13 @@ from ragcache.store.base import KVStore
 LOAD_STEPS = 2  # in which a request's pieces are ordered and placed
 PROBE_STEPS = 1  # more, where the linker asks what the question reads
 STEP_S = 0.001  # that a step takes in which nobody computes
+WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 
 class Pace:
-    """Of one engine; planning threads read it while the scheduler's thread writes."""
+    """What steps of one engine take, and what that means for a prompt that could be linked. Planning threads read it
+    while the scheduler's thread writes.
+    """
 
     def __init__(self, pass_tokens: int, layers: int, *, always: bool):
         """`always`: link whatever is cached, without a thought for the time."""
@@ -88,9 +91,6 @@ class Pace:
 
 def _rows(rows: PromptRows) -> Work:
     return Work(rows=len(rows.ids), attended=sum(rows.positions) + len(rows.positions))
-
-
-WAIT_S = 0.005  # how long a request waits at once for its plan, which takes less unless the disk is asked
 
 
 def plan_linkage(
