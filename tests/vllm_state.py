@@ -20,3 +20,8 @@ def free_blocks(engine: Any) -> int:
 def room_bytes(worker: Any) -> int:
     """Of all requests that load."""
     return sum(linking.room.nbytes for linking in worker._linkings.values())
+
+
+def is_waiting(scheduler: Any) -> bool:
+    """Whether a LinkScheduler still has something to do."""
+    return bool(scheduler._jobs or scheduler._finishing or scheduler._failing or scheduler._plans)

@@ -74,14 +74,6 @@ class KVBuffer:
         """
         self.k, self.v = kv.unbind()
 
-    @property
-    def capacity(self) -> int:
-        return self.k.shape[2]
-
-    @property
-    def nbytes(self) -> int:
-        return self.k.nbytes + self.v.nbytes
-
     def place(self, block: Block, rope: Rope) -> None:
         """The block may lie in another memory than the buffer."""
         rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)

@@ -29,7 +29,6 @@ from ragcache.engine.vllm.cores import Cores, leave_cores
 from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.placement import Exchange
 from ragcache.engine.vllm.requests import capture_params, check_linker
-from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError
 from ragcache.keeping import Pause
 from ragcache.linking import linker_spec, make_linker
@@ -138,11 +137,6 @@ class VllmEngine(Engine):
             output_kind=RequestOutputKind.DELTA,
             **{"temperature": 0.0, **settings},
         )
-
-    @property
-    def spans(self) -> SpanRunner:
-        """For self-checks and tests while no request runs."""
-        return self._worker.spans
 
     def use_store(self, store: KVStore) -> None:
         """Link from another store from the next request on."""

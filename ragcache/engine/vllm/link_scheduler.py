@@ -200,10 +200,6 @@ class LinkScheduler:
         self._plans.drop(request)
         return self.outcomes.gone(request)
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._jobs or self._finishing or self._failing or self._plans)
-
     def close(self) -> None:
         self._plans.close()
 

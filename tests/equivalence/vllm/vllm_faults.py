@@ -20,7 +20,7 @@ from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.fuzz.link_asks import Kept
 from tests.tiny import make_chunks, make_question, make_system
-from tests.vllm_state import drain, free_blocks
+from tests.vllm_state import drain, free_blocks, is_waiting
 
 SYSTEM, QUESTION = make_system(40), make_question(15)
 DOCUMENT = make_chunks(50, 61, 48, 55, 42, 34)
@@ -45,7 +45,7 @@ def sound(pair: Pair) -> Iterator[Pair]:
     drain(pair.engine)
     assert free_blocks(pair.engine) == before
     pair.engine.check_integrity()
-    assert not pair.engine._connector.scheduler.waiting
+    assert not is_waiting(pair.engine._connector.scheduler)
 
 
 def counted(pair: Pair) -> Counter[str]:
@@ -89,7 +89,7 @@ PLACES: dict[str, tuple[str, str, Exception]] = {
 
 def owner_of(pair: Pair, name: str) -> Any:
     owners = {"variants": pair.vllm.store, "select": Auto, "_chained": SaltedHasher, "_behind": joint_pass}
-    return owners.get(name, pair.engine.spans)
+    return owners.get(name, pair.engine._worker.spans)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -101,7 +101,7 @@ def test_a_request_whose_linking_breaks_is_a_plain_one(
     with monkeypatch.context() as patch:
         broken(patch, owner_of(sound, name), name, error)
         if name == "compute":
-            broken(patch, sound.engine.spans, "join", error)
+            broken(patch, sound.engine._worker.spans, "join", error)
         generation = sound.vllm.generate(PROMPT, max_tokens=12, linker=linker)
         assert list(generation) == expected
     (told,) = generation.report.incidents
@@ -133,7 +133,7 @@ def test_those_beside_it_are_linked(sound: Pair, place: str, monkeypatch: pytest
 def test_a_forward_that_rows_cannot_join_is_followed_by_one_of_their_own(
     sound: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken(monkeypatch, sound.engine.spans, "join", RuntimeError("once"), times=1)
+    broken(monkeypatch, sound.engine._worker.spans, "join", RuntimeError("once"), times=1)
     generation = sound.vllm.generate(PROMPT, max_tokens=12, linker="first_tokens:k=4")
     assert list(generation) == list(sound.torch.generate(PROMPT, max_tokens=12, linker="first_tokens:k=4"))
     assert generation.report.incidents == []
@@ -142,7 +142,7 @@ def test_a_forward_that_rows_cannot_join_is_followed_by_one_of_their_own(
 @pytest.mark.parametrize("name", ["open", "place"])
 def test_a_piece_that_breaks_is_computed(sound: Pair, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prompt stays linked."""
-    owner = sound.vllm.store if name == "open" else sound.engine.spans
+    owner = sound.vllm.store if name == "open" else sound.engine._worker.spans
     with monkeypatch.context() as patch:
         broken(patch, owner, name, ValueError("odd bytes"))
         generation = sound.vllm.generate(PROMPT, max_tokens=12, linker="naive")
@@ -155,7 +155,7 @@ def test_a_piece_that_breaks_is_computed(sound: Pair, name: str, monkeypatch: py
 def test_a_capture_that_breaks_says_so(sound: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     kvgen = sound.vllm.kvgen
     with monkeypatch.context() as patch:
-        broken(patch, sound.engine.spans, "capture", AssertionError("rows"))
+        broken(patch, sound.engine._worker.spans, "capture", AssertionError("rows"))
         with pytest.raises(ModelError, match="not captured: AssertionError: rows"):
             kvgen.system(SYSTEM)
     assert counted(sound)["requests/failed"] == 1

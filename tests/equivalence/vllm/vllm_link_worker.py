@@ -25,7 +25,11 @@ START, QUESTION, TOKENS = 100, 140, 200
 def test_a_probe_reads_nothing_where_nothing_was_placed(open_pair: OpenPair) -> None:
     """What vLLM's prefix cache alone holds: the memory of the keys has held another prompt's."""
     with open_pair() as pair:
-        (chunk,), spans, store = make_chunks(QUESTION - START), pair.engine.spans, open_store(None, None, None, "raw")
+        (chunk,), spans, store = (
+            make_chunks(QUESTION - START),
+            pair.engine._worker.spans,
+            open_store(None, None, None, "raw"),
+        )
         *_, variant = pair.torch.ingest(make_system(), [chunk])
         store.put(variant)
         blocks = tuple(range(3, 3 + -(-TOKENS // spans.block_size)))
@@ -52,7 +56,7 @@ def test_a_program_that_ends_reads_no_more(open_pair: OpenPair) -> None:
         (chunk,), store = make_chunks(QUESTION - START), open_store(None, None, None, "raw")
         *_, variant = pair.torch.ingest(make_system(), [chunk])
         store.put(variant)
-        worker = LinkWorker(pair.engine.spans, store)
+        worker = LinkWorker(pair.engine._worker.spans, store)
         worker.close()
         worker.obey(
             Orders(
@@ -92,7 +96,7 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
             SegmentPiece(place, start, (variant.key,))
             for place, (start, variant) in enumerate(zip((7, 37, 77), variants, strict=True))
         )
-        worker = LinkWorker(pair.engine.spans, store, file_loader(5.0, lambda: now[0]))
+        worker = LinkWorker(pair.engine._worker.spans, store, file_loader(5.0, lambda: now[0]))
         now[0] = 1000.0  # a step took so long before this one
         worker.obey(Orders(load=(Load("one", pieces, tuple(range(3, 13)), 0, TOKENS),)))
         assert store.asked.wait(60)
@@ -128,7 +132,7 @@ def captured(open_pair: OpenPair) -> dict[int, Variant]:
 
 
 def in_slices(pair: Pair, segments: list[Segment], variants: list[Variant], size: int) -> Variant:
-    spans, store = pair.engine.spans, RamTier(None)
+    spans, store = pair.engine._worker.spans, RamTier(None)
     for variant in variants[:-1]:
         store.put(variant)
     *before, chunk = segments
@@ -187,7 +191,7 @@ def test_only_what_was_placed_is_named(open_pair: OpenPair, named: str, told: st
         key = key if told is None or "key" not in told else replace(key, context=(second.hash,))
         starts = (0, len(system)) if told is None or "key" in told else (0,)
         pieces = tuple(SegmentPiece(place, start, (before[place].key,)) for place, start in enumerate(starts))
-        worker, blocks = LinkWorker(pair.engine.spans, store), tuple(range(3, 10))
+        worker, blocks = LinkWorker(pair.engine._worker.spans, store), tuple(range(3, 10))
         worker.obey(Orders(load=(Load("one", pieces, blocks, 0, 100),), idle=True))
         while worker.busy:
             worker.obey(Orders(idle=True))

@@ -104,7 +104,7 @@ def test_a_repair_goes_with_the_question(pair: Pair, monkeypatch: pytest.MonkeyP
     def alone(prompts: object) -> None:
         raise AssertionError("a pass of its own")
 
-    monkeypatch.setattr(pair.engine.spans, "compute", alone)
+    monkeypatch.setattr(pair.engine._worker.spans, "compute", alone)
     ours, _ = both(pair, prompt("new order"), "first_tokens:k=4")
     assert sum(chunk.repaired for chunk in ours.chunks) == 12
     assert ours.seconds["repair"] > 0

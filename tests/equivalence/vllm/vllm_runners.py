@@ -106,9 +106,9 @@ def test_a_request_is_linked_through_either_runner(pair: Pair, runner: str, sche
         step = make_step(runner, engine._engine.vllm_config, bool(scheduled))
         assert run(pair, step, scheduled) == ["asked"]
         left = range(request.num_computed_tokens, len(IDS))
-        (hidden,) = engine.spans.compute([PromptRows(tuple(IDS[left.start :]), tuple(left), BLOCKS)])
+        (hidden,) = engine._worker.spans.compute([PromptRows(tuple(IDS[left.start :]), tuple(left), BLOCKS)])
         assert engine._connector.request_finished(request, list(BLOCKS))[1] is not None
-        return torch.as_tensor(engine.spans.model.compute_logits(hidden[-1:])).float()
+        return torch.as_tensor(engine._worker.spans.model.compute_logits(hidden[-1:])).float()
 
     assert_close(engine._ask(linked)[0], expected)
     engine._connector.scheduler.check_integrity()

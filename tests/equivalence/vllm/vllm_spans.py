@@ -37,7 +37,7 @@ def pair(request: pytest.FixtureRequest, open_pair: OpenPair) -> Iterator[Pair]:
 @pytest.fixture
 def spans(pair: Pair) -> SpanRunner:
     """With garbage in every block: reading any of it shows."""
-    runner = pair.engine.spans
+    runner = pair.engine._worker.spans
     for layer in runner.layers:
         layer.kv_cache.normal_(0, 30, generator=torch.Generator().manual_seed(0))
     return runner

@@ -98,7 +98,8 @@ def test_an_embedding_with_its_own_scale_is_run_as_it_is() -> None:
 def test_the_spec_tells_what_others_need(tiny: Tiny) -> None:
     spec = tiny.engine.spec
     assert (spec.layers, spec.kv_heads, spec.head_dim, spec.max_tokens, spec.vocabulary) == (3, 2, 16, 512, 199)
-    assert spec.token_bytes == tiny.engine.buffer(1).nbytes
+    buffer = tiny.engine.buffer(1)
+    assert spec.token_bytes == buffer.k.nbytes + buffer.v.nbytes
     assert spec.eos == frozenset()
 
 

@@ -19,6 +19,7 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment
 from tests.tiny import Tiny, make_chunks, make_question, make_system
+from tests.vllm_state import is_waiting
 
 SYSTEM, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(20, 31, 18, 25)
@@ -67,7 +68,7 @@ class Worker:
 def run(scheduler: LinkScheduler, workers: list[Worker], budget: Budget = FREE, limit: int = 200) -> int:
     """Steps until nothing waits; vLLM goes on with what is finished from the step after on."""
     for step in range(limit):
-        waiting = scheduler.waiting
+        waiting = is_waiting(scheduler)
         orders = scheduler.step(budget, workers[0].finished)
         answers = Answers()
         for worker in workers:

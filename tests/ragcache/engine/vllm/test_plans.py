@@ -27,6 +27,7 @@ from tests.ragcache.engine.vllm.conftest import (
     run,
 )
 from tests.tiny import Tiny
+from tests.vllm_state import is_waiting
 
 IDS = [token for segment in PROMPT for token in segment.ids]
 
@@ -84,7 +85,7 @@ def test_steps_go_on_while_a_plan_waits_for_the_disk(scheduler: LinkScheduler, f
     scheduler.step(FREE)
     assert scheduler.matched("a", 0) is None
     assert names == []
-    assert scheduler.waiting, "or the engine would sleep"
+    assert is_waiting(scheduler), "or the engine would sleep"
     folder.gate.set()
     scheduler._plans.wait(60)
     scheduler.step(FREE)
@@ -116,7 +117,7 @@ def test_a_request_that_is_gone_before_its_plan_is_there(scheduler: LinkSchedule
     names = asked(scheduler, "a")
     assert scheduler.gone("a") is None
     folder.gate.set()
-    assert not scheduler.waiting
+    assert not is_waiting(scheduler)
     scheduler.step(FREE)
     assert names == []
     scheduler.check_integrity()
