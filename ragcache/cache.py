@@ -15,7 +15,7 @@ from ragcache.keeping import Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
-from ragcache.loader.base import Loader
+from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
 from ragcache.report import COMPUTED, Report

@@ -13,7 +13,7 @@ from itertools import takewhile
 import numpy as np
 
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.loader.base import SYSTEM, PieceLoaded, SegmentPiece
+from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, PREFIX, ChunkReport, Report
 from ragcache.types import VariantKey

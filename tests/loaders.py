@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from ragcache.loader.base import Block, Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader import Block, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.sequential import InTurn, bring
 from ragcache.store.base import KVStore
 

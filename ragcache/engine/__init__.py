@@ -15,7 +15,7 @@ from ragcache.address import address_of
 from ragcache.errors import ConfigError, PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
-from ragcache.loader.base import Loader
+from ragcache.loader import Loader
 from ragcache.policy import Rates
 from ragcache.report import Report
 from ragcache.store.base import Fetched, KVStore

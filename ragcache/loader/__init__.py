@@ -1,1 +1,116 @@
-"""Loaders: from tiers into the prompt's KV buffer."""
+"""The contract of loaders: they bring the KV of cached segments, in blocks, to whichever engine places them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ragcache.store.base import KVStore
+from ragcache.types import Origin, Variant, VariantKey
+
+SYSTEM = -1  # the System segment's place among the chunks
+RECHECK_S = 0.05  # what is awaited may be given up meanwhile
+
+
+@dataclass(frozen=True)
+class SegmentPiece:
+    """A cached segment to place."""
+
+    index: int  # of the chunk; SYSTEM for the System segment
+    start: int  # its first position
+    keys: tuple[VariantKey, ...]  # variants that would serve, best first
+    shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
+
+
+@dataclass(frozen=True)
+class PieceLoaded:
+    """What became of a piece: all its blocks were delivered, or none of its variants serves."""
+
+    index: int
+    chosen: int | None  # which of the piece's keys; None for none
+    tier: str = ""
+    nbytes: int = 0
+    lossless: bool = True  # see Variant
+    seconds: float = 0.0  # of reading
+    incidents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some tokens of a piece in some layers, before their rotation: they may be placed in any order."""
+
+    start: int  # position in the prompt of the first token
+    layer: int  # the first one
+    k: torch.Tensor  # [layers, kv_heads, tokens, head_dim]
+    v: torch.Tensor
+
+    @classmethod
+    def whole(cls, variant: Variant, start: int) -> Block:
+        return cls(start, 0, variant.k, variant.v)
+
+    @property
+    def layers(self) -> slice:
+        return slice(self.layer, self.layer + self.k.shape[0])
+
+    @property
+    def span(self) -> slice:
+        return slice(self.start, self.start + self.k.shape[2])
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Blocks of a piece, to be placed before more is taken; the piece's last one tells what became of it."""
+
+    piece: SegmentPiece
+    blocks: tuple[Block, ...] = ()
+    loaded: PieceLoaded | None = None
+    origin: Origin | None = None  # of the blocks; told with `loaded` where one was chosen
+
+
+class Loading(ABC):
+    """The pieces of one prompt, on their way. Used by one thread."""
+
+    @abstractmethod
+    def take(self) -> Delivery | None:
+        """What comes next; None while nothing has come, and when all is delivered."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether all is delivered, or the rest is not wanted."""
+
+    @property
+    @abstractmethod
+    def awaited(self) -> Sequence[Future[Any]]:
+        """When one of them is done there is more to take; none where it comes as it is taken."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Nobody wants the rest."""
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """All that is left, waiting for it."""
+        while not self.ended:
+            if (delivery := self.take()) is not None:
+                yield delivery
+            else:
+                wait(self.awaited, RECHECK_S, FIRST_COMPLETED)
+
+
+class Loader(ABC):
+    """Threads may share it."""
+
+    @abstractmethod
+    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+        """Bring each piece in its first variant that is there and sound, in blocks and an order of its own choosing. A
+        bad entry is told with its piece; nothing is raised for it.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what runs for it; what is awaited still ends in a delivery."""

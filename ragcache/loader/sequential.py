@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from ragcache.errors import FAULTS, reason_of
-from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.store.base import KVStore, OpenEntry
 

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.loader.base import SYSTEM, Delivery, Loader, SegmentPiece
+from ragcache.loader import SYSTEM, Delivery, Loader, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.store import open_store

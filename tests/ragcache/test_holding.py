@@ -13,8 +13,7 @@ import pytest
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
-from ragcache.loader import sequential
-from ragcache.loader.base import Delivery
+from ragcache.loader import Delivery, sequential
 from ragcache.loader.sequential import bring
 from ragcache.store import open_store
 from ragcache.store.base import OpenEntry

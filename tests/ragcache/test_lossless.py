@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.loader.base import Loading, SegmentPiece
+from ragcache.loader import Loading, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
 from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ragcache.engine.torch.attention import RowBlock, attend, row_blocks
-from ragcache.loader.base import Block
+from ragcache.loader import Block
 from ragcache.rope import Rope, turn
 
 # The order depends on the rows it is made for only a little; so many are typical of a repair.

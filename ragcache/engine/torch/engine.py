@@ -21,7 +21,7 @@ from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.engine.torch.generation import TorchGeneration, prefill
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
-from ragcache.loader.base import Block
+from ragcache.loader import Block
 from ragcache.records import Records
 from ragcache.report import Report
 from ragcache.scoring import ProfileBuilder

@@ -13,7 +13,7 @@ from ragcache.engine import LinkSource, PromptRequest, Sampling, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.link_job import Linkage, LinkJob
-from ragcache.loader.base import SYSTEM, PieceLoaded
+from ragcache.loader import SYSTEM, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Work, worthwhile

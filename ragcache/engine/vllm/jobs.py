@@ -13,7 +13,7 @@ from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
 from ragcache.link_job import Linkage, LinkJob, Phase
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
-from ragcache.loader.base import PieceLoaded, SegmentPiece
+from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.planning import Plan
 from ragcache.report import Report
 from ragcache.types import FloatArray

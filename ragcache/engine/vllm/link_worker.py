@@ -31,7 +31,7 @@ from ragcache.engine.vllm.orders import (
 from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, StoreError, reason_of
-from ragcache.loader.base import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader, nothing, unused
 from ragcache.loader.threads import Clock, DiskThreads
 from ragcache.policy import Work

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragcache.linking.base import Reduction
-from ragcache.loader.base import PieceLoaded, SegmentPiece
+from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.policy import Work
 from ragcache.types import FloatArray, Segment, VariantKey
 

@@ -11,7 +11,7 @@ from ragcache.address import address_of
 from ragcache.engine.vllm.orders import Capture
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
-from ragcache.loader.base import Loading, SegmentPiece
+from ragcache.loader import Loading, SegmentPiece
 from ragcache.types import Chunk, Lineage, Origin, System, Variant, VariantKey
 
 

@@ -20,7 +20,7 @@ from ragcache.engine.torch.attention import attention_weights, weighted_values
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError
-from ragcache.loader.base import Block
+from ragcache.loader import Block
 
 TOKENS = 48  # of the random prompt
 GARBAGE = 10.0  # standard deviation of what lies in the cache before: reading any of it shows

@@ -24,7 +24,7 @@ from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, ro
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
 from ragcache.errors import ModelError
-from ragcache.loader.base import Block
+from ragcache.loader import Block
 from ragcache.rope import Rope
 from ragcache.types import FloatArray
 

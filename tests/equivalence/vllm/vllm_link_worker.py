@@ -10,7 +10,7 @@ import pytest
 
 from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
 from ragcache.engine.vllm.orders import Answers, Capture, Load, Orders, Probe, PromptRows
-from ragcache.loader.base import SegmentPiece
+from ragcache.loader import SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import OpenEntry
 from ragcache.store.ram import RamTier

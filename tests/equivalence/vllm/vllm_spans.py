@@ -15,7 +15,7 @@ from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.spans import Batch, SpanRunner
 from ragcache.engine.vllm.taps import QuestionReader
 from ragcache.linking.base import READ_TOKENS
-from ragcache.loader.base import Block
+from ragcache.loader import Block
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.peak import peak_bytes
 from tests.tiny import assert_close, draw, stock, unrotated

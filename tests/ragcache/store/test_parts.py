@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ragcache.errors import CorruptEntry, StoreError
-from ragcache.loader.base import SegmentPiece
+from ragcache.loader import SegmentPiece
 from ragcache.loader.sequential import SequentialLoader, bring
 from ragcache.store import DiskTier, RamTier, TieredStore, index_parts, open_store
 from ragcache.store.base import OpenEntry

@@ -14,7 +14,7 @@ from ragcache.engine.vllm.budget import Budget, LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders, Probed, PromptRows
 from ragcache.engine.vllm.requests import link_params
-from ragcache.loader.base import PieceLoaded, SegmentPiece
+from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment

@@ -11,7 +11,7 @@ from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed, Incident, Loaded
 from ragcache.engine.vllm.requests import KEY, capture_params
 from ragcache.errors import ConfigError
-from ragcache.loader.base import PieceLoaded
+from ragcache.loader import PieceLoaded
 from ragcache.types import Segment, VariantKey
 from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, SYSTEM, MakeScheduler, arrive, plan
 from tests.tiny import Tiny

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragcache.engine.vllm.budget import Budget
-from ragcache.loader.base import SYSTEM as SYSTEM_PIECE
+from ragcache.loader import SYSTEM as SYSTEM_PIECE
 from tests.ragcache.engine.vllm.conftest import FREE, PROMPT, QUESTION, MakeScheduler, Worker, arrive
 
 ASKED_AT = sum(len(segment) for segment in PROMPT[:-1])

@@ -9,8 +9,8 @@ from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import LEAST_PROBE
 from ragcache.engine.vllm.orders import Answers, Loaded
 from ragcache.engine.vllm.requests import KEY, link_params
-from ragcache.loader.base import SYSTEM as SYSTEM_PIECE
-from ragcache.loader.base import PieceLoaded
+from ragcache.loader import SYSTEM as SYSTEM_PIECE
+from ragcache.loader import PieceLoaded
 from ragcache.report import COMPUTED
 from ragcache.types import Segment
 from tests.ragcache.engine.vllm.conftest import (

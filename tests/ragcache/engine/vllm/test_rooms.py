@@ -6,7 +6,7 @@ import pytest
 
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Loaded, Orders
-from ragcache.loader.base import PieceLoaded
+from ragcache.loader import PieceLoaded
 from tests.ragcache.engine.vllm.conftest import FREE, PROMPT, TOKEN_BYTES, MakeScheduler, Worker, arrive, run
 
 ROOM = TOKEN_BYTES * sum(len(segment) for segment in PROMPT)
