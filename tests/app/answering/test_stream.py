@@ -15,7 +15,7 @@ from app import RagPipeline, Settings
 from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
 from app.answering.stream import AnswerStream
-from ragcache.engine.torch.buffer import KVBuffer
+from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from retriever import RetrieverError, Vectors
