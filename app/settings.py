@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -28,6 +29,7 @@ from ragcache.errors import ConfigError
 from ragcache.records import FOLDER, Records
 
 PREFIX = "RAGCACHE_"
+GIB = 1 << 30
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
 REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker")
 UNITS = {"": 1, "b": 1} | {
@@ -71,6 +73,11 @@ def expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         raise ConfigError(f"{path}: there is no home folder of that name here, so write the whole path") from None
+
+
+def free_bytes(folder: Path) -> int:
+    """For us, on the disk of a folder or where it would be made."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
 
 
 def check_url(value: SecretStr) -> SecretStr:

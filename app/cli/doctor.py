@@ -14,10 +14,9 @@ import typer
 from packaging.requirements import Requirement
 
 from app.cli.flags import configured
-from app.ingestion.room import GIB, free_bytes
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
-from app.settings import Settings, variable
+from app.settings import GIB, Settings, free_bytes, variable
 from ragcache.errors import RagcacheError
 from ragcache.private import private_folder
 

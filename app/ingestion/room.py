@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from app.errors import IngestError
 from app.ingestion.survey import Pending
-from app.settings import Settings
+from app.settings import GIB, Settings, free_bytes
 from retriever.shared_property import shared_property
 
 # Kept free for everybody else on the machine, and for the catalog, which is written last.
@@ -18,7 +17,6 @@ TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
 CHARACTERS = 3  # of a text for each token at least, in most languages
 VARIANTS = 2  # a long document has a lead variant of each chunk too
-GIB = 1 << 30
 
 
 class Room:
@@ -69,11 +67,6 @@ class Room:
                 f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
                 "same command again: what is in stays, and it goes on there"
             )
-
-
-def free_bytes(folder: Path) -> int:
-    """For us, on the disk of a folder or where it would be made."""
-    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
 
 
 def _per_token(source: str) -> int:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.scoring import ProfileBuilder
+from ragcache.profile import ProfileBuilder
 from ragcache.types import Profile
 from tests import reference
 

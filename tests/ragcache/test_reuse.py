@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.scoring import ABSENT, Prefix, ProfileBuilder, Reuse, context_impact, reuse_of
+from ragcache.profile import ProfileBuilder
+from ragcache.scoring import ABSENT, Prefix, Reuse, context_impact, reuse_of
 from ragcache.types import FloatArray, Profile
 from tests import reference
 

@@ -54,7 +54,9 @@ def database_url(settings: Settings) -> URL:
 
 
 def refuse_network(file: Path, mounts: Path = MOUNTS) -> None:
-    """Raises CatalogError where the folder of an SQLite file is on a network file system."""
+    """Raises CatalogError where the folder of an SQLite file is on a network file system: its locks and its log cannot
+    be relied on there.
+    """
     kind = network_file_system(Path(os.path.realpath(file)).parent, mounts)
     if kind:
         raise CatalogError(

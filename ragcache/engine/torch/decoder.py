@@ -22,8 +22,8 @@ Module = Callable[[torch.Tensor], torch.Tensor]
 
 class PackedLinear(nn.Module):
     """A linear layer whose weight is held in the order that the CPU's matrix kernels read, and not plain beside it. The
-    numbers are those of the plain one, which would be brought into that order anew at every call: to a pass of few rows
-    (a repair, a probe, a decoded token) that costs more than its arithmetic.
+    numbers are those of the plain one, whose bfloat16 weight would be brought into that order anew at every call: to a
+    pass of few rows (a repair, a probe, a decoded token) that costs more than its arithmetic.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):

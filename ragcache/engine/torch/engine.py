@@ -22,9 +22,9 @@ from ragcache.engine.torch.generation import TorchGeneration, prefill
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.loader import Block
+from ragcache.profile import ProfileBuilder
 from ragcache.records import Records
 from ragcache.report import Report
-from ragcache.scoring import ProfileBuilder
 from ragcache.types import Segment, Variant, VariantKey
 
 if TYPE_CHECKING:  # importing it takes seconds, and a known model can do without (blueprint.py)

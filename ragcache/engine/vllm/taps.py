@@ -11,7 +11,7 @@ from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 
 from ragcache.engine.torch.attention import QuestionSum, read_attention
 from ragcache.errors import ModelError
-from ragcache.scoring import ProfileBuilder
+from ragcache.profile import ProfileBuilder
 from ragcache.types import Profile
 
 

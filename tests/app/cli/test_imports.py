@@ -55,16 +55,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["ls", "ls -c default", "show 1", "--help", "cache stats"])
+@pytest.mark.parametrize("command", ["ls", "ls -c default", "show 1", "--help", "bench --help", "cache stats"])
 def test_looking_imports_no_model_library(folder: Path, command: str) -> None:
-    folders = [] if command == "--help" else ["--data-dir", str(folder / "data"), "--cache-dir", str(folder / "cache")]
+    settings = ["--data-dir", str(folder / "data"), "--cache-dir", str(folder / "cache")]
+    arguments = [*command.split(), *([] if command.endswith("--help") else settings)]
     if command == "cache stats":
-        modules(RUN.format(arguments=[*command.split(), *folders]))  # remembers the model's fingerprint
-    found = modules(RUN.format(arguments=[*command.split(), *folders]))
+        modules(RUN.format(arguments=arguments))  # remembers the model's fingerprint
+    found = modules(RUN.format(arguments=arguments))
     assert found & HEAVY == set()
-    assert command == "cache stats" or not found & {"numpy", "tokenizers"}
+    assert command in ("cache stats", "bench --help") or not found & {"numpy", "tokenizers"}
 
 
 def test_the_first_word_needs_torch_and_little_else(folder: Path) -> None:
     found = modules(FIRST_WORD.format(data=str(folder / "data"), cache=str(folder / "cache")))
     assert found & HEAVY == {"torch", "faiss"}
+
+
+def test_the_doctor_needs_nothing_that_it_looks_for() -> None:
+    """Or it could not tell what is missing."""
+    found = modules("import json, sys, app.cli.doctor; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
+    assert found & (HEAVY | {"sqlalchemy", "numpy", "tokenizers"}) == set()

@@ -10,6 +10,7 @@ from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.models import Models
+from app.settings import free_bytes
 from tests.app.ingestion.conftest import Run
 
 
@@ -67,4 +68,4 @@ def test_a_reserve_is_kept() -> None:
 
 
 def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    assert room.free_bytes(tmp_path / "not" / "there") > 0
+    assert free_bytes(tmp_path / "not" / "there") > 0
