@@ -63,7 +63,7 @@ def test_free_disk_is_that_of_the_cache_folder_even_before_it_exists(
 
 def test_a_damaged_conversion_is_found_by_its_checksum(smollm2: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models" / smollm2.name
-    shutil.copytree(smollm2, folder, copy_function=os.link)
+    shutil.copytree(smollm2, folder, copy_function=os.symlink)
     settings = load_settings(None, cache_dir=tmp_path)
     assert only(doctor.check_model(settings)).ok
     config = folder / "config.json"

@@ -19,9 +19,11 @@ RESOLVE = "import sys, pathlib, app.models as m; print(m.resolve_model('bundled:
 
 @pytest.fixture
 def conversion(smollm2: Path, tmp_path: Path) -> Path:
-    """A cache folder of its own with the sound conversion in it; the weights are a link, so it costs nothing."""
+    """A cache folder of its own with the sound conversion in it; its files are links, so it costs nothing. Not hard
+    ones: as these come and go, the model that others read meanwhile counts as changed.
+    """
     folder = tmp_path / "models" / smollm2.name
-    shutil.copytree(smollm2, folder, copy_function=os.link)
+    shutil.copytree(smollm2, folder, copy_function=os.symlink)
     return folder
 
 
