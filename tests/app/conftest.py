@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
+from app.library import Library
+from app.library.catalog import open_catalog
+from app.models import Models
 from app.models.chat_template import load_tokenizer
+from app.models.loading import TorchModel
 from app.prompt import PromptTemplate
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
@@ -40,3 +44,19 @@ def pipeline(sampled: Settings) -> Iterator[RagPipeline]:
     with RagPipeline(sampled) as pipeline:
         yield pipeline
         pipeline.library.catalog.check_integrity()
+
+
+@pytest.fixture
+def models(settings: Settings, parts: TorchModel) -> Iterator[Models]:
+    """Of a folder's own `settings`, with the model that it has loaded as its `parts`."""
+    with Models(settings, parts) as models:
+        yield models
+        if store := Models.store.peek(models):
+            store.check_integrity()
+
+
+@pytest.fixture
+def library(settings: Settings, models: Models) -> Iterator[Library]:
+    with open_catalog(settings) as catalog:
+        yield Library(settings, catalog, models)
+        catalog.check_integrity()

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.app.library.conftest import library, models, parts, settings
+from tests.app.library.conftest import parts, settings
 
-__all__ = ["library", "models", "parts", "settings"]
+__all__ = ["parts", "settings"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,6 @@ import pytest
 from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
-from app.library.catalog import open_catalog
 from app.models import Models, resolve_embedder
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings, load_settings
@@ -37,21 +36,6 @@ def parts(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TorchM
     return load_torch_model(
         load_settings(None, model=str(tiny_folder), dtype="float32", device="cpu", cache_dir=folder)
     )
-
-
-@pytest.fixture
-def models(settings: Settings, parts: TorchModel) -> Iterator[Models]:
-    with Models(settings, parts) as models:
-        yield models
-        if store := Models.store.peek(models):
-            store.check_integrity()
-
-
-@pytest.fixture
-def library(settings: Settings, models: Models) -> Iterator[Library]:
-    with open_catalog(settings) as catalog:
-        yield Library(settings, catalog, models)
-        catalog.check_integrity()
 
 
 @pytest.fixture
