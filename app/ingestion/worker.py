@@ -24,7 +24,7 @@ from typing import BinaryIO
 from app.errors import LoadError
 from app.loaders import parse, read_file, refuse_unknown
 from app.loaders.base import MEGABYTE, Parsed, ParseLimits
-from app.loaders.damage import DAMAGE
+from app.loaders.soundness import DAMAGE
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 STATUS = Path("/proc/self/status")  # tells no peak in gVisor, and is not there where /proc is not mounted

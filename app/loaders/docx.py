@@ -11,11 +11,9 @@ from zipfile import ZipFile
 import mammoth
 
 from app.errors import printable
-from app.loaders.archive import opened
 from app.loaders.base import Parsed, SourceFile
-from app.loaders.damage import reading
 from app.loaders.html import markdown_of
-from app.loaders.sniffing import DOCX
+from app.loaders.soundness import DOCX, opened, reading
 from app.loaders.text import first_heading
 from app.loaders.wordml import PartSurvey, rewritten
 

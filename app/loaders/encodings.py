@@ -9,7 +9,7 @@ import re
 from app.errors import printable
 from app.loaders.alphabets import by_likelihood
 from app.loaders.base import SourceFile
-from app.loaders.sniffing import refuse_binary
+from app.loaders.soundness import refuse_binary
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from zipfile import ZipFile
 from lxml import etree
 
 from app.errors import LoadError, printable
-from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
 from app.loaders.html import page_of
-from app.loaders.sniffing import EPUB
+from app.loaders.soundness import EPUB, opened
 from app.loaders.text import first_heading
 
 CONTAINER = "META-INF/container.xml"

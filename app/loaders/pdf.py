@@ -19,8 +19,7 @@ from pypdfium2 import PdfDocument, PdfiumError, raw
 from app.errors import printable
 from app.loaders.base import Box, Line, PagedText, Parsed, SourceFile
 from app.loaders.comments import comments_on, has_words
-from app.loaders.damage import reading
-from app.loaders.sniffing import PDF, expect
+from app.loaders.soundness import PDF, expect, reading
 
 PDFIUM = Lock()
 SCALE = 100  # PDFium gives places on a device in whole pixels; this many make a point

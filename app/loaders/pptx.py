@@ -1,9 +1,13 @@
-"""PowerPoint presentations as Markdown: a page per slide, its title a heading, then its shapes from the top left."""
+"""PowerPoint presentations as Markdown: a page per slide, its title a heading, then its shapes from the top left.
+
+Charts are tables, of the numbers that programs keep in their XML for whoever cannot compute them.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -14,13 +18,10 @@ from pptx.oxml import parse_xml
 from pptx.oxml.ns import qn
 
 from app.errors import printable
-from app.loaders.archive import opened
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.chart import charted
-from app.loaders.damage import reading
 from app.loaders.equation import MATH, equation
 from app.loaders.grid import grid
-from app.loaders.sniffing import PPTX
+from app.loaders.soundness import PPTX, opened, reading
 from app.loaders.text import first_heading
 
 ALTERNATIVES = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
@@ -28,6 +29,7 @@ FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"  # within a
 INK = "{http://schemas.openxmlformats.org/presentationml/2006/main}contentPart"
 EQUATIONS = tuple(f"{{{namespace}}}oMath" for namespace in MATH)
 logger = logging.getLogger(__name__)
+Column = dict[int, str]  # by the index of the point
 
 
 def load_pptx(source: SourceFile) -> Parsed:
@@ -148,3 +150,54 @@ def _points(paragraphs: Iterable[tuple[int, str]]) -> str:
 def _lines(text: str) -> str:
     """A vertical tab is a line break within a paragraph."""
     return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n") if line.strip())
+
+
+def charted(source: SourceFile, space: Any) -> Iterator[str]:
+    """A table for each plot of a chartSpace, a row per category or point. Raises LoadError where it is too large."""
+    left = source.limits.max_cells
+    for area in space.iter("{*}plotArea"):
+        for plot in area:
+            columns = list(_columns(plot))
+            indices = sorted({index for _, column in columns for index in column})
+            left -= len(indices) * len(columns)
+            if left < 0:
+                raise source.error(f"has a chart of more than {source.limits.max_cells:,} values: remove it")
+            rows = ([column.get(index, "") for _, column in columns] for index in indices)
+            table = grid([[name for name, _ in columns], *rows]) if columns else ""
+            if table:
+                yield table
+
+
+def _columns(plot: Any) -> Iterator[tuple[str, Column]]:
+    """Named ones: categories or X values where they are not those of the series before, Y values, sizes of bubbles."""
+    before: Column | None = None
+    for number, series in enumerate(plot.iterchildren("{*}ser"), start=1):
+        names = (name for text in series.iterchildren("{*}tx") for name in _names(text) if name)
+        name = next(names, f"series {number}")
+        labels = [_labels(found) for found in series.iterchildren("{*}cat", "{*}xVal")]
+        if before is None or (labels and labels[0] != before):
+            before = labels[0] if labels else {}
+            yield "", before
+        for found in series.iterchildren("{*}val", "{*}yVal", "{*}bubbleSize"):
+            yield name, {index: _number(text) for index, text in _labels(found).items()}
+
+
+def _labels(found: Any) -> Column:
+    """Labels of several levels stand in the file with the innermost first."""
+    levels: dict[int, list[str]] = {}
+    for point in found.iter("{*}pt"):
+        levels.setdefault(int(point.get("idx", 0)), []).append("".join(point.itertext()).strip())
+    return {index: " ".join(reversed(labels)) for index, labels in levels.items()}
+
+
+def _names(text: Any) -> Iterator[str]:
+    """What a name's cells hold, or what was typed in their stead."""
+    yield from _labels(text).values()
+    yield from ("".join(typed.itertext()).strip() for typed in text.iterchildren("{*}v"))
+
+
+def _number(text: str) -> str:
+    """Without the noise of binary fractions; a value may also be an error such as #N/A."""
+    with suppress(ValueError):
+        return f"{float(text):.15g}"
+    return text

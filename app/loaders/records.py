@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
-from app.loaders.rows import LONGEST_NAME
+from app.loaders.grid import LONGEST_NAME
 
 CONVERSATION = ("messages", "conversations", "conversation", "turns")
 SPEAKER = ("role", "from", "speaker", "sender")

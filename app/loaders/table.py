@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.loaders.base import Parsed, SourceFile
 from app.loaders.encodings import decode
-from app.loaders.rows import LOOK_AHEAD, rows_as_items
+from app.loaders.grid import LOOK_AHEAD, rows_as_items
 
 if TYPE_CHECKING:
     from _csv import Reader  # csv.Reader is of Python 3.13

@@ -24,11 +24,9 @@ from openpyxl.xml.constants import SHEET_MAIN_NS
 from openpyxl.xml.functions import iterparse
 
 from app.errors import printable
-from app.loaders.archive import AT_ONCE, opened
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.damage import reading
-from app.loaders.rows import rows_as_items
-from app.loaders.sniffing import XLSX
+from app.loaders.grid import rows_as_items
+from app.loaders.soundness import AT_ONCE, XLSX, opened, reading
 
 # Filters of warnings belong to the whole process, and two threads that change them would mix them up for good.
 FILTERS = Lock()

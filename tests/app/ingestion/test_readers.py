@@ -24,7 +24,7 @@ from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, Job, Outcome, ReadFile, Same, Unread, may_pass, read
 from app.library.catalog.records import FileState
 from app.loaders.base import ParseLimits, SourceFile
-from app.loaders.damage import reading
+from app.loaders.soundness import reading
 from tests.app.loaders.files import write_mixed_folder
 
 

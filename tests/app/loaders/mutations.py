@@ -13,7 +13,7 @@ from io import BytesIO
 from lzma import LZMAError
 from random import Random
 
-from app.loaders.damage import DAMAGE
+from app.loaders.soundness import DAMAGE
 
 Change = Callable[[Random, bytes], bytes]
 

@@ -14,8 +14,8 @@ import pytest
 
 from app.errors import LoadError
 from app.loaders import load
-from app.loaders.archive import AT_ONCE
 from app.loaders.base import ParseLimits
+from app.loaders.soundness import AT_ONCE
 from tests.app.loaders.files import WORD, parts_of, write_docx, write_epub, write_pdf, write_pptx, write_xlsx, write_zip
 
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
@@ -110,7 +110,7 @@ def test_what_stands_behind_the_end_of_a_part_is_not_expanded(tmp_path: Path, mo
         made.append(Expander(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("app.loaders.archive.zlib", SimpleNamespace(decompressobj=expander, MAX_WBITS=zlib.MAX_WBITS))
+    monkeypatch.setattr("app.loaders.soundness.zlib", SimpleNamespace(decompressobj=expander, MAX_WBITS=zlib.MAX_WBITS))
     assert load(path).text == "x"
     assert 0 < sum(one.given for one in made) <= len(archive) + AT_ONCE
 

@@ -12,7 +12,7 @@ from lxml.etree import XMLSyntaxError
 from app.errors import LoadError
 from app.loaders import load
 from app.loaders.base import ParseLimits, SourceFile
-from app.loaders.damage import reading
+from app.loaders.soundness import reading
 from tests.app.loaders.files import parts_of, write_xlsx, write_zip
 
 
