@@ -19,7 +19,7 @@ from app.models import resolve_model
 from app.settings import Settings, Wording
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
-from splitter.tokens import SURROGATE, FastTokens
+from splitter.base import SURROGATE, FastTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

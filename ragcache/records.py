@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 
 FOLDER = "records"
 FORMAT = 1  # raised when what is recorded changes meaning

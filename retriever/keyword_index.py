@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
-from retriever.bm25 import TYPES, WordSegment, build, merge, search
+from retriever.bm25 import TYPES, WordSegment, asked_words, build, merge, search, words
 from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.source import Source
-from retriever.words import asked_words, words
 
 IDENTITY = "words 3"  # of how texts become words; another number makes the index anew
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched

@@ -1,7 +1,7 @@
 """The splitters as node parsers of llama-index.
 
 from splitter.nodes import AutoNodeParser
-from splitter.tokens import FastTokens
+from splitter.base import FastTokens
 
 parser = AutoNodeParser(tokens=FastTokens(tokenizer), embed_model=embed_model, max_tokens=200)
 nodes = parser.get_nodes_from_documents(documents)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ragcache.store import KVStore, open_codec
-from ragcache.store.codec import KVShape
+from ragcache.store import KVStore
+from ragcache.store.codec import KVShape, open_codec
 from ragcache.types import Variant
 
 

@@ -18,7 +18,7 @@ from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
 from app.settings import GIB, Settings, free_bytes, variable
 from ragcache.errors import RagcacheError
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus

@@ -9,7 +9,7 @@ from tqdm import tqdm
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json
 from app.compose import opened
-from app.library.reindexing import reindex as reindexing
+from app.library.indexes import reindex as reindexing
 from app.models.embedding import in_parts
 from app.settings import Settings
 

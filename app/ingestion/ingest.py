@@ -11,8 +11,7 @@ from time import perf_counter
 from app.errors import CatalogError, CollectionBusy, IngestError, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.readers import Readers
-from app.ingestion.room import Room
-from app.ingestion.survey import FolderSurvey, Pending, lost_documents, take_survey
+from app.ingestion.survey import FolderSurvey, Pending, Room, lost_documents, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer, lacking, uncut
 from app.library import Library

@@ -1,18 +1,37 @@
-"""The indexes of a collection: opened to be searched, or without the models that a search takes."""
+"""The indexes of a collection: opened to be searched, or without the models that a search takes; made anew, and the
+chunks embedded again where the embedder is another one.
+
+The new vectors are gathered in a file beside the old indexes, then go into SQL in one transaction, which also gives the
+collection a new index folder. Killed before it, everything is as it was, and the next run takes the file up; killed
+after it, the next run builds the indexes, as a question would.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import xxhash
 
 from app.errors import MaintenanceError
-from app.library import Library
+from app.library import INDEXES, Library
 from app.library.catalog.records import Collection
 from app.models import Models
-from retriever import IntArray
+from app.models.embedding import embed_chunks
+from ragcache.host import private_file
+from retriever import IntArray, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.searcher import Searcher
 from retriever.vector_index import VectorIndex
+
+LOG = "reembedding-"  # the beginning of the file's name
+_BATCH = 256
+_ROWS = 2048  # of the file, read at once
 
 
 def catch_up(library: Library, collection: Collection) -> None:
@@ -66,3 +85,136 @@ def _each(library: Library, collection: Collection, *, rebuild: bool) -> None:
         else:
             index.catch_up(source)
         index.save()
+
+
+@dataclass(frozen=True)
+class Reindexed:
+    """So far; `done` when the indexes are there too."""
+
+    collection: Collection
+    chunks: int  # of the collection
+    embedded: int = 0  # of them, anew, in this run or one that was stopped
+    in_parts: int = 0  # of those of this run
+    done: bool = False
+
+
+def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed, None, None]:
+    """Reports how far it is; the last report says `done`. Raises CatalogError while an ingest runs."""
+    with library.catalog.alone_with(name) as collection:
+        before, report = collection, Reindexed(collection, library.catalog.source(collection).position().live)
+        if models.embedder_fingerprint != collection.embedder_fingerprint:
+            for report in _reembed(library, models, collection):
+                yield report
+        rebuild(library, report.collection)
+        _sweep(library, before, report.collection)
+        yield replace(report, done=True)
+
+
+def _reembed(library: Library, models: Models, collection: Collection) -> Iterator[Reindexed]:
+    """The last report is of the collection as it is now."""
+    fingerprint, dimension = models.embedder_fingerprint, models.embedder.dimension
+    source = library.catalog.source(collection)
+    live = source.live_ids({})
+    path = library.index_folder(collection) / f"{_own(library)}{fingerprint}.vectors"
+    with suppress(OSError):  # of a version that did not name its database, as a collection's folder does
+        if not path.exists():
+            path.with_name(f"{LOG}{fingerprint}.vectors").rename(path)
+    log = VectorLog(path, dimension)
+    try:
+        known = np.intersect1d(log.ids(), live)
+        report = Reindexed(collection, len(live), len(known))
+        yield report
+        for ids, _, _ in source.added(0, _BATCH):
+            lacking = ids[np.isin(ids, known, invert=True)]
+            if len(lacking):
+                found, vectors, long = _embedded(library, models, lacking)
+                log.append(found, vectors)
+                report = replace(report, embedded=report.embedded + len(lacking), in_parts=report.in_parts + long)
+                yield report
+    except OSError as error:
+        raise MaintenanceError(
+            f"cannot keep the new embeddings in {log.path}: {error}. Free some space or make it writable, and run the "
+            "command again: it goes on from here"
+        ) from error
+    new = library.catalog.collections.reembed(
+        collection, library.settings.embedder, fingerprint, dimension, _newest(log, live)
+    )
+    yield replace(report, collection=new)
+
+
+def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:
+    """As an ingest embeds them, and how many in parts; what is gone meanwhile is left out."""
+    chunks = [found.chunk for found in library.catalog.chunks.found(ids)]
+    vectors, long = embed_chunks(models.embedder, [(chunk.heading, chunk.text) for chunk in chunks])
+    return np.array([chunk.id for chunk in chunks], dtype=np.int64), vectors, long
+
+
+def _newest(log: VectorLog, live: IntArray) -> Iterator[tuple[IntArray, Vectors]]:
+    """Of chunks that are still there."""
+    for ids, vectors in log.batches():
+        there = np.isin(ids, live)
+        yield ids[there], vectors[there]
+
+
+def _own(library: Library) -> str:
+    """The beginning of the names of this database's files: another one may have its indexes in the same data folder."""
+    return f"{LOG}{xxhash.xxh3_64_hexdigest(os.fsencode(library.catalog.where))}-"
+
+
+def _sweep(library: Library, before: Collection, now: Collection) -> None:
+    """Remove what embedding again has left: its files, and the folders of indexes that it has replaced, in this run or
+    in one that was killed. Of the latter the files tell.
+    """
+    folder, replaced = library.index_folder(now), library.index_folder(before)
+    left = {path.parent for path in (library.settings.data_dir / INDEXES).glob(f"*/{_own(library)}*")} | {replaced}
+    left -= {library.index_folder(one) for one in library.catalog.collections.all()}
+    try:
+        for log in folder.glob(f"{LOG}*"):
+            log.unlink(missing_ok=True)
+        for gone in left:
+            with suppress(FileNotFoundError):  # another process sweeps too
+                shutil.rmtree(gone)
+    except OSError as error:
+        raise MaintenanceError(f"all is indexed, but old files cannot be removed: {error}. Delete them") from error
+
+
+class VectorLog:
+    """New embeddings on their way into SQL: a file that is only ever added to, so that a stopped run can go on.
+
+    Each record says which chunk it is of and has a checksum: what a crash has torn is passed over. One process writes
+    at a time. Raises OSError.
+    """
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        self.path = path
+        self._record = np.dtype([("id", "<i8"), ("check", "<u8"), ("vector", "<f4", (dimension,))])
+
+    def append(self, ids: IntArray, vectors: Vectors) -> None:
+        """`ids` [n], `vectors` [n, dimension]"""
+        rows = np.empty(len(ids), self._record)
+        rows["id"], rows["vector"] = ids, vectors
+        rows["check"] = [_check(row) for row in rows]
+        private_file(self.path)
+        with self.path.open("ab") as file:
+            whole = file.tell() - file.tell() % self._record.itemsize
+            file.truncate(whole)  # what a killed writer has left of a record
+            file.write(rows.tobytes())
+
+    def batches(self) -> Iterator[tuple[IntArray, Vectors]]:
+        """All sound records, in the order in which they were written."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            while data := file.read(_ROWS * self._record.itemsize):
+                rows = np.frombuffer(data[: len(data) - len(data) % self._record.itemsize], self._record)
+                sound = rows[[row["check"] == _check(row) for row in rows]] if len(rows) else rows
+                yield sound["id"].astype(np.int64), sound["vector"].astype(np.float32)
+
+    def ids(self) -> IntArray:
+        return np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in self.batches())])
+
+
+def _check(row: np.void) -> int:
+    return xxhash.xxh3_64_intdigest(row["id"].tobytes() + row["vector"].tobytes())

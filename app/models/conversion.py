@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ragcache.errors import StoreError
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 from ragcache.records import FOLDER, Records
 
 KIND = "gguf"  # of records

@@ -12,7 +12,7 @@ from torch import nn
 from app.models import resolve_embedder
 from app.models.loading import resolve_device, resolve_dtype
 from app.settings import Settings
-from ragcache.engine.cores import FreeCores
+from ragcache.engine.resources import FreeCores
 from retriever import Vectors
 from retriever.embedder import Embedder
 from retriever.encoder import batches

@@ -22,8 +22,7 @@ from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, r
 from benchmarks.chunking.llama import wrapped
 from benchmarks.output import publish
 from splitter import SPLITTERS, make_splitter
-from splitter.base import ChunkLimits, Embed, Tokens
-from splitter.tokens import FastTokens
+from splitter.base import ChunkLimits, Embed, FastTokens, Tokens
 
 SENTENCE_TOKENS = (200, 400)
 # Of llama-index's SentenceSplitter. Measured, it does better with this much than with none.

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ragcache.address import untold_lineage
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 from ragcache.store import DiskTier, RamTier
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack

@@ -21,7 +21,7 @@ import torch
 import xxhash
 
 from ragcache.errors import ModelError
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 
 # Config keys that leave KV as it is: where the model came from and what wrote it.
 IRRELEVANT = {

@@ -6,36 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ragcache.store.base import Fetched, Flaw, KVStore, TierStats
-    from ragcache.store.codec import CODECS, open_codec
+    from ragcache.store.base import KVStore
     from ragcache.store.disk import DiskTier
     from ragcache.store.ram import RamTier
-    from ragcache.store.tiered import TieredStore, open_store
+    from ragcache.store.tiered import open_store
 
-_PLACES = {
-    "CODECS": "codec",
-    "DiskTier": "disk",
-    "Fetched": "base",
-    "Flaw": "base",
-    "KVStore": "base",
-    "RamTier": "ram",
-    "TierStats": "base",
-    "TieredStore": "tiered",
-    "open_codec": "codec",
-    "open_store": "tiered",
-}
-__all__ = [
-    "CODECS",
-    "DiskTier",
-    "Fetched",
-    "Flaw",
-    "KVStore",
-    "RamTier",
-    "TierStats",
-    "TieredStore",
-    "open_codec",
-    "open_store",
-]
+_PLACES = {"DiskTier": "disk", "KVStore": "base", "RamTier": "ram", "open_store": "tiered"}
+__all__ = ["DiskTier", "KVStore", "RamTier", "open_store"]
 
 
 def __getattr__(name: str) -> object:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ragcache.forks import carry_over
+from ragcache.host import carry_over
 
 _MOST_USES, _USES_S = 256, 1.0  # that are written down together; how long they may wait for the next use after them
 _log = logging.getLogger(__name__)

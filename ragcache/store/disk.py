@@ -16,17 +16,16 @@ from functools import partial
 from pathlib import Path
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
-from ragcache.private import private_folder
+from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.base import Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
-from ragcache.store.durable import opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.eviction import EvictionOrder, displaced, in_order, least_recently_used, victims
+from ragcache.store.folder import BadFile, Quarantine
+from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
-from ragcache.store.info_cache import InfoCache
-from ragcache.store.layout import KV, FolderLayout
-from ragcache.store.quarantine import BadFile, Quarantine
+from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 _TRIES = 5

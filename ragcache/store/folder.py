@@ -1,26 +1,31 @@
 """A cache folder seen as a whole: what lies in it, and the removal of what its owner no longer needs.
 
 It works on the files beside any number of open stores. Their RAM may keep what is removed here; that is harmless, since
-a key is the address of its content.
+a key is the address of its content. Bad files go into quarantine, each with its reason beside it.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from ragcache.errors import StoreError
+from ragcache.host import private_file, private_folder
 from ragcache.store.background import Background
-from ragcache.store.durable import sweep
 from ragcache.store.frame import key_of, read_fields
 from ragcache.store.index import Change, FolderIndex, reporting, seen
-from ragcache.store.layout import KV, FolderLayout
-from ragcache.store.quarantine import moved_ns
+from ragcache.store.layout import KV, FolderLayout, sweep
 from ragcache.types import VariantKey
 
 _AT_ONCE = 256  # files removed in one change: others want to write meanwhile
+_log = logging.getLogger(__name__)
+_KEPT = 32
 
 
 @dataclass(frozen=True)
@@ -128,3 +133,48 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, _AT_ONCE)):
         yield batch
+
+
+class Quarantine:
+    """Keeps the newest few files: enough to look into, without filling the disk that the budget was set for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, path: Path, reason: StoreError) -> None:
+        """Move `path` here. The caller holds the lock of the store."""
+        private_folder(self._folder)
+        path.replace(self._folder / path.name)
+        # A full disk has no room for the reason; the log has it.
+        with suppress(OSError):
+            told = (self._folder / path.name).with_suffix(".txt")
+            private_file(told)
+            told.write_text(f"{reason}\n")
+        _log.warning("cache entry moved to %s: %s", self._folder, reason)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        files = sorted(self._folder.glob("*.kv"), key=moved_ns)
+        for path in files[:-_KEPT]:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".txt").unlink(missing_ok=True)
+
+
+def moved_ns(path: Path) -> int:
+    """When it came here. Others may discard it at any time."""
+    try:
+        return path.stat().st_ctime_ns
+    except FileNotFoundError:
+        return 0
+
+
+@dataclass(frozen=True)
+class BadFile:
+    path: Path
+    inode: int
+    written_ns: int  # an inode is given again once its file is gone
+    reason: StoreError = field(compare=False)
+
+    @classmethod
+    def of(cls, path: Path, found: os.stat_result, reason: StoreError) -> BadFile:
+        return cls(path, found.st_ino, found.st_mtime_ns, reason)

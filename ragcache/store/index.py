@@ -19,12 +19,20 @@ from typing import Any, TypeVar
 
 from ragcache.errors import StoreError
 from ragcache.store.background import Background, PendingUses
-from ragcache.store.durable import being_written, inode_kept, remove_if_empty, stat_of
 from ragcache.store.eviction import Evictable
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
-from ragcache.store.layout import KV, OLD_PIN, OLD_USAGE, FolderLayout
+from ragcache.store.layout import (
+    KV,
+    OLD_PIN,
+    OLD_USAGE,
+    FolderLayout,
+    being_written,
+    inode_kept,
+    remove_if_empty,
+    stat_of,
+)
 from ragcache.types import VariantKey
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragcache.forks import carry_over
-from ragcache.mounts import MOUNTS, network_file_system
+from ragcache.host import MOUNTS, carry_over, network_file_system
 from ragcache.store.index_making import alone, give_room, journal, keep_room, make, rebuild, remove_all
 from ragcache.store.index_parts import (
     BUSY_S,

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragcache.private import FILE, private_file, private_folder
-from ragcache.store.durable import being_written, inode_kept, stat_of
+from ragcache.host import FILE, private_file, private_folder
 from ragcache.store.frame import is_name, key_of, read_fields
 from ragcache.store.index_parts import ENTRY, SCHEMA, Rows, connect, fresh_number, inode_of, mark_of, write_mark
-from ragcache.store.layout import OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout
+from ragcache.store.layout import OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout, being_written, inode_kept, stat_of
 from ragcache.types import VariantKey
 
 _COUNTED = "(SELECT count(*), coalesce(sum(nbytes), 0) FROM entries)"

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragcache.mounts import network_file_system
-from ragcache.private import FILE
+from ragcache.host import FILE, network_file_system
 from ragcache.store.layout import FolderLayout
 
 BUSY_S = 60.0  # that a change waits for those of other processes

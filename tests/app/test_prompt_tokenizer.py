@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from app.models.chat_template import load_tokenizer, recorded
 from app.prompt import PlainTokenizer, PromptTemplate, open_tokenizer
 from app.settings import Settings
-from splitter.tokens import FastTokens
+from splitter.base import FastTokens
 
 SYSTEM = "Answer from the passages."
 TEXTS = [

@@ -12,8 +12,7 @@ import torch
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.loader import SYSTEM, Delivery, Loader, SegmentPiece
-from ragcache.loader.sequential import SequentialLoader
-from ragcache.loader.threads import DiskThreads
+from ragcache.loader.sequential import DiskThreads, SequentialLoader
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant

@@ -13,7 +13,9 @@ from ragcache.cache import ChunkCache
 from ragcache.loader import Loading, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
-from ragcache.store import CODECS, DiskTier, KVStore, RamTier, TieredStore, open_codec, open_store
+from ragcache.store import DiskTier, KVStore, RamTier, open_store
+from ragcache.store.codec import CODECS, open_codec
+from ragcache.store.tiered import TieredStore
 from ragcache.types import Segment
 from tests.rounding import keep_rounded, rounded
 from tests.tiny import Tiny, make_chunks, make_question, make_system

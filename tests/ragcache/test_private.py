@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragcache.private import private_file, private_folder
+from ragcache.host import private_file, private_folder
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,7 @@ from transformers.activations import ACT2FN
 from app.models import resolve_embedder
 from retriever import Vectors
 from retriever.bert import BertEncoder
-from retriever.encoder import IDS, Encoder
-from retriever.packed_weights import multiplies
+from retriever.encoder import IDS, Encoder, multiplies
 from retriever.sentence_model import LibraryEncoder, as_bert, make_encoder, read_model
 
 TEXTS = [

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.bm25 import MOST_WORDS, WordSegment, build, merge, search
-from retriever.words import asked_words
+from retriever.bm25 import MOST_WORDS, WordSegment, asked_words, build, merge, search
 from tests.retriever.chunks import slow_bm25
 
 WORDS = st.sampled_from(["ant", "bee", "cat", "dog", "the", "日本", "Éa", "x_y", "\0"])

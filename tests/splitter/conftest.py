@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.models.chat_template import load_tokenizer
-from splitter.tokens import FastTokens
+from splitter.base import FastTokens
 from tests.splitter.words import Words as Words
 from tests.splitter.words import letters as letters
 

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SPLITTERS, SplitterError, make_splitter
-from splitter.base import KINDS, ChunkLimits, Offsets, Piece, Tokens
-from splitter.tokens import FastTokens
+from splitter.base import KINDS, ChunkLimits, FastTokens, Offsets, Piece, Tokens
 from tests.splitter.conftest import Words, letters
 
 HOSTILE = st.text(alphabet=st.characters(exclude_categories=()), max_size=400)

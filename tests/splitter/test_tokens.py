@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from app.models.chat_template import load_tokenizer
-from splitter.tokens import FastTokens
+from splitter.base import FastTokens
 
 
 def test_control_tokens_are_plain_characters(smollm2_tokens: FastTokens) -> None:

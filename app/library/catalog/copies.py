@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from app.errors import CatalogError
 from app.library.catalog.database import Database
 from app.library.catalog.failures import told
-from ragcache.private import FILE, private_folder
+from ragcache.host import FILE, private_folder
 
 PART = ".part"  # ends the name of a copy that is not whole yet
 OWNED = ".lock"  # ends the name of the lock of whoever writes one

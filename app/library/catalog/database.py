@@ -19,8 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from app.errors import CatalogError
 from app.library.catalog.failures import told
 from app.settings import Settings, expanded
-from ragcache.forks import carry_over
-from ragcache.mounts import MOUNTS, network_file_system
+from ragcache.host import MOUNTS, carry_over, network_file_system
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"

@@ -22,7 +22,7 @@ from app.errors import CatalogError, CollectionBusy
 from app.library.catalog.database import HELD, Database
 from app.library.catalog.failures import told
 from app.library.catalog.records import Collection
-from ragcache.private import FILE, private_folder
+from ragcache.host import FILE, private_folder
 
 LOCKS = "locks"
 # Seconds to wait for another process that copies and upgrades a large database.

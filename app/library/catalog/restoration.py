@@ -43,7 +43,7 @@ from app.library.catalog.database import Database
 from app.library.catalog.failures import told
 from app.library.catalog.locks import schema_alone
 from app.library.catalog.schema import inspect_schema
-from ragcache.private import FILE
+from ragcache.host import FILE
 
 
 @dataclass(frozen=True)

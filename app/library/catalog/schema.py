@@ -25,7 +25,7 @@ from app.library.catalog.copies import (
 from app.library.catalog.database import Database
 from app.library.catalog.failures import told
 from app.library.catalog.locks import schema_alone
-from ragcache.private import private_file
+from ragcache.host import private_file
 
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[3] / "migrations"

@@ -12,9 +12,8 @@ import torch
 
 from ragcache.address import lineage_of
 from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest
-from ragcache.engine.cores import FreeCores
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
-from ragcache.engine.memory import Memory
+from ragcache.engine.resources import FreeCores, Memory
 from ragcache.engine.torch.attention import read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap

@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import get_num_threads, set_num_threads  # imported early: vLLM's CPU worker replaces torch's attribute
 from vllm.platforms import current_platform
 
-from ragcache.engine.cores import FreeCores
+from ragcache.engine.resources import FreeCores
 
 
 class Cores:

@@ -18,7 +18,7 @@ from vllm.forward_context import set_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from ragcache.engine.memory import Memory
+from ragcache.engine.resources import Memory
 from ragcache.engine.torch.attention import reduced
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows

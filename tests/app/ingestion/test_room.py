@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import app.ingestion.room as room
+import app.ingestion.survey as room
 from app.errors import IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest

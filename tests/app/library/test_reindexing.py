@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from app.errors import CatalogError, MaintenanceError
 from app.library import Library
 from app.library.catalog import open_catalog
-from app.library.reindexing import LOG, VectorLog, reindex
+from app.library.indexes import LOG, VectorLog, reindex
 from app.models import Models, resolve_embedder
 from retriever.embedder import Embedder
 from tests.app.library.shelves import DIMENSION, fill
@@ -78,7 +78,7 @@ def test_a_run_that_was_stopped_goes_on(
     library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     old = fill(library, models, books=BOOKS)
-    monkeypatch.setattr("app.library.reindexing._BATCH", 2)
+    monkeypatch.setattr("app.library.indexes._BATCH", 2)
     running = reindex(library, models, "default")
     seen = [report.embedded for report in itertools.islice(running, stop + 1)]
     running.close()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from vllm.config import KVTransferConfig
 
-from ragcache.engine import cores
+from ragcache.engine import resources as cores
 from ragcache.engine.vllm import setup
 from ragcache.engine.vllm.cores import set_num_threads
 from ragcache.engine.vllm.orders import Probe

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from ragcache.engine import cores as module
-from ragcache.engine.cores import CoreUsage, FreeCores, allowed, read_usage
+from ragcache.engine import resources as module
+from ragcache.engine.resources import CoreUsage, FreeCores, allowed, read_usage
 from ragcache.engine.torch.engine import TorchEngine
 from tests.tiny import Tiny
 

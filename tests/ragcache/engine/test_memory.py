@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.engine.memory import LOANS, Memory
+from ragcache.engine.resources import LOANS, Memory
 
 CPU = torch.device("cpu")
 

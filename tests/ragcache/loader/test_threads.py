@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.loader.threads import DiskThreads, Task
+from ragcache.loader.sequential import DiskThreads, Task
 
 LIMIT = 5.0
 
@@ -103,7 +103,7 @@ def test_what_waits_when_they_are_closed_is_cancelled(disk: Disk) -> None:
 
 HANGING = """
 import threading
-from ragcache.loader import threads as disk_threads
+from ragcache.loader import sequential as disk_threads
 
 disk_threads.CLOSING_S = 0.0
 threads, begun = disk_threads.DiskThreads(2, "read", 5.0), threading.Event()

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragcache.errors import ConfigError
-from ragcache.store import CODECS, open_codec
-from ragcache.store.codec import KVShape
+from ragcache.store.codec import CODECS, KVShape, open_codec
 
 Sizes = tuple[int, int, int, int]
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))

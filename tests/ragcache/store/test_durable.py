@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragcache.store.durable import sweep, written_beside
+from ragcache.store.layout import sweep, written_beside
 
 PARTS = [memoryview(b"abc"), memoryview(b"def")]
 

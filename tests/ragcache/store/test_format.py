@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
-from ragcache.store import CODECS, open_codec
+from ragcache.store.codec import CODECS, open_codec
 from ragcache.store.entry import EntryReader, pack
 from ragcache.store.format import ALIGNMENT, BLOCK, Section, unpack_header
 from ragcache.store.frame import VERSION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragcache.store.info_cache import InfoCache
+from ragcache.store.frame import InfoCache
 from ragcache.types import VariantInfo
 from tests.ragcache.store.conftest import build_variant
 

@@ -16,10 +16,11 @@ import torch
 from ragcache.errors import CorruptEntry, StoreError
 from ragcache.loader import SegmentPiece
 from ragcache.loader.sequential import SequentialLoader, bring
-from ragcache.store import DiskTier, RamTier, TieredStore, index_parts, open_store
+from ragcache.store import DiskTier, RamTier, index_parts, open_store
 from ragcache.store.base import OpenEntry
 from ragcache.store.entry import EntryReader
 from ragcache.store.format import BLOCK
+from ragcache.store.tiered import TieredStore
 from ragcache.types import Variant
 
 LENGTHS = [11, BLOCK + 5, 2 * BLOCK + 30]

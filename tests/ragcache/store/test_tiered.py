@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from ragcache.errors import ConfigError, StoreError
-from ragcache.store import DiskTier, RamTier, TieredStore, open_store
+from ragcache.store import DiskTier, RamTier, open_store
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.tiered import TieredStore
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from app.library.catalog.copies import (
 )
 from app.library.catalog.database import Database, database_url
 from app.settings import Settings
-from ragcache.private import private_file
+from ragcache.host import private_file
 from tests.app.library.catalog.samples import document, make_collection
 from tests.app.library.catalog.test_failures import public_folder, without_rights
 

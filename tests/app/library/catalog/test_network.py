@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from app.errors import CatalogError
 from app.library.catalog.database import Database, refuse_network
-from ragcache.mounts import file_system
+from ragcache.host import file_system
 
 TABLE = """\
 overlay / overlay rw,relatime 0 0

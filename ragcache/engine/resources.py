@@ -1,4 +1,4 @@
-"""As many threads for a computation as cores are free, while other programs compute too.
+"""What computations take: memory that comes back, and as many threads as cores are free of other programs.
 
 OpenMP cuts each of a forward's hundreds of operations into equal parts, one for each thread, and waits for the last.
 With as many threads as cores, and others busy on these, some thread always waits for its turn: an answer then takes
@@ -7,9 +7,12 @@ ten times as long and more, where fewer threads lose no more than their own shar
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +23,8 @@ import torch
 STAT = Path("/proc/stat")
 WINDOW_S = 0.25  # between two looks: the system counts in hundredths of a second
 SLACK = 0.3  # of a core that others may use before it counts as taken
+STEPS = 8  # sizes between two powers of two: the next prompt is seldom just as long
+LOANS = 32  # a block that was larger than so many prompts in a row needed is not kept
 
 
 @dataclass(frozen=True)
@@ -105,3 +110,53 @@ def read_usage() -> CoreUsage | None:
     busy = sum(int(value) for name, *values in lines if name in own for value in (*values[:3], *values[5:8]))
     times = os.times()
     return CoreUsage(busy / ticks, times.user + times.system)
+
+
+class Memory:
+    """Keeps the largest block that came back, and lends it again: one at most, no larger than the last LOANS prompts
+    needed. Threads may share it.
+
+    A block belongs to whoever has taken it off `_free`, which is one step of the interpreter, as is putting it back. A
+    lock would not do: what gives back runs wherever Python collects garbage, so also inside of whoever holds the lock.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[torch.Tensor] = deque(maxlen=1)  # a second block pushes the first out
+        self._asked: tuple[int, ...] = ()  # bytes, of the last loans; one that two threads lose does no harm
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A tensor that is not initialised. Its memory comes back by itself, when no tensor views it any more."""
+        if device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device)  # torch keeps such memory itself
+        nbytes = math.prod(shape) * dtype.itemsize
+        self._asked = (*self._asked, nbytes)[-LOANS:]
+        block = self._block(nbytes)
+        # Tensors made from an array hold it until the last of them is gone, and this array is new each time.
+        lease = block.numpy()
+        weakref.finalize(lease, self._give_back, block).atexit = False
+        return torch.from_numpy(lease)[:nbytes].view(dtype).view(*shape)
+
+    def _block(self, nbytes: int) -> torch.Tensor:
+        block = self._taken()
+        return block if block is not None and len(block) >= nbytes else _fresh(nbytes)
+
+    def _give_back(self, block: torch.Tensor) -> None:
+        kept = self._taken()
+        largest = block if kept is None else max(block, kept, key=len)
+        if len(largest) <= _rounded(max(self._asked)):
+            self._free.append(largest)
+
+    def _taken(self) -> torch.Tensor | None:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+
+def _rounded(nbytes: int) -> int:
+    step = 1 << max(0, nbytes.bit_length() - STEPS.bit_length())
+    return -(-nbytes // step) * step
+
+
+def _fresh(nbytes: int) -> torch.Tensor:
+    return torch.empty(_rounded(nbytes), dtype=torch.uint8)

@@ -1,0 +1,113 @@
+"""What the system gives a process: files and folders, what they lie on, and forks.
+
+Files and folders are for their owner alone, whatever the umask; what is there already keeps the modes that it was
+given. The documents of a user, and what is computed from them, are read by nobody else unless the user says so. On
+another machine SQLite's write-ahead log cannot be relied on. Connections to databases do not outlive a fork, such as
+that of a server which loads the application before its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+FILE, FOLDER = 0o600, 0o700
+MOUNTS = Path("/proc/self/mounts")  # not there on other systems than Linux: nothing is told then
+NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+    | {"ocfs2", "orangefs", "smb3", "smbfs"}
+)
+REMOTE_FUSE = frozenset({"ceph", "glusterfs", "gcsfuse", "juicefs", "mfs", "moosefs", "rclone", "s3fs", "sshfs"})
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the table writes spaces and the like
+
+
+def private_folder(folder: Path) -> None:
+    """Make it and its parents where they are not there. Raises OSError."""
+    missing = [folder, *folder.parents]
+    while missing and missing[-1].is_dir():
+        missing.pop()
+    for one in reversed(missing):
+        one.mkdir(mode=FOLDER, exist_ok=True)
+
+
+def private_file(path: Path) -> None:
+    """An empty one where none is, in a private folder, before a library makes it readable for all. Raises OSError.
+
+    One that is there is not even opened: to close it would give up the locks that this process holds on it, and a
+    catalog without SQLite's locks loses its log to the next process.
+    """
+    private_folder(path.parent)
+    with suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))
+
+
+def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
+    """Its kind; empty for a local one, and where that cannot be known."""
+    kind = file_system(folder, mounts)
+    name = kind.removeprefix("fuse.")
+    return kind if kind in NETWORK or (name != kind and name in REMOTE_FUSE) else ""
+
+
+def mount_point(written: str) -> str:
+    """From how a table of mounts writes it."""
+    return _OCTAL.sub(lambda code: chr(int(code[1], 8)), written)
+
+
+def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
+    """Its kind, by the longest mount point above the folder; empty where that cannot be known."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    above = {str(folder), *map(str, folder.parents)}
+    found, longest = "", 0
+    for line in lines:
+        _, point, kind, *_ = [*line.split(" "), "", "", ""]
+        point = mount_point(point)
+        # Of two at one place the later one counts. What an automount mounts has a line of its own; gVisor calls the
+        # root of a container 9p.
+        if point in above and len(point) >= longest and kind != "autofs" and (point, kind) != ("/", "9p"):
+            found, longest = kind, len(point)
+    return found
+
+
+class Forking(Protocol):
+    """What holds connections, none of which may get into a child."""
+
+    def before_fork(self) -> None: ...
+
+    def after_fork(self) -> None:
+        """In the parent."""
+
+    def after_fork_in_child(self) -> None: ...
+
+
+def carry_over(one: Forking) -> None:
+    """See to it that no connection of this one gets into a child."""
+    _living().add(one)
+
+
+@cache
+def _living() -> WeakSet[Forking]:
+    """Python never forgets what it was told to do at a fork, so it is told once, for all that live then."""
+    living: WeakSet[Forking] = WeakSet()
+
+    def before() -> None:
+        for one in list(living):
+            one.before_fork()
+
+    def in_parent() -> None:
+        for one in list(living):
+            one.after_fork()
+
+    def in_child() -> None:
+        for one in list(living):
+            one.after_fork_in_child()
+
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+    return living
