@@ -20,7 +20,7 @@ from ragcache.host import private_file, private_folder
 from ragcache.store.background import Background
 from ragcache.store.frame import key_of, read_fields
 from ragcache.store.index import Change, FolderIndex, reporting, seen
-from ragcache.store.layout import KV, FolderLayout, sweep
+from ragcache.store.layout import KV, FolderLayout, stat_of, sweep
 from ragcache.types import VariantKey
 
 _AT_ONCE = 256  # files removed in one change: others want to write meanwhile
@@ -162,10 +162,8 @@ class Quarantine:
 
 def moved_ns(path: Path) -> int:
     """When it came here. Others may discard it at any time."""
-    try:
-        return path.stat().st_ctime_ns
-    except FileNotFoundError:
-        return 0
+    found = stat_of(path)
+    return 0 if found is None else found.st_ctime_ns
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 import xxhash
 
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
+from ragcache.store.layout import opened
 from ragcache.types import VariantInfo, VariantKey
 
 MAGIC = b"RCKV"
@@ -93,19 +94,16 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
     """What the header says, its key among it, in which `key_of` finds no fault. None where the file is gone, or its
     header cannot be understood. Raises OSError.
     """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        frame = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
-        fields: dict[str, Any] = json.loads(frame.text)
-        key_of(fields)
+    with opened(path) as fd:
+        if fd is None:
+            return None
+        try:
+            frame = unframed(lambda offset, size: _read(fd, offset, size), os.fstat(fd).st_size, str(path))
+            fields: dict[str, Any] = json.loads(frame.text)
+            key_of(fields)
+        except (CorruptEntry, ForeignEntry, *UNREADABLE):
+            return None
         return fields
-    except (CorruptEntry, ForeignEntry, *UNREADABLE):
-        return None
-    finally:
-        os.close(fd)
 
 
 def _read(fd: int, offset: int, size: int) -> memoryview:

@@ -210,7 +210,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int | None]:
+def opened(path: str | Path) -> Iterator[int | None]:
     """A descriptor to read from, or None when there is no such file. A pipe in its place keeps nobody waiting."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
