@@ -11,11 +11,9 @@ from __future__ import annotations
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 
 from app import RagPipeline, Settings
-from app.llama.chat_engine import CachedChatEngine
-from app.llama.kvgen import KVGenTransform
-from app.llama.query_engine import CachedQueryEngine
+from app.llama.engines import CachedChatEngine, CachedQueryEngine, KVGenTransform
 from app.samples import read_samples
-from retriever.llama.embedding import LocalEmbedding
+from retriever.llama.adapters import LocalEmbedding
 from retriever.llama.vector_store import FaissBm25VectorStore
 from splitter.nodes import AutoNodeParser
 

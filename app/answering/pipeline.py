@@ -19,8 +19,7 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection, Found
-from app.models import Models
-from app.models.cores import in_thread, release_helpers
+from app.models import Models, in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
 from retriever.searcher import SearchOptions

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.answering import Answer, Citation
-from app.models.cores import in_thread, release_helpers
+from app.models import in_thread, release_helpers
 
 if TYPE_CHECKING:
     from ragcache.engine import TokenStream
@@ -138,7 +138,7 @@ class AsyncAnswerStream:
 
     def __init__(self, stream: AnswerStream):
         self._stream = stream
-        # All steps on one thread, which ends with this object: each that computes gets helpers (app/models/cores.py).
+        # All steps on one thread, which ends with this object: each that computes gets helpers (see app/models).
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answer")
 
     @property

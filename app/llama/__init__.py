@@ -1,6 +1,6 @@
 """Answers from stored KV inside a llama-index program.
 
-    from app.llama.query_engine import CachedQueryEngine
+    from app.llama.engines import CachedQueryEngine
 
     engine = CachedQueryEngine(pipeline, retriever)  # any retriever; the pipeline's own when None
     response = engine.query("Who designed the lighthouse?")

@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from app.loaders.flow import BREAK, DEEPEST, SPACES, Flow
-from app.loaders.grid import Cell, Table
+from app.loaders.blocks import BREAK, DEEPEST, SPACES, Cell, Flow, Table
 
 SCRIPTED = "script style template noscript svg math iframe object canvas audio video select"
 SKIPPED = frozenset(SCRIPTED.split())

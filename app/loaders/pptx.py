@@ -19,10 +19,10 @@ from pptx.oxml.ns import qn
 
 from app.errors import printable
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.equation import MATH, equation
-from app.loaders.grid import grid
+from app.loaders.blocks import grid
 from app.loaders.soundness import PPTX, opened, reading
 from app.loaders.text import first_heading
+from app.loaders.wordml import MATH, equation
 
 ALTERNATIVES = "{http://schemas.openxmlformats.org/markup-compatibility/2006}AlternateContent"
 FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"  # within a paragraph

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from app.loaders.base import Parsed, SourceFile
+from app.loaders.blocks import LONGEST_NAME
 from app.loaders.encodings import decode
-from app.loaders.grid import LONGEST_NAME
 
 CONVERSATION = ("messages", "conversations", "conversation", "turns")
 SPEAKER = ("role", "from", "speaker", "sender")

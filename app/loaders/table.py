@@ -11,8 +11,8 @@ from itertools import chain, islice, pairwise, tee
 from typing import TYPE_CHECKING, Literal
 
 from app.loaders.base import Parsed, SourceFile
+from app.loaders.blocks import LOOK_AHEAD, rows_as_items
 from app.loaders.encodings import decode
-from app.loaders.grid import LOOK_AHEAD, rows_as_items
 
 if TYPE_CHECKING:
     from _csv import Reader  # csv.Reader is of Python 3.13

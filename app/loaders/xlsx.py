@@ -25,7 +25,7 @@ from openpyxl.xml.functions import iterparse
 
 from app.errors import printable
 from app.loaders.base import PagedText, Parsed, SourceFile
-from app.loaders.grid import rows_as_items
+from app.loaders.blocks import rows_as_items
 from app.loaders.soundness import AT_ONCE, XLSX, opened, reading
 
 # Filters of warnings belong to the whole process, and two threads that change them would mix them up for good.

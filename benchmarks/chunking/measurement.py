@@ -15,7 +15,7 @@ from llama_index.core.schema import MetadataMode
 
 from app.models import resolve_model
 from app.models.chat_template import load_tokenizer
-from app.models.embedders import RoughEmbedder, load_embedder
+from app.models.loading import RoughEmbedder, load_embedder
 from app.settings import Settings
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united

@@ -9,8 +9,7 @@ from statistics import median
 
 from tqdm import tqdm
 
-from app.models.embedders import load_embedder
-from app.models.loading import LoadedModel
+from app.models.loading import LoadedModel, load_embedder
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.data import Dataset, read_dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.compose import opened
-from app.models.embedders import load_embedder
+from app.models.loading import load_embedder
 from app.samples import read_samples
 from app.settings import Settings, load_settings
 from benchmarks.search import SearchBenchOptions

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from app.models import resolve_embedder
-from app.models.embedders import RoughEmbedder
+from app.models.loading import RoughEmbedder
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.embedder import Embedder
@@ -33,7 +33,7 @@ class ByLibrary(Embedder):
 
 class RoughByLibrary(RoughEmbedder):
     def _read_model(self) -> Any:
-        from app.models.embedders import shorten
+        from app.models.loading import shorten
 
         model = read_model(self.folder)
         shorten(model)

@@ -11,7 +11,7 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.models import Models
-from app.models.embedders import load_embedder
+from app.models.loading import load_embedder
 from app.settings import Settings
 from retriever import RetrieverError, Vectors
 from retriever.embedder import Embedder

@@ -15,9 +15,7 @@ from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNo
 
 from app import RagPipeline
 from app.answering.answerer import NOTHING_FOUND
-from app.llama.chat_engine import CachedChatEngine
-from app.llama.kvgen import KVGenTransform
-from app.llama.query_engine import CachedQueryEngine
+from app.llama.engines import CachedChatEngine, CachedQueryEngine, KVGenTransform
 from app.llama.synthesizer import CachedSynthesizer
 from app.samples import read_samples
 from splitter.nodes import FixedNodeParser

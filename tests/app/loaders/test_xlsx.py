@@ -146,7 +146,7 @@ def test_xlsx_a_row_is_bounded_before_its_text_is_put_together(tmp_path: Path, m
     def item(header: object, row: list[str]) -> str:
         raise AssertionError(f"{sum(map(len, row))} characters were not counted")
 
-    monkeypatch.setattr("app.loaders.grid._item", item)
+    monkeypatch.setattr("app.loaders.blocks._item", item)
     with pytest.raises(LoadError, match=r"more than 1\.0 million characters"):
         parse(path, path.read_bytes(), ParseLimits(max_characters=1_000_000))
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from app.models import resolve_embedder
-from app.models.embedders import RoughEmbedder, load_embedder, shorten
+from app.models.loading import RoughEmbedder, load_embedder, shorten
 from app.samples import read_samples
 from app.settings import Settings
 from retriever.embedder import Embedder

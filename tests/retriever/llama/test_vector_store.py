@@ -23,8 +23,7 @@ from llama_index.core.vector_stores.types import (
 from app.models import resolve_embedder
 from retriever import RetrieverError
 from retriever.embedder import Embedder
-from retriever.llama.embedding import LocalEmbedding
-from retriever.llama.node_retriever import HybridRetriever
+from retriever.llama.adapters import HybridRetriever, LocalEmbedding
 from retriever.llama.vector_store import FaissBm25VectorStore
 from retriever.searcher import SearchOptions
 

@@ -1,11 +1,13 @@
-"""A chat engine over stored KV."""
+"""Over stored KV a query engine and a chat engine; the documents of a collection as a retriever of llama-index; and KV
+at ingest, as a step of its ingestion.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import (
@@ -15,17 +17,58 @@ from llama_index.core.base.llms.types import (
     ChatResponseGen,
     MessageRole,
 )
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 
-from app.answering import Answer
+from app.answering import Answer, AskOptions
+from app.answering.answerer import Answering
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream, AsyncAnswerStream
-from app.llama.query_engine import CatalogRetriever
-from app.llama.synthesizer import CachedSynthesizer, cited_nodes, told
-from app.models.cores import in_thread
+from app.llama.synthesizer import CachedSynthesizer, as_node, cited_nodes, told
+from app.models import in_thread
 from app.prompt import Turn
+
+
+class CatalogRetriever(BaseRetriever):
+    """Takes the options of `RagPipeline.retrieve`: collection, top_k, where."""
+
+    def __init__(self, pipeline: RagPipeline, **options: Unpack[AskOptions]) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        super().__init__()
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [as_node(one) for one in self._pipeline.retrieve(query_bundle.query_str, **self._options)]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await in_thread(self._retrieve, query_bundle)
+
+
+class CachedQueryEngine(RetrieverQueryEngine):
+    """llama-index's engine around a retriever, with our synthesizer: sync, async and streaming."""
+
+    def __init__(
+        self,
+        pipeline: RagPipeline,
+        retriever: BaseRetriever | None = None,
+        *,
+        streaming: bool = False,
+        node_postprocessors: list[BaseNodePostprocessor] | None = None,
+        callback_manager: CallbackManager | None = None,
+        **request: Any,
+    ) -> None:
+        """The pipeline's own collection is searched unless there is a retriever. `request`: see CachedSynthesizer."""
+        given = {"max_tokens": pipeline.settings.max_tokens} | request
+        super().__init__(
+            retriever or CatalogRetriever(pipeline),
+            CachedSynthesizer(pipeline.answering, streaming=streaming, callback_manager=callback_manager, **given),
+            node_postprocessors,
+            callback_manager,
+        )
 
 
 @dataclass
@@ -157,3 +200,27 @@ def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
         and answer.role == MessageRole.ASSISTANT
         and (question.content or "").strip()
     ]
+
+
+class KVGenTransform(TransformComponent):
+    """Put it behind the node parser: it computes and stores the KV of the nodes, each document in its order, and hands
+    them on as they are. Without it the first answer that uses a node does.
+    """
+
+    _answering: Answering = PrivateAttr()
+
+    def __init__(self, answering: Answering) -> None:
+        super().__init__()
+        self._answering = answering
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "RagcacheKVGen"
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        template, cache = self._answering.template, self._answering.cache
+        texts = [(node.ref_doc_id or node.node_id, node.get_content(MetadataMode.NONE)) for node in nodes]
+        for _, document in groupby((one for one in texts if one[1].strip()), key=lambda one: one[0]):
+            for _variant in cache.ingest(template.system(), [template.chunk(text) for _, text in document]):
+                pass  # stored; nothing else is wanted of it
+        return nodes
