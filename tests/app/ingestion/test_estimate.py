@@ -12,6 +12,7 @@ from app.library import Library
 from app.models import Models
 from app.samples import read_samples
 from ragcache.kvgen import LEAD_TOKENS
+from ragcache.store import CODECS
 from tests.app.ingestion.conftest import Run
 
 
@@ -30,7 +31,7 @@ def kv_files(library: Library, models: Models) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", ["raw", "bf16", "int8"])
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("context", [0, 3])
 def test_it_is_what_the_ingest_comes_to(
     ingest: Run, library: Library, models: Models, docs: Path, codec: str, context: int

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from ragcache.address import untold_lineage
-from ragcache.store import KVStore, open_store
+from ragcache.store import CODECS, KVStore, open_store
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import TieredStore
 from ragcache.types import Lineage, Pass, Profile, Span, Variant, VariantKey, digest_of, ids_hash
 
 MakeVariant = Callable[..., Variant]
-KINDS = ["ram", "disk-raw", "disk-bf16", "disk-int8", "tiered", "three tiers"]
+KINDS = ["ram", *(f"disk-{codec}" for codec in CODECS), "tiered", "three tiers"]
 
 
 def build_variant(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ragcache.errors import ConfigError
 from ragcache.store.codec import CODECS, KVShape, open_codec
+from tests.codecs import CODEC_ROWS
 
 Sizes = tuple[int, int, int, int]
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
@@ -50,6 +51,24 @@ def test_layers_can_be_decoded_alone(name: str, size: Sizes, dtype: torch.dtype,
         one_k, one_v = codec.decode(rows[layer : layer + 1], shape.with_layers(1))
         assert torch.equal(one_k[0], all_k[layer])
         assert torch.equal(one_v[0], all_v[layer])
+
+
+def test_every_codec_has_a_row() -> None:
+    assert set(CODEC_ROWS) == set(CODECS)
+
+
+@pytest.mark.parametrize("name", CODECS)
+@given(size=sizes, dtype=dtypes, scale=scales, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_no_more_is_lost_than_its_row_allows(
+    name: str, size: Sizes, dtype: torch.dtype, scale: float, seed: int
+) -> None:
+    codec, put = open_codec(name), random_kv(size, dtype, scale, seed)
+    got = codec.decode(padded_rows(codec.encode(*put)), KVShape.of(put[0]))
+    for here, there, dim in zip(got, put, (2, 3), strict=True):  # K in groups of a channel, V in those of a token
+        allowed = CODEC_ROWS[name](there, dim)
+        assert ((here.float() - there.float()).abs() <= allowed).all()
+        assert codec.lossless(dtype) == (not allowed.any())
 
 
 @given(size=sizes, dtype=dtypes, scale=scales, seed=st.integers(0, 99))
