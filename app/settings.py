@@ -134,6 +134,7 @@ class Settings(BaseSettings):
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3
     codec: Name = "bf16"
+    eviction: Name = "lru"
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
     context_chunks: int = Field(default=3, ge=0, le=128)

@@ -176,7 +176,8 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
 
 def load_store(settings: Settings) -> KVStore:
     """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    return open_store(settings.kv_folder, settings.ram_bytes, settings.disk_bytes, settings.codec)
+    sizes = (settings.ram_bytes, settings.disk_bytes)
+    return open_store(settings.kv_folder, *sizes, settings.codec, order=settings.eviction)
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:
@@ -214,9 +215,14 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     from ragcache.engine.vllm.engine import VllmEngine
 
     device = resolve_device(settings)
-    store = open_store(None, 1, None, settings.codec)
+    store = open_store(None, 1, None, settings.codec, order=settings.eviction)
     # The codec tells which KV is exact to the last bit, so that others may share it.
-    linking = {"codec": settings.codec, "link_when": settings.link_when, "digests": str(settings.digests_file)}
+    linking = {
+        "codec": settings.codec,
+        "eviction": settings.eviction,
+        "link_when": settings.link_when,
+        "digests": str(settings.digests_file),
+    }
     given = _options(settings) | options
     try:
         return VllmEngine(folder, resolve_dtype(settings, device), store, linking=linking, **given)

@@ -41,7 +41,8 @@ def _run(task: dict[str, Any], parts: TorchModel) -> tuple[int, int]:
     settings = parts.settings
     ram = 0 if task["case"] == "ingest" else settings.ram_bytes
     # Within the disk budget of the settings, so old chunks may have gone when the document is through.
-    cache = parts.cache(open_store(Path(task["folder"]), ram, settings.disk_bytes, settings.codec))
+    store = open_store(Path(task["folder"]), ram, settings.disk_bytes, settings.codec, order=settings.eviction)
+    cache = parts.cache(store)
     chunks, system = _document(parts, task["megabytes"]), parts.template.system()
     if task["case"] == "ingest":
         variants = tqdm(cache.ingest(system, chunks), total=len(chunks), desc="ingest", unit="chunk")

@@ -21,7 +21,9 @@ from ragcache.store.background import Background
 from ragcache.store.base import Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import EntryReader, FileEntry, pack
-from ragcache.store.eviction import EvictionOrder, displaced, in_order, least_recently_used, victims
+from ragcache.store.eviction.base import EvictionOrder
+from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.store.folder import BadFile, Quarantine
 from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, reporting

@@ -14,7 +14,9 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.store.base import KV, Flaw, OpenEntry, Tier, TierStats
-from ragcache.store.eviction import Evictable, EvictionOrder, displaced, in_order, least_recently_used, victims
+from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 

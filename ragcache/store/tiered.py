@@ -13,24 +13,32 @@ from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
-from ragcache.store.eviction import VARIANTS
+from ragcache.store.eviction import VARIANTS, open_order
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
 
 def open_store(
-    root: Path | None, ram_bytes: int | None, disk_bytes: int | None, codec: str, heads: slice | None = None
+    root: Path | None,
+    ram_bytes: int | None,
+    disk_bytes: int | None,
+    codec: str,
+    heads: slice | None = None,
+    *,
+    order: str = "lru",
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
+    `order`: what goes first where a tier is full, by its name.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
+    evicts = open_order(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
             raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
-    ram = None if ram_bytes == 0 else RamTier(ram_bytes)
-    disk = None if root is None or disk_bytes == 0 else DiskTier(root, disk_bytes, codec, heads=heads)
+    ram = None if ram_bytes == 0 else RamTier(ram_bytes, evicts)
+    disk = None if root is None or disk_bytes == 0 else DiskTier(root, disk_bytes, codec, evicts, heads)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk

@@ -15,6 +15,7 @@ from app.cli import cli
 from app.settings import PREFIX, Settings, load_settings, variable
 from ragcache.linking import LINKERS
 from ragcache.store.codec import CODECS
+from ragcache.store.eviction import ORDERS
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -82,7 +83,7 @@ def test_every_setting_of_the_example_has_a_comment() -> None:
     assert lonely == []
 
 
-@pytest.mark.parametrize("name", [*LINKERS, *CODECS])
+@pytest.mark.parametrize("name", [*LINKERS, *CODECS, *ORDERS])
 def test_every_strategy_is_in_the_docs(name: str) -> None:
     assert any(f"`{name}`" in path.read_text() for path in (ROOT / "docs" / "design.md", ROOT / "README.md"))
 

@@ -1,6 +1,6 @@
 """From vLLM's configuration to ours: `kv_connector_extra_config` holds the store's folder and the linker's settings.
 
-{"store": "/data/kv", "ram_bytes": 4000000000, "disk_bytes": null, "codec": "bf16", "linker": "auto", …}
+{"store": "/data/kv", "ram_bytes": 4000000000, "disk_bytes": null, "codec": "bf16", "eviction": "lru", …}
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import KVForm
 
-STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "digests"}
+STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "eviction", "digests"}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
 
 
@@ -60,8 +60,9 @@ class Setup:
 
     def _store(self, ram: int | None, heads: slice | None = None) -> KVStore:
         root = self.extra.get("store")
-        codec = self.extra.get("codec", "bf16")
-        store = open_store(None if root is None else Path(root), ram, self.extra.get("disk_bytes"), codec, heads)
+        folder, disk = None if root is None else Path(root), self.extra.get("disk_bytes")
+        codec, order = self.extra.get("codec", "bf16"), self.extra.get("eviction", "lru")
+        store = open_store(folder, ram, disk, codec, heads, order=order)
         model = self.vllm_config.model_config
         store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
         return store

@@ -12,7 +12,7 @@ from app.library import Library
 from app.models import Models
 from app.samples import read_samples
 from ragcache.kvgen import LEAD_TOKENS
-from ragcache.store import CODECS
+from ragcache.store.codec import CODECS
 from tests.app.ingestion.conftest import Run
 
 

@@ -11,6 +11,8 @@ from app.models.loading import load_model, load_store, load_torch_model
 from app.settings import Settings, load_settings
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
+from ragcache.store.eviction import ORDERS
+from tests.ragcache.store.conftest import build_variant
 
 
 @pytest.fixture
@@ -38,6 +40,21 @@ def test_the_parts_fit_together(tiny_folder: Path, tmp_path: Path) -> None:
     report = reopened.generate(segments, max_tokens=1).report
     assert [chunk.tier for chunk in report.chunks] == ["disk"], "what was ingested is there after a restart"
     assert (tmp_path / "kv").is_dir()
+
+
+def test_the_store_goes_by_the_order_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setitem(ORDERS, "largest", lambda one: sizes.append(one.nbytes) or -one.nbytes)
+    store = load_store(load_settings(None, cache_dir=tmp_path, eviction="largest", ram_bytes=3000))
+    for place in range(9):
+        store.put(build_variant((place,) * 3))
+    assert sizes, "it was asked"
+
+
+@pytest.mark.parametrize("name", ["codec", "eviction"])
+def test_an_unknown_name_of_the_store_lists_the_known(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="'nope': choose from "):
+        load_store(load_settings(None, cache_dir=tmp_path, **{name: "nope"}))
 
 
 def test_the_threads_of_the_settings(tiny_folder: Path, tmp_path: Path, threads: int) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.setup import RAM_BYTES, Setup
+from ragcache.errors import ConfigError
 from ragcache.store import open_store
 from tests.ragcache.store.conftest import build_variant
 
@@ -39,6 +40,13 @@ def test_ranks_share_the_ram(tmp_path: Path, ranks: int, extra: dict[str, int], 
 
 def test_no_limit_is_for_who_asks_for_it(tmp_path: Path) -> None:
     assert setup(tmp_path, 2, ram_bytes=None).worker_store(0).stats()[0].budget is None
+
+
+def test_the_order_of_eviction_is_chosen_by_its_name(tmp_path: Path) -> None:
+    setup(tmp_path, 1, eviction="lru").worker_store(0)
+    for opened in (lambda made: made.worker_store(0), lambda made: made.scheduler_store()):
+        with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
+            opened(setup(tmp_path, 1, eviction="mru"))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from ragcache.address import untold_lineage
-from ragcache.store import CODECS, KVStore, open_store
+from ragcache.store import KVStore, open_store
+from ragcache.store.codec import CODECS
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
 from ragcache.store.tiered import TieredStore

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ragcache.errors import StoreError
-from ragcache.store import open_codec
+from ragcache.store.codec import open_codec
 from ragcache.types import Variant
 from tests.codecs import CODEC_ROWS
 

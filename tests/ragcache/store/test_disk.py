@@ -286,14 +286,3 @@ def test_temporary_files_of_dead_writers_are_swept(store: DiskTier, root: Path, 
         assert alive.exists()
     DiskTier(root, None, "raw")
     assert not alive.exists()
-
-
-def test_the_order_of_eviction_can_be_replaced(root: Path, make_variant: Any) -> None:
-    probe = DiskTier(root, None, "raw")
-    small, large = make_variant((1,)), make_variant(tuple(range(100)))
-    for variant in (small, large):
-        probe.put(variant)
-    largest_first = DiskTier(root, probe.stats()[0].nbytes, "raw", order=lambda candidate: -candidate.nbytes)
-    largest_first.put(make_variant((2,)))
-    assert largest_first.get(small.key) is not None
-    assert largest_first.get(large.key) is None

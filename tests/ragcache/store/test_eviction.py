@@ -1,26 +1,127 @@
+"""What goes first, by each order of the registry, and that stores go by it."""
+
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.store.eviction import Evictable, in_order, least_recently_used, victims
+from ragcache.errors import ConfigError
+from ragcache.store import KVStore, open_store
+from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, open_order
+from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import displaced, in_order, victims
+from tests.orders import ORDER_ROWS, First
 
-candidates = st.lists(
-    st.builds(Evictable, st.uuids().map(str), st.integers(1, 50), st.integers(0, 20), st.booleans()), max_size=12
+entries = st.builds(Evictable, st.uuids().map(str), st.integers(1, 9), st.integers(0, 999), st.booleans())
+by_use = st.lists(entries, unique_by=lambda one: one.used, max_size=12).map(
+    lambda found: sorted(found, key=lambda one: one.used)
 )
+SIZES = (9, 3, 40, 1, 25, 40)  # tokens of what is put into a store, one after another
+LARGEST = "largest for a test"
 
 
-@given(entries=candidates, need=st.integers(1, 200))
-def test_the_first_are_chosen_and_no_more_than_needed(entries: list[Evictable], need: int) -> None:
-    chosen = victims(entries, need)
+def leaving(held: list[Evictable], first: First) -> list[Evictable]:
+    """All of these in the order of a row, the slow way."""
+    rest, gone = list(held), []
+    while rest:
+        gone.append(first(rest))
+        rest.remove(gone[-1])
+    return gone
+
+
+@pytest.fixture
+def largest_first(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An order beside those of the registry."""
+    monkeypatch.setitem(ORDERS, LARGEST, lambda one: -one.nbytes)
+    monkeypatch.setitem(ORDER_ROWS, LARGEST, lambda held: max(held, key=lambda one: (one.nbytes, -one.used)))
+    return LARGEST
+
+
+def test_every_order_has_a_row() -> None:
+    assert set(ORDER_ROWS) == set(ORDERS)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(held=by_use)
+def test_they_leave_as_its_row_says(name: str, held: list[Evictable]) -> None:
+    assert list(in_order(held, ORDERS[name])) == leaving(held, ORDER_ROWS[name])
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(held=by_use)
+def test_variants_of_a_chunk_are_displaced_as_its_row_says(name: str, held: list[Evictable]) -> None:
+    """In whatever order they are found; but for pinned ones, and the one without context."""
+    lead = held[0].name if held else ""
+    loose = [one for one in held if not one.pinned and one.name != lead]
+    expected = leaving(loose, ORDER_ROWS[name])[: max(0, len(held) + 1 - VARIANTS)]
+    assert displaced(held[::-1], ORDERS[name], lead) == expected
+
+
+@given(held=by_use)
+def test_of_equal_ones_that_which_was_used_longest_ago_goes(held: list[Evictable]) -> None:
+    loose = [one for one in held if not one.pinned]
+    assert displaced(held[::-1], lambda one: 0, "") == loose[: max(0, len(held) + 1 - VARIANTS)]
+    assert in_order(held, lambda one: 0) == held
+
+
+@given(held=by_use, need=st.integers(1, 60))
+def test_the_first_are_chosen_and_no_more_than_needed(held: list[Evictable], need: int) -> None:
+    chosen = victims(held, need)
     if chosen is None:
-        assert sum(entry.nbytes for entry in entries) < need
+        assert sum(entry.nbytes for entry in held) < need
         return
-    assert chosen == entries[: len(chosen)]
+    assert chosen == held[: len(chosen)]
     assert sum(entry.nbytes for entry in chosen) >= need > sum(entry.nbytes for entry in chosen[:-1])
 
 
-@given(entries=candidates)
-def test_an_order_of_ones_own_looks_at_all(entries: list[Evictable]) -> None:
-    assert in_order(entries, least_recently_used) is entries, "tiers know it"
-    assert in_order(entries, lambda one: -one.nbytes) == sorted(entries, key=lambda one: -one.nbytes)
+@given(held=by_use)
+def test_the_order_that_tiers_know_needs_no_look_at_all(held: list[Evictable]) -> None:
+    assert in_order(held, least_recently_used) is held
+
+
+def opened(tier: str, root: Path, budget: int | None, order: str) -> KVStore:
+    return open_store(root, budget if tier == "ram" else 0, 0 if tier == "ram" else budget, "raw", order=order)
+
+
+@pytest.mark.parametrize("tier", ["ram", "disk"])
+@pytest.mark.parametrize("name", [*ORDERS, LARGEST])
+def test_a_store_goes_by_the_order_of_its_name(
+    name: str, tier: str, tmp_path: Path, make_variant: Any, largest_first: str
+) -> None:
+    put = [make_variant(tuple(range(size)), context=(f"c{size}", str(i))) for i, size in enumerate(SIZES)]
+    probe, held, before = opened(tier, tmp_path / "probe", None, name), [], 0
+    for used, variant in enumerate(put):
+        probe.put(variant)
+        held.append(Evictable(variant.key.digest, probe.stats()[0].nbytes - before, used, False))
+        before = probe.stats()[0].nbytes
+    store = opened(tier, tmp_path / "store", before, name)
+    for variant in put:
+        store.put(variant)
+    store.get(put[1].key)
+    held[1] = Evictable(held[1].name, held[1].nbytes, len(put), False)
+    store.put(make_variant((7,)))
+    gone = {variant.key.digest for variant in put if store.get(variant.key) is None}
+    assert gone, "it was full"
+    assert gone == {one.name for one in leaving(held, ORDER_ROWS[name])[: len(gone)]}
+    store.check_integrity()
+
+
+@pytest.mark.parametrize("tier", ["ram", "disk"])
+def test_a_chunks_variants_go_by_it_too(tier: str, tmp_path: Path, make_variant: Any, largest_first: str) -> None:
+    store = opened(tier, tmp_path, None, largest_first)
+    long = make_variant(context=tuple(f"c{place}" for place in range(30)))  # its profile is larger
+    others = [make_variant(context=(f"d{place}",)) for place in range(VARIANTS)]
+    for variant in (*others[:3], long, *others[3:]):
+        store.put(variant)
+    assert {info.key for info in store.variants(long.key.family)} == {variant.key for variant in others}
+
+
+def test_an_unknown_order_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=f"unknown order of eviction 'mru': choose from {', '.join(ORDERS)}$"):
+        open_order("mru")
+    with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
+        open_store(None, None, None, "raw", order="mru")

@@ -1,27 +1,11 @@
-"""Which entries go when a tier is full. The order is a function, so another policy is another function."""
+"""Which entries go: when a tier is full, and when a chunk has as many variants as are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-
-@dataclass(frozen=True)
-class Evictable:
-    """An entry as the policy sees it."""
-
-    name: str
-    nbytes: int
-    used: int  # when it was last put or got: grows with time, comparable within one tier only
-    pinned: bool
-
-
-EvictionOrder = Callable[[Evictable], float]  # the lowest goes first
-
-
-def least_recently_used(candidate: Evictable) -> float:
-    return candidate.used
-
+from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.lru import least_recently_used
 
 # Variants of one chunk behind one System segment. Boilerplate stands in a thousand documents, behind a thousand
 # contexts, and a prompt looks at all variants of each of its chunks. A chunk of one document seldom gets more than four
@@ -35,7 +19,8 @@ def displaced(others: Iterable[Evictable], order: EvictionOrder, lead: str) -> l
     without context, exact in every prompt that the chunk leads: it stays, as pinned ones do.
     """
     kept = list(others)
-    loose = sorted((candidate for candidate in kept if not candidate.pinned and candidate.name != lead), key=order)
+    loose = [candidate for candidate in kept if not candidate.pinned and candidate.name != lead]
+    loose.sort(key=lambda candidate: (order(candidate), candidate.used))  # of one chunk, many are equally large
     return loose[: max(0, len(kept) + 1 - VARIANTS)]
 
 

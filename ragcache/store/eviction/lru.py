@@ -1,0 +1,9 @@
+"""What was used longest ago goes first: the order in which tiers know their entries anyhow."""
+
+from __future__ import annotations
+
+from ragcache.store.eviction.base import Evictable
+
+
+def least_recently_used(candidate: Evictable) -> float:
+    return candidate.used
