@@ -1,4 +1,8 @@
-"""What tests know of each linker of the registry. A new one needs a row."""
+"""What tests know of each linker of the registry. A new one needs a row.
+
+tests/contract/test_linkers.py holds each to its budget, on random prompts. tests/equivalence runs WITHOUT_LIMIT on
+models: what computes all of the chunks again must equal a prefill.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Linkers by name, with their settings: `name:key=value,key=value` as the typed fields of a dataclass.
 
-A new one is a file here, a line in LINKERS and a row in tests/contract/test_linkers.py.
+A new one is a file here, an import and a line in LINKERS, and a row in tests/linkers.py.
 """
 
 from __future__ import annotations

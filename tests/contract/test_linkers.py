@@ -65,6 +65,10 @@ class RandomPrompt(LinkedPrompt):
 SHAPES = st.lists(st.builds(Shape, st.integers(1, 60), st.integers(0, 3), st.booleans(), st.booleans()), max_size=5)
 
 
+def test_every_linker_has_a_row() -> None:
+    assert set(LINKER_ROWS) == set(LINKERS)
+
+
 @pytest.mark.parametrize("name", LINKERS)
 def test_a_name_makes_its_dataclass(name: str) -> None:
     linker = make_linker(name)

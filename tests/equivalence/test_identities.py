@@ -14,7 +14,7 @@ from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment, Text
-from tests.linkers import LINKER_ROWS, WITHOUT_LIMIT
+from tests.linkers import WITHOUT_LIMIT
 from tests.tiny import Tiny, assert_close, draw, make_chunks, make_question, make_system, stock
 
 CONTEXT = 2  # chunks, so that a short document rolls
@@ -56,10 +56,6 @@ def is_stock(prefilled: Prefilled, tiny: Tiny) -> bool:
 
 
 # -- 1: everything repaired ---------------------------------------------------------------------------------------
-
-
-def test_every_linker_has_a_row() -> None:
-    assert set(LINKER_ROWS) == set(LINKERS)
 
 
 @pytest.mark.parametrize("order", ORDERS)
