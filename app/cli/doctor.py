@@ -98,6 +98,13 @@ def check_embedder(settings: Settings) -> list[Finding]:
     return [Finding("embedder", True, f"{settings.embedder} in {resolve_embedder(settings.embedder)}")]
 
 
+def check_strategies(settings: Settings) -> list[Finding]:
+    """Those that the settings name, by what makes them."""
+    from app.cli.engine_check import check_names  # it imports torch
+
+    return check_names(settings)
+
+
 def check_engine(settings: Settings) -> list[Finding]:
     """The engine of the settings on their model, device and number format."""
     from app.cli.engine_check import check_torch, check_vllm_engine  # it imports torch
@@ -111,6 +118,7 @@ CHECKS: tuple[Check, ...] = (
     check_disk,
     check_model,
     check_embedder,
+    check_strategies,
     check_engine,
 )
 

@@ -1,16 +1,43 @@
-"""Whether an engine works on the model, device and number format of the settings."""
+"""What the doctor looks at with torch: the names of strategies, and whether an engine works on the model, device and
+number format of the settings.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from app.cli.doctor import Finding
 from app.models import resolve_model
 from app.models.loading import check_vllm, load_model, resolve_device, resolve_dtype
-from app.settings import Settings
+from app.settings import Settings, variable
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ConfigError
+from ragcache.linking import make_linker
 from ragcache.store import open_store
+from ragcache.store.codec import open_codec
+from ragcache.store.eviction import open_order
 
 PASSAGE, ASKED = "The lighthouse of Port Ferris was designed by Ada Brandt.", "Who designed the lighthouse?"
+
+STRATEGIES: Mapping[str, Callable[[str], object]] = {  # what makes them, by their settings
+    "linker": make_linker,
+    "codec": open_codec,
+    "eviction": open_order,
+}
+
+
+def check_names(settings: Settings) -> list[Finding]:
+    """Each by itself: one that is wrong hides no other."""
+    return [_check_name(setting, getattr(settings, setting)) for setting in STRATEGIES]
+
+
+def _check_name(setting: str, given: str) -> Finding:
+    try:
+        STRATEGIES[setting](given)
+    except ConfigError as error:
+        return Finding(setting, False, f"{error}; set {variable(setting)}")
+    return Finding(setting, True, given)
 
 
 def check_vllm_engine(settings: Settings) -> list[Finding]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from packaging.requirements import Requirement
 
 from app.cli import doctor
 from app.cli.doctor import CHECKS, Finding, examine
+from app.cli.engine_check import STRATEGIES
 from app.settings import Settings, load_settings
 from ragcache.errors import ModelError
 
@@ -77,6 +79,21 @@ def test_a_damaged_conversion_is_found_by_its_checksum(smollm2: Path, tmp_path: 
 
 def test_the_bundled_embedder_is_found(settings: Settings) -> None:
     assert only(doctor.check_embedder(settings)).ok
+
+
+@pytest.mark.parametrize("setting", STRATEGIES)
+def test_a_name_that_no_registry_knows_is_amiss(tmp_path: Path, setting: str) -> None:
+    findings = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, **{setting: "nope"}))
+    assert {finding.name: finding.ok for finding in findings} == {name: name != setting for name in STRATEGIES}
+    wrong = only([finding for finding in findings if not finding.ok])
+    assert re.fullmatch(rf"unknown .*'nope': choose from \w.*; set RAGCACHE_{setting.upper()}", wrong.detail)
+
+
+def test_a_linker_with_a_wrong_setting_is_amiss(tmp_path: Path) -> None:
+    wrong, *others = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, linker="query:nope=1"))
+    assert "has no setting 'nope'" in wrong.detail
+    assert not wrong.ok
+    assert all(finding.ok for finding in others)
 
 
 def test_an_error_becomes_a_finding_and_the_rest_is_still_checked(settings: Settings) -> None:

@@ -117,6 +117,14 @@ def test_doctor_tells_each_finding_and_fails_on_any(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_doctor_tells_a_linker_that_nobody_knows(tmp_path: Path) -> None:
+    setting = "import os; os.environ['RAGCACHE_LINKER'] = 'nope'; "
+    ran = ragcache("doctor", "--model", "/nowhere", "--cache-dir", str(tmp_path), before=setting)
+    assert ran.returncode == 1
+    assert "\n✗ linker: unknown linker 'nope': choose from auto, " in ran.stdout
+
+
+@pytest.mark.slow
 def test_doctor_as_json(tmp_path: Path) -> None:
     ran = ragcache("doctor", "--json", "--model", "/nowhere", "--cache-dir", str(tmp_path))
     assert ran.returncode == 1
