@@ -47,7 +47,8 @@ def run(parts: TorchModel, texts: Sequence[str], options: TtftBenchOptions, out:
         for chunks in tqdm(prompts, desc="ttft", unit="length"):
             segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
             rows += _measure(segments, ram, disk, options)
-    publish(common_settings(parts) | options.told() | {"context": CONTEXT}, rows, out)
+    told = {"context": CONTEXT, "codec": parts.settings.codec}
+    publish(common_settings(parts) | options.told() | told, rows, out)
     return rows
 
 

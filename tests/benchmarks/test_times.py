@@ -28,7 +28,9 @@ def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
     out = tmp_path / "ttft.json"
     options = TtftBenchOptions((300, 500), parse_linkers("query,first_tokens:k=4"), 60, 1, 0)
     rows = ttft.run(parts, TEXTS, options, out)
-    assert json.loads(out.read_text())["rows"] == rows
+    written = json.loads(out.read_text())
+    assert written["rows"] == rows
+    assert written["settings"]["codec"] == parts.settings.codec
     cases = [("stock", "full"), ("floor", "naive"), *[(case, linker) for case in ("ram", "disk")
              for linker in ("query", "first_tokens:k=4")]]  # fmt: skip
     assert [(row["tokens"], row["case"], row["linker"]) for row in rows] == [
