@@ -3,18 +3,15 @@ that is gone.
 
 Postings of a word stand together, in the order of the chunks. Words are 64-bit hashes: among ten million words the
 chance that any two share one is 0.000003. The numbers are those of Okapi BM25 with an idf that is never negative.
-Words of a text are as they are indexed and as they are asked for.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -22,38 +19,8 @@ import numpy.typing as npt
 import xxhash
 
 from retriever import FloatArray, IntArray
+from retriever.words import Known, Term, language_mark, memoised, terms, words
 
-# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana and Han.
-_RUN = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-# Vowel signs and the like, which stand amid words and are no letters to Python: of Indic scripts and of those of _RUN.
-_SIGNS = (
-    "\u0900-\u0963\u0981-\u09e3\u0a01-\u0a75\u0a81-\u0ae3\u0afa-\u0b63\u0b82-\u0bd7\u0c00-\u0c63\u0c81-\u0c83"
-    "\u0cbc-\u0d4d\u0d57-\u0d63\u0d81-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u1056-\u109d\u17b4-\u17d3"
-)
-_WORD = re.compile(f"(?:[^\\W_]|[{_SIGNS}])+")
-_ASCII_WORD = re.compile("[a-z0-9]+")
-_PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
-_IN_RUN = re.compile(f"[{_RUN}]")
-# Characters without width, and with a soft hyphen the end of the line that it stands at.
-_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
-_BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
-# Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay.
-_ACCENTS = re.compile(
-    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
-    "\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
-)
-
-# English words that stand in most texts and tell nothing of what is asked.
-_STOP = (
-    "a about after all also am an and any are as at be because been before being between both but by can could did do "
-    "does doing during each for from further had has have having he her here hers him his how i if in into is it its "
-    "itself just me more most my no nor not now of off on once only or other our out over own same she should so some "
-    "such than that the their them then there these they this those through to too under until up very was we were "
-    "what when where which while who whom whose why will with would you your"
-)
-STOP_WORDS = frozenset(_STOP.split())
 Array = npt.NDArray[Any]
 _MOST_TIMES = np.iinfo(np.uint16).max  # a word more often in one chunk counts as this often; BM25 is level long before
 TYPES: Mapping[str, str] = {
@@ -67,38 +34,8 @@ TYPES: Mapping[str, str] = {
 }
 K1 = 1.2
 B = 0.75
+_NOWHERE = np.empty(0, TYPES["places"])
 MOST_WORDS = 64  # of a question; the rarest are taken, which weigh most
-
-
-def words(text: str) -> list[str]:
-    """In order, folded: no case, no accents, no compatibility forms. Where a script has no spaces, a run of it becomes
-    its characters and its pairs of neighbours. What a hyphen parts at the end of a line is there whole and in parts:
-    the hyphen may be the word's own."""
-    if "\n" in text:
-        text = _BROKEN.sub(r"\1\2 \1 \2", text)
-    if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
-    folded = unicodedata.normalize(
-        "NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", _UNSEEN.sub("", text)))
-    ).casefold()
-    found = _WORD.findall(folded)
-    return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
-
-
-def asked_words(text: str) -> list[str]:
-    """Distinct, without stop words unless there is nothing else."""
-    distinct = list(dict.fromkeys(words(text)))
-    return [word for word in distinct if word not in STOP_WORDS] or distinct
-
-
-def _pieces(word: str) -> list[str]:
-    pieces: list[str] = []
-    for part in _PIECE.findall(word):
-        if _IN_RUN.match(part):
-            pieces += [*part, *(part[at : at + 2] for at in range(len(part) - 1))]
-        else:
-            pieces.append(part)
-    return pieces
 
 
 @dataclass
@@ -150,19 +87,25 @@ def hashed(word: str) -> int:
     return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
 
 
-def build(ids: IntArray, texts: Sequence[str]) -> WordSegment:
-    """Of chunks in the order of their ids."""
+def build(ids: IntArray, texts: Sequence[str], known: Known = lambda stem: False) -> WordSegment:
+    """Of chunks in the order of their ids. Compounds are also found by their parts that stand alone in one of these
+    texts, or are `known` otherwise.
+    """
     vocabulary: dict[str, int] = defaultdict(count().__next__)
-    numbers: list[int] = []  # of all words of all texts
+    numbers: list[list[int]] = []  # of all terms of each text
     lengths = np.zeros(len(texts), dtype=TYPES["lengths"])
-    for place, text in enumerate(texts):
-        found = words(text)
+    read = [(found := words(text), terms(text, found)) for text in texts]
+    here = {stem for _, one in read for stem in one.stems}
+    split = memoised(lambda stem: stem in here or known(stem))
+    for place, (found, one) in enumerate(read):
         lengths[place] = len(found)
-        numbers.extend(map(vocabulary.__getitem__, found))
+        told = one.with_parts(found, split)
+        numbers.append([vocabulary[term] for term in (*told.stems, *told.more, *language_mark(told.language))])
     hashes = np.array([hashed(word) for word in vocabulary], dtype=TYPES["hashes"])
     ordered, rank = np.unique(hashes, return_inverse=True)
-    owners = np.repeat(np.arange(len(texts)), lengths)
-    keys, times = np.unique(rank[np.array(numbers, dtype=np.int64)] * len(texts) + owners, return_counts=True)
+    owners = np.repeat(np.arange(len(texts)), [len(one) for one in numbers])
+    flat = np.fromiter(chain.from_iterable(numbers), dtype=np.int64)
+    keys, times = np.unique(rank[flat] * len(texts) + owners, return_counts=True)
     return _segment(ids, lengths, ordered, keys // max(len(texts), 1), keys % max(len(texts), 1), times)
 
 
@@ -201,66 +144,105 @@ def _segment(ids: Array, lengths: Array, hashes: Array, ranks: Array, places: Ar
 
 
 def search(
-    segments: Sequence[WordSegment], asked: Sequence[str], k: int, allowed: IntArray | None
+    segments: Sequence[WordSegment], asked: Sequence[Term], k: int, allowed: IntArray | None
 ) -> tuple[IntArray, FloatArray]:
-    """The best k chunks that hold any of the words, best first and then by id. `allowed` ascends."""
+    """The best k chunks that hold anything of what is asked, best first and then by id. `allowed` ascends."""
+    return score(segments, asked).best(k, allowed)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """All chunks by one question."""
+
+    segments: Sequence[WordSegment]
+    totals: Sequence[FloatArray]  # of each segment its chunks' scores
+    most: float  # what a chunk would score that held all that was asked, over and over
+    rarest: Sequence[Sequence[Array]]  # of what was asked, the rarest first, the places in each segment
+
+    def best(self, k: int, allowed: IntArray | None = None) -> tuple[IntArray, FloatArray]:
+        least = self._reached(k) if allowed is None else 0.0
+        parts = zip(self.segments, self.totals, strict=True)
+        found = [_best(segment, total, k, allowed, least) for segment, total in parts]
+        ids = np.concatenate([ids for ids, _ in found]) if found else np.empty(0, np.int64)
+        scores = np.concatenate([scores for _, scores in found]) if found else np.empty(0)
+        order = np.lexsort((ids, -scores))[:k]
+        return ids[order].astype(np.int64), scores[order]
+
+    def of(self, ids: IntArray) -> FloatArray:
+        """0 for chunks that are not here."""
+        scores = np.zeros(len(ids))
+        for segment, total in zip(self.segments, self.totals, strict=True):
+            if len(segment.ids):
+                at = np.minimum(np.searchsorted(segment.ids, ids), len(segment.ids) - 1)
+                scores += np.where(segment.ids[at] == ids, total[at], 0.0)
+        return scores
+
+    def _reached(self, k: int) -> float:
+        """A score that at least k chunks reach, or 0: that of the k-th best of those that hold one of the rarest words.
+
+        Nearly all that hold frequent words alone stay below it, and need not be ordered.
+        """
+        held = 0
+        for taken, parts in enumerate(self.rarest, 1):
+            held += sum(map(len, parts))
+            if held < k:
+                continue
+            of_segments = zip(*self.rarest[:taken], strict=True)
+            chosen = [np.unique(np.concatenate(places)) for places in of_segments]
+            scores = np.concatenate([total[places] for total, places in zip(self.totals, chosen, strict=True)])
+            if len(scores) >= k:
+                return float(np.partition(scores, -k)[-k])
+        return 0.0
+
+
+def score(segments: Sequence[WordSegment], asked: Sequence[Term]) -> Scored:
     live = sum(segment.live for segment in segments)
     live_words = sum(segment.live_words for segment in segments)
     if not live_words:
-        return np.empty(0, np.int64), np.empty(0)
+        return Scored((), (), 0.0, ())
     mean_words = live_words / live
-    postings = _postings(segments, asked)
     totals = [np.zeros(len(segment.ids)) for segment in segments]
-    for parts in postings:
-        holding = sum(len(places) for places, _ in parts)
-        weight = idf(live, holding) * (K1 + 1)
-        for segment, total, (places, times) in zip(segments, totals, parts, strict=True):
-            lengths = segment.lengths[places] * (K1 * B / mean_words) + K1 * (1 - B)
-            total[places] += weight * times / (times + lengths)
-    least = _reached(postings, totals, k) if allowed is None else 0.0
-    found = [_best(segment, total, k, allowed, least) for segment, total in zip(segments, totals, strict=True)]
-    ids = np.concatenate([ids for ids, _ in found])
-    scores = np.concatenate([scores for _, scores in found])
-    order = np.lexsort((ids, -scores))[:k]
-    return ids[order].astype(np.int64), scores[order]
+    most = 0.0
+    found = _postings(segments, asked)
+    for term in found:
+        weight = idf(live, min(term.holding, live)) * (K1 + 1)
+        most += weight
+        for segment, total, parts in zip(segments, totals, term.postings, strict=True):
+            for places, times in parts:
+                lengths = segment.lengths[places] * (K1 * B / mean_words) + K1 * (1 - B)
+                total[places] += weight * times / (times + lengths)
+    return Scored(segments, totals, most, [term.places() for term in found if term.holding])
 
 
 def idf(live: int, holding: int) -> float:
     return math.log(1 + (live - holding + 0.5) / (holding + 0.5))
 
 
-def _postings(segments: Sequence[WordSegment], asked: Sequence[str]) -> list[list[tuple[Array, Array]]]:
-    """Per word that is there its postings in each segment, in an order that the words' own does not change."""
-    hashes = np.array(sorted(map(hashed, asked)), dtype=np.uint64)
-    spans = [segment.spans(hashes) for segment in segments]
-    counts = sum((stops - starts for starts, stops in spans), np.zeros(len(hashes), np.int64))
-    present = np.flatnonzero(counts)
-    rarest = present[np.argsort(counts[present], kind="stable")][:MOST_WORDS]
-    return [
-        [
-            segment.postings(int(starts[word]), int(stops[word]))
-            for segment, (starts, stops) in zip(segments, spans, strict=True)
-        ]
-        for word in rarest
-    ]
+@dataclass(frozen=True)
+class _Found:
+    holding: int  # chunks
+    postings: Sequence[Sequence[tuple[Array, Array]]]  # of each segment, for each word that stands for it
+
+    def places(self) -> list[Array]:
+        return [np.concatenate([_NOWHERE, *(places for places, _ in parts)]) for parts in self.postings]
 
 
-def _reached(postings: Sequence[Sequence[tuple[Array, Array]]], totals: Sequence[FloatArray], k: int) -> float:
-    """A score that at least k chunks reach, or 0: that of the k-th best of those that hold one of the rarest words.
-
-    Nearly all that hold frequent words alone stay below it, and need not be ordered.
+def _postings(segments: Sequence[WordSegment], asked: Sequence[Term]) -> list[_Found]:
+    """Of each thing asked, its postings in each segment, the rarest first and those that are nowhere last; in an order
+    that the question's own does not change.
     """
-    held = 0
-    for taken, parts in enumerate(postings, 1):
-        held += sum(len(places) for places, _ in parts)
-        if held < k:
-            continue
-        rarest = zip(*postings[:taken], strict=True)  # of each segment, its part of each of these words
-        chosen = [np.unique(np.concatenate([places for places, _ in words])) for words in rarest]
-        scores = np.concatenate([total[places] for total, places in zip(totals, chosen, strict=True)])
-        if len(scores) >= k:
-            return float(np.partition(scores, -k)[-k])
-    return 0.0
+    ordered = sorted({tuple(sorted({hashed(one) for one in term})) for term in asked})
+    found = [_of_term(segments, np.array(hashes, dtype=np.uint64)) for hashes in ordered]
+    there = sorted((one for one in found if one.holding), key=lambda one: one.holding)
+    return [*there, *(one for one in found if not one.holding)][:MOST_WORDS]
+
+
+def _of_term(segments: Sequence[WordSegment], hashes: Array) -> _Found:
+    postings = []
+    for segment in segments:
+        starts, stops = segment.spans(hashes)
+        postings.append([segment.postings(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if b > a])
+    return _Found(sum(len(places) for parts in postings for places, _ in parts), postings)
 
 
 def _best(

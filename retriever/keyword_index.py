@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
-from retriever.bm25 import TYPES, WordSegment, asked_words, build, merge, search, words
+from retriever.bm25 import TYPES, Scored, WordSegment, build, hashed, merge, score
 from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
+from retriever.languages import SMALL_WORDS, STEMS
 from retriever.source import Source
+from retriever.words import asked_terms, language_mark, words
 
-IDENTITY = "words 3"  # of how texts become words; another number makes the index anew
+IDENTITY = f"words 4, stems {STEMS}"  # of how texts become words; another number makes the index anew
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched
 DEAD_PART = 4  # a segment is written anew when one chunk of so many is gone
 _ALIGNED = 64
@@ -35,7 +37,29 @@ class KeywordIndex(DerivedIndex):
         if k < 1:
             raise RetrieverError(f"a search for {k} chunks finds nothing: ask for at least 1")
         with self._lock:
-            return search(self._segments, asked_words(text), k, allowed)
+            return self._scored(text).best(k, allowed)
+
+    def covered(self, text: str, k: int, allowed: IntArray | None, others: IntArray) -> tuple[IntArray, FloatArray]:
+        """Ids of the best k and of `others`, and of what was asked the part that each holds, from 0 to 1: words that
+        no chunk has count as asked, so that a question in other words than the texts' finds nothing to be sure of.
+        """
+        with self._lock:
+            scored = self._scored(text)
+            ids = np.union1d(scored.best(k, allowed)[0], others)
+            return ids, scored.of(ids) / scored.most if scored.most else np.zeros(len(ids))
+
+    def _scored(self, text: str) -> Scored:
+        marks = {name: hashed(*language_mark(name)) for name in SMALL_WORDS}
+        languages = [name for name, mark in marks.items() if self._has(mark)]
+        return score(self._segments, asked_terms(text, languages, self._knows))
+
+    def _knows(self, stem: str) -> bool:
+        return self._has(hashed(stem))
+
+    def _has(self, number: int) -> bool:
+        asked = np.array([number], dtype=np.uint64)
+        spans = (segment.spans(asked) for segment in self._segments)
+        return any(int(stops[0]) > int(starts[0]) for starts, stops in spans)
 
     def check_integrity(self) -> None:
         with self._lock:
@@ -52,7 +76,7 @@ class KeywordIndex(DerivedIndex):
         last = int(self._segments[-1].ids[-1]) if self._segments else 0
         fresh = np.flatnonzero(ids > last)  # ids ascend, so the others are there
         if len(fresh):
-            self._segments.append(build(ids[fresh], [texts[at] for at in fresh]))
+            self._segments.append(build(ids[fresh], [texts[at] for at in fresh], self._knows))
             self._merge_tiers()
 
     def _remove(self, ids: IntArray) -> None:

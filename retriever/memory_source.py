@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from retriever import IntArray, RetrieverError, Vectors
+from retriever.sentences import Packed
 from retriever.source import Batch, Position, Source, Where
 
 
@@ -17,6 +18,7 @@ class _Chunk:
     text: str
     vector: Vectors  # [dimension]
     metadata: Mapping[str, object]
+    sentences: Packed | None
 
 
 class MemorySource(Source):
@@ -32,7 +34,11 @@ class MemorySource(Source):
         return self._dimension
 
     def add(
-        self, texts: Sequence[str], vectors: Vectors, metadata: Sequence[Mapping[str, object]] | None = None
+        self,
+        texts: Sequence[str],
+        vectors: Vectors,
+        metadata: Sequence[Mapping[str, object]] | None = None,
+        sentences: Sequence[Packed | None] | None = None,
     ) -> IntArray:
         """The ids that the chunks get."""
         if vectors.shape != (len(texts), self._dimension):
@@ -40,11 +46,12 @@ class MemorySource(Source):
                 f"{len(texts)} texts need vectors of shape {(len(texts), self._dimension)}, not {vectors.shape}"
             )
         described = metadata if metadata is not None else [{}] * len(texts)
+        packed = sentences if sentences is not None else [None] * len(texts)
         with self._lock:
             first = self._high + 1
-            for text, vector, one in zip(texts, np.array(vectors, dtype=np.float32), described, strict=True):
+            for one in zip(texts, np.array(vectors, dtype=np.float32), described, packed, strict=True):
                 self._high += 1
-                self._chunks[self._high] = _Chunk(text, vector, one)
+                self._chunks[self._high] = _Chunk(*one)
             return np.arange(first, self._high + 1, dtype=np.int64)
 
     def retire(self, ids: Iterable[int]) -> None:
@@ -72,6 +79,11 @@ class MemorySource(Source):
                 [chunk.text for _, chunk in part],
                 np.stack([chunk.vector for _, chunk in part]),
             )
+
+    def sentences(self, ids: IntArray) -> list[Packed | None]:
+        with self._lock:
+            found = [self._chunks.get(number) for number in ids.tolist()]
+        return [chunk.sentences if chunk else None for chunk in found]
 
     def retired(self, after: int) -> list[tuple[int, int]]:
         with self._lock:

@@ -11,11 +11,14 @@ import numpy as np
 
 from retriever import FloatArray, Hit, IntArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
+from retriever.sentences import nearest
 from retriever.source import Source, Where
 from retriever.vector_index import VectorIndex
 from retriever.vectors.base import MISSING
 
-VECTOR, KEYWORD, HYBRID, RERANKER = "vector", "keyword", "hybrid", "reranker"
+VECTOR, KEYWORD, HYBRID, RERANKER, SENTENCE = "vector", "keyword", "hybrid", "reranker", "sentence"
+LINEAR, RANK = "linear", "rank"
+FUSIONS = (LINEAR, RANK)
 _ROUNDS = 3
 MODES = (VECTOR, KEYWORD, HYBRID)
 RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
@@ -31,17 +34,22 @@ class Scorer(Protocol):
 class SearchOptions:
     mode: str = HYBRID
     depth: int = 50  # hits of each index that are fused; at least twice as many as are asked for are taken
-    vector_share: float = 0.5  # of the vectors' ranking in a hybrid; the rest is the words'
+    fusion: str = LINEAR  # of what a hybrid joins: scores, or ranks
+    vector_share: float = 0.5  # of the vectors' score or ranking in a hybrid; the rest is the words'
+    sentence_share: float = 0.5  # of the nearest sentence in the vectors' score; the rest is the whole chunk's
     mmr: float | None = None  # share of relevance against novelty, from 0 to 1; None looks at relevance alone
     rerank_depth: int = 20  # so many of the best are read again by the reranker, where there is one
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise RetrieverError(f"unknown search mode {self.mode!r}: choose from {', '.join(MODES)}")
+        if self.fusion not in FUSIONS:
+            raise RetrieverError(f"unknown fusion {self.fusion!r}: choose from {', '.join(FUSIONS)}")
         if self.mmr is not None and not 0 <= self.mmr <= 1:
             raise RetrieverError(f"mmr={self.mmr}: give the share of relevance, from 0 to 1")
-        if not 0 <= self.vector_share <= 1:
-            raise RetrieverError(f"vector_share={self.vector_share}: give a part from 0 to 1")
+        for name in ("vector_share", "sentence_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RetrieverError(f"{name}={getattr(self, name)}: give a part from 0 to 1")
         if self.depth < 1 or self.rerank_depth < 1:
             raise RetrieverError("depth and rerank_depth are numbers of chunks: give at least 1")
 
@@ -79,8 +87,9 @@ class Searcher:
     ) -> list[Hit]:
         """The best k chunks, best first, among those that match `where` and are `allowed`, if given.
 
-        Scores are cosines for "vector", BM25 for "keyword", fused ranks for "hybrid" and the reranker's where there is
-        one. `vector` is that of the question, where the caller has it.
+        Scores: for "vector" the mean of the cosines of the chunk and of its nearest sentence, BM25 for "keyword", for
+        "hybrid" both, the words by what part of the question they cover; the reranker's where there is one. `vector` is
+        that of the question, where the caller has it.
         """
         if k < 1:
             raise RetrieverError(f"a search for {k} chunks finds nothing: ask for at least 1")
@@ -122,28 +131,39 @@ class Searcher:
         self, question: str, k: int, chosen: IntArray | None, options: SearchOptions, vector: Vectors | None
     ) -> list[Hit]:
         depth = max(options.depth, 2 * k)
-        found: dict[str, dict[int, float]] = {}
-        if options.mode != KEYWORD:
-            found[VECTOR] = self._by_vector(self.embed(question) if vector is None else vector, depth, chosen)
-        if options.mode != VECTOR:
+        if options.mode == KEYWORD:
             ids, scores = self.keywords.search(question, depth, chosen)
-            found[KEYWORD] = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        if options.mode == HYBRID:
-            shares = (options.vector_share, 1 - options.vector_share)
-            ranked = fuse([list(found[VECTOR]), list(found[KEYWORD])], [2 * share for share in shares])
+            found = {KEYWORD: _by_id(ids, scores)}
+            ranked = found[KEYWORD]
         else:
-            ranked = found[options.mode]
+            asked = self.embed(question) if vector is None else vector
+            ids = self._nearest(asked, depth, chosen)
+            covered = np.zeros(len(ids))
+            if options.mode == HYBRID:
+                ids, covered = self.keywords.covered(question, depth, chosen, ids)
+            found = self._meant(asked, ids, options)
+            ranked = found[VECTOR]
+            if options.mode == HYBRID:
+                found[KEYWORD] = {one: score for one, score in _by_id(ids, covered).items() if score}
+                ranked = _fused(ranked, found[KEYWORD], options)
         wanted = len(ranked) if self.reranker is not None or options.mmr is not None else k
         return [
             Hit(chunk, score, {name: scores[chunk] for name, scores in found.items() if chunk in scores})
             for chunk, score in islice(ranked.items(), wanted)
         ]
 
-    def _by_vector(self, vector: Vectors, depth: int, chosen: IntArray | None) -> dict[int, float]:
-        ids, scores = self.vectors.search(vector, depth, chosen)
-        return {
-            chunk: score for chunk, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True) if chunk != MISSING
-        }
+    def _nearest(self, vector: Vectors, depth: int, chosen: IntArray | None) -> IntArray:
+        (ids,), _ = self.vectors.search(vector, depth, chosen)
+        found: IntArray = ids[ids != MISSING]
+        return found
+
+    def _meant(self, vector: Vectors, ids: IntArray, options: SearchOptions) -> dict[str, dict[int, float]]:
+        """How near each chunk is, with its nearest sentence where it has any: best first."""
+        whole = self.vectors.vectors(ids).astype(np.float64) @ vector.astype(np.float64)
+        sentence = nearest(vector, self.source.sentences(ids)) if options.sentence_share else np.full(len(ids), np.nan)
+        there = ~np.isnan(sentence)
+        both = np.where(there, whole + options.sentence_share * (np.nan_to_num(sentence) - whole), whole)
+        return {VECTOR: best_first(_by_id(ids, both)), SENTENCE: _by_id(ids[there], sentence[there])}
 
     def _reranked(self, question: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
         """The best by the reranker; those that it has not read are left out, since its scores are of another scale."""
@@ -171,6 +191,17 @@ def _ids(hits: Sequence[Hit]) -> IntArray:
 def _scored(hit: Hit, score: float, name: str) -> Hit:
     scores: Mapping[str, float] = {**hit.scores, name: score}
     return Hit(hit.id, score, scores)
+
+
+def _by_id(ids: IntArray, scores: FloatArray) -> dict[int, float]:
+    return dict(zip(ids.tolist(), scores.tolist(), strict=True))
+
+
+def _fused(meant: Mapping[int, float], covered: Mapping[int, float], options: SearchOptions) -> dict[int, float]:
+    share = options.vector_share
+    if options.fusion == RANK:
+        return fuse([list(meant), list(best_first(covered))], [2 * share, 2 * (1 - share)])
+    return best_first({one: share * score + (1 - share) * covered.get(one, 0.0) for one, score in meant.items()})
 
 
 def fuse(rankings: Sequence[Sequence[int]], weights: Sequence[float] | None = None) -> dict[int, float]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from retriever import IntArray, Vectors
+
+if TYPE_CHECKING:
+    from retriever.sentences import Packed
 
 Batch = tuple[IntArray, list[str], Vectors]  # ids, texts, float32 [ids, dimension]
 # A chunk matches when, for every key, its value is one of those given: {"document": ["a.pdf", "b.pdf"]}.
@@ -44,6 +48,10 @@ class Source(ABC):
     @abstractmethod
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         """The live chunks with an id above `after`, ascending, at most `batch` at a time and never an empty batch."""
+
+    def sentences(self, ids: IntArray) -> Sequence[Packed | None]:
+        """The vectors of their sentences, in the order of the ids; None for a chunk that has none, or is gone."""
+        return [None] * len(ids)
 
     @abstractmethod
     def retired(self, after: int) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.ingestion.worker import FileStamp
@@ -11,7 +11,10 @@ from app.loaders.base import Parsed
 from app.models.embedding import Headed
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
+from retriever.sentences import Packed
 from splitter.base import Piece, Splitter
+
+ChunkVectors = tuple[Vectors, Sequence[Packed]]  # of each chunk, and of its sentences
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class Draft:
         """For the KV. One at a time: the ids of a large document take many times its text."""
         return (template.chunk(text) for text in self.texts())
 
-    def chunks(self, template: PromptTemplate, vectors: Vectors) -> list[ChunkRecord]:
-        """`vectors`: float32 [pieces, dimension]"""
+    def chunks(self, template: PromptTemplate, vectors: ChunkVectors) -> list[ChunkRecord]:
+        """`vectors`: of all pieces."""
         return [
-            _chunk(self.parsed, piece, text, template, vector)
-            for piece, text, vector in zip(self.pieces, self.texts(), vectors, strict=True)
+            _chunk(self.parsed, piece, text, template, *of_piece)
+            for piece, text, *of_piece in zip(self.pieces, self.texts(), *vectors, strict=True)
         ]
 
 
@@ -50,7 +53,9 @@ def record(source: str, stamp: FileStamp, parsed: Parsed) -> DocumentRecord:
     return DocumentRecord(source, **vars(stamp), **vars(parsed))
 
 
-def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, vector: Vectors) -> ChunkRecord:
+def _chunk(
+    parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, vector: Vectors, sentences: Packed
+) -> ChunkRecord:
     pages, lines = parsed.around(piece.start, piece.end)
     return ChunkRecord(
         start=piece.start,
@@ -59,6 +64,7 @@ def _chunk(parsed: Parsed, piece: Piece, text: str, template: PromptTemplate, ve
         tokens=template.count(text),
         token_hash=template.chunk(text).hash,
         embedding=vector,
+        sentences=sentences,
         heading=piece.heading,
         pages=tuple((page.number, page.label) for page in pages),
         boxes=tuple((line.page, *line.box) for line in lines),

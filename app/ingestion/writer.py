@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from app.ingestion import Failure, IngestTally
-from app.ingestion.draft import Draft
+from app.ingestion.draft import ChunkVectors, Draft
 from app.ingestion.draft import draft as cut
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
-from app.library.catalog.records import Collection, DocumentRecord, Removed, Vectors
+from app.library.catalog.records import Collection, DocumentRecord, Removed
 from app.library.kv import Identity, drop_chunks, identities_to_drop, recorded_identities
 from app.models import Models
 from app.models.embedding import embed_chunks, in_parts
 from ragcache.errors import PromptError, StoreError
 from ragcache.types import Chunk
+from retriever.sentences import Packed
 from retriever.shared_property import shared_property
 from splitter import SplitterError
 from splitter.base import Splitter
@@ -98,6 +99,10 @@ class Writer:
             self._drafts.append((file, cut(file.source, read.stamp, read.parsed, splitter)))
         except OF_A_TEXT as error:
             self._give_up(file, error)
+        except OF_A_BATCH as error:  # of the embedder, by which sentences are compared
+            if not self._embeds():
+                raise
+            self._give_up(file, error)
         if sum(len(one.pieces) for _, one in self._drafts) >= together:
             self._embed(lambda share: self._advance(int(share * file.size)))
 
@@ -141,14 +146,14 @@ class Writer:
         if not drafts:
             return
         try:
-            vectors = self._vectors([draft for _, draft in drafts], tell)
+            vectors, sentences = self._vectors([draft for _, draft in drafts], tell)
         except OF_A_BATCH as error:
             self._embed_each(drafts, error)
             return
         start = 0
         for file, draft in drafts:
             end = start + len(draft.pieces)
-            self._write(file, draft, vectors[start:end], tell)
+            self._write(file, draft, (vectors[start:end], sentences[start:end]), tell)
             start = end
 
     def _embed_each(self, drafts: Sequence[tuple[Pending, Draft]], error: Exception) -> None:
@@ -173,20 +178,21 @@ class Writer:
         """Without a stamp: another version of this program may do better, so the next ingest tries again."""
         self._tally.failed.append(uncut(file, error))
 
-    def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> Vectors:
-        """Of all pieces, [pieces, dimension]"""
+    def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> ChunkVectors:
+        """Of all pieces."""
         headed = [one for draft in drafts for one in draft.headed()]
         share = EMBEDDING if self._capture else 1.0
-        parts = []
+        parts, sentences = [], list[Packed]()
         for start in range(0, max(1, len(headed)), STEP):
             vectors, long = embed_chunks(self._models.embedder, headed[start : start + STEP])
             parts.append(vectors)
+            sentences += self._models.sentences.packed([text for _, text in headed[start : start + STEP]])
             self._in_parts += long
             if start + STEP < len(headed):
                 tell(share * (start + STEP) / len(headed))
-        return np.concatenate(parts)
+        return np.concatenate(parts), sentences
 
-    def _write(self, file: Pending, draft: Draft, vectors: Vectors, tell: Tell) -> None:
+    def _write(self, file: Pending, draft: Draft, vectors: ChunkVectors, tell: Tell) -> None:
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
 

@@ -105,6 +105,8 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
         if models.embedder_fingerprint != collection.embedder_fingerprint:
             for report in _reembed(library, models, collection):
                 yield report
+            collection = report.collection
+        _add_sentences(library, models, collection)
         rebuild(library, report.collection)
         _sweep(library, before, report.collection)
         yield replace(report, done=True)
@@ -140,6 +142,15 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
         collection, library.settings.embedder, fingerprint, dimension, _newest(log, live)
     )
     yield replace(report, collection=new)
+
+
+def _add_sentences(library: Library, models: Models, collection: Collection) -> None:
+    """To chunks that were embedded anew, or ingested before these were kept. A run that was stopped goes on here."""
+    chunks, after = library.catalog.chunks, 0
+    while lacking := chunks.without_sentences(collection, after, _BATCH):
+        packed = models.sentences.packed([text for _, text in lacking])
+        chunks.add_sentences(collection, [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)])
+        after = lacking[-1][0]
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:

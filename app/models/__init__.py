@@ -28,6 +28,7 @@ from retriever.shared_property import shared_property
 from splitter import make_splitter
 
 if TYPE_CHECKING:
+    from app.models.embedding import SentenceEmbedder
     from app.models.loading import LoadedModel
     from app.prompt import PromptTemplate
     from ragcache.cache import ChunkCache
@@ -98,11 +99,11 @@ class Models:
         return load_embedder(self.settings)
 
     @shared_property
-    def boundaries(self) -> Embedder:
-        """What the splitters compare sentences by; searches never see its vectors."""
-        from app.models.loading import RoughEmbedder, load_embedder
+    def sentences(self) -> SentenceEmbedder:
+        """What the splitters compare sentences by, and questions are compared with."""
+        from app.models.embedding import SentenceEmbedder
 
-        return load_embedder(self.settings, RoughEmbedder)
+        return SentenceEmbedder(self.embedder)
 
     @shared_property
     def reranker(self) -> Reranker | None:
@@ -127,7 +128,7 @@ class Models:
 
     def splitter(self, name: str, limits: Mapping[str, int]) -> Splitter:
         """Raises SplitterError."""
-        return make_splitter(name, self.template.tokens, self.boundaries.embed, limits)
+        return make_splitter(name, self.template.tokens, self.sentences.embed, limits)
 
     def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is done inside: captures that can wait hold on."""

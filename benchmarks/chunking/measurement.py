@@ -15,7 +15,8 @@ from llama_index.core.schema import MetadataMode
 
 from app.models import resolve_model
 from app.models.chat_template import load_tokenizer
-from app.models.loading import RoughEmbedder, load_embedder
+from app.models.embedding import SentenceEmbedder
+from app.models.loading import load_embedder
 from app.settings import Settings
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
@@ -50,7 +51,8 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path) -> None:
     questions = read_questions(options.questions)
     corpora = read_corpora(options.corpora, questions)
     tokens = FastTokens(load_tokenizer(resolve_model(settings.model, settings.cache_dir)))
-    embeddings = Embeddings(load_embedder(settings).embed, load_embedder(settings, RoughEmbedder).embed)
+    embedder = load_embedder(settings)
+    embeddings = Embeddings(embedder.embed, SentenceEmbedder(embedder).embed)
     for embed in (embeddings.chunks, embeddings.sentences):
         embed(["warm"])  # the model is read at its first use
     rows = [

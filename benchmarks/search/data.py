@@ -18,8 +18,8 @@ import numpy as np
 from app.library import Library
 from app.library.catalog.records import ChunkRecord, Collection, DocumentRecord
 from retriever import Vectors
-from retriever.bm25 import STOP_WORDS
 from retriever.embedder import Embedder
+from retriever.words import STOP_WORDS
 
 WORDS = 135  # of a chunk
 OF_TOPIC = 6  # words of a topic

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from retriever import IntArray, Vectors
-from retriever.bm25 import asked_words, words
 from retriever.memory_source import MemorySource
+from retriever.words import asked_words, words
 
 DIMENSION = 16
 

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from app.models import resolve_embedder
-from app.models.loading import RoughEmbedder
 from retriever.bert import BertEncoder
 from retriever.bert_folder import BertFolder, read_bert
 from retriever.embedder import Embedder
@@ -31,22 +30,10 @@ class ByLibrary(Embedder):
         return read_model(self.folder)
 
 
-class RoughByLibrary(RoughEmbedder):
-    def _read_model(self) -> Any:
-        from app.models.loading import shorten
-
-        model = read_model(self.folder)
-        shorten(model)
-        return model
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize(("kind", "reference"), [(Embedder, ByLibrary), (RoughEmbedder, RoughByLibrary)])
-def test_vectors_are_those_of_the_model_that_the_library_reads(
-    kind: type[Embedder], reference: type[Embedder], narrow: bool
-) -> None:
-    ours, theirs = kind(FOLDER, narrow=narrow), reference(FOLDER, narrow=narrow)
+def test_vectors_are_those_of_the_model_that_the_library_reads(narrow: bool) -> None:
+    ours, theirs = Embedder(FOLDER, narrow=narrow), ByLibrary(FOLDER, narrow=narrow)
     assert ours.dimension == theirs.dimension
     np.testing.assert_array_equal(ours.embed(TEXTS), theirs.embed(TEXTS))
     np.testing.assert_array_equal(ours.embed_query(TEXTS[1]), theirs.embed_query(TEXTS[1]))

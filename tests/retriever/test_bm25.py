@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.bm25 import MOST_WORDS, WordSegment, asked_words, build, merge, search
+from retriever.bm25 import MOST_WORDS, WordSegment, build, merge, search
+from retriever.words import asked_words
 from tests.retriever.chunks import slow_bm25
 
 WORDS = st.sampled_from(["ant", "bee", "cat", "dog", "the", "日本", "Éa", "x_y", "\0"])
@@ -24,7 +25,7 @@ def segments_of(texts: list[str], cuts: set[int]) -> list[WordSegment]:
 
 def assert_equal(segments: list[WordSegment], texts: dict[int, str], question: str, k: int) -> None:
     expected = slow_bm25(texts, question, len(texts))
-    ids, scores = search(segments, asked_words(question), k, None)
+    ids, scores = search(segments, [(word,) for word in asked_words(question)], k, None)
     assert scores.tolist() == pytest.approx([score for _, score in expected[:k]])
     own = dict(expected)
     assert scores.tolist() == pytest.approx([own[int(number)] for number in ids]), "each chunk has its own score"
@@ -55,19 +56,19 @@ def test_a_filter_gives_the_best_of_the_allowed(texts: list[str], chosen: set[in
     allowed = np.array(sorted(chosen), dtype=np.int64) * 10
     by_id = {10 * number: text for number, text in enumerate(texts, start=1)}
     expected = [one for one in slow_bm25(by_id, question, 30) if one[0] in set(allowed.tolist())][:k]
-    _, scores = search(segments_of(texts, {3}), asked_words(question), k, allowed)
+    _, scores = search(segments_of(texts, {3}), [(word,) for word in asked_words(question)], k, allowed)
     assert scores.tolist() == pytest.approx([score for _, score in expected])
 
 
 def test_equal_scores_are_ordered_by_id() -> None:
-    ids, _ = search(segments_of(["ant bee"] * 20, {4, 9}), ["ant"], 5, None)
+    ids, _ = search(segments_of(["ant bee"] * 20, {4, 9}), [("ant",)], 5, None)
     assert ids.tolist() == [10, 20, 30, 40, 50]
 
 
 def test_of_a_long_question_the_rarest_words_count() -> None:
     texts = [f"common{number}" for number in range(MOST_WORDS)] * 2 + ["rare"]
     asked = [f"common{number}" for number in range(MOST_WORDS)] + ["rare"]
-    ids, _ = search(segments_of(texts, set()), asked, len(texts), None)
+    ids, _ = search(segments_of(texts, set()), [(word,) for word in asked], len(texts), None)
     assert int(ids[0]) == 10 * len(texts)
     assert len(ids) == len(texts) - 2, "one of the words was left out, and with it its two chunks"
 

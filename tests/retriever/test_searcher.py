@@ -10,6 +10,7 @@ from retriever import FloatArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
 from retriever.searcher import Searcher, SearchOptions, fuse
+from retriever.sentences import pack
 from retriever.vector_index import VectorIndex
 
 # Each axis is a topic; a text says more words than its vector knows, and the other way round.
@@ -72,13 +73,47 @@ def test_by_words(source: MemorySource) -> None:
 
 
 def test_by_both(source: MemorySource) -> None:
+    searcher, question = searcher_of(source), "rye at the lighthouse"
+    hits = searcher.search(question, 6)
+    found, covered = searcher.keywords.covered(question, 6, None, np.arange(1, 7))
+    assert found.tolist() == [1, 2, 3, 4, 5, 6]
+    meant = np.stack([unit(vector) for _, vector in CHUNKS]) @ unit(BREAD)
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(
+        dict(zip(found.tolist(), (meant + covered) / 2, strict=True))
+    )
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert {tuple(hit.scores) for hit in hits} == {("vector", "keyword"), ("vector",)}
+
+
+def test_by_the_ranks_of_both(source: MemorySource) -> None:
     searcher = searcher_of(source)
-    hits = searcher.search("rye at the lighthouse", 6)
+    hits = searcher.search("rye at the lighthouse", 6, options=SearchOptions(fusion="rank"))
     by_vector = ids(searcher, "", 6, SearchOptions("vector"))
     by_word = ids(searcher, "rye at the lighthouse", 6, SearchOptions("keyword"))
     assert {hit.id: hit.score for hit in hits} == pytest.approx(fuse([by_vector, by_word]))
-    assert [hit.id for hit in hits] == list(fuse([by_vector, by_word]))
-    assert {tuple(hit.scores) for hit in hits} == {("vector", "keyword"), ("vector",)}
+
+
+def test_what_no_chunk_says_makes_the_words_weigh_less(source: MemorySource) -> None:
+    keywords = searcher_of(source).keywords
+    keywords.catch_up(source)
+    everything = np.arange(1, 7)
+    _, known = keywords.covered("lighthouse keeper", 6, None, everything)
+    _, half = keywords.covered("lighthouse zebra", 6, None, everything)
+    _, none = keywords.covered("zebra", 6, None, everything)
+    assert known[3] > half[3] > 0 == none.max()
+    assert known.max() <= 1
+
+
+def test_the_nearest_sentence_counts_half() -> None:
+    source = MemorySource(3)
+    plain = np.stack([unit([0.0, 1.0, 0.0]), unit([0.5, 1.0, 0.0])])
+    sentences = [pack(np.stack([unit([0.0, 0.0, 1.0]), unit(BREAD)])), None]
+    source.add(["a long chunk with bread in it", "a chunk"], plain, sentences=sentences)
+    by_id = {hit.id: hit for hit in searcher_of(source).search("", 2, options=SearchOptions("vector"))}
+    assert by_id[1].score == pytest.approx(0.5, abs=0.01)
+    assert by_id[1].scores["sentence"] == pytest.approx(1, abs=0.01)
+    assert by_id[2].score == pytest.approx(float(plain[1] @ unit(BREAD)))
+    assert "sentence" not in by_id[2].scores
 
 
 def test_the_share_of_the_vectors(source: MemorySource) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.bm25 import STOP_WORDS, asked_words, words
+from retriever.words import STOP_WORDS, asked_words, words
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,12 @@ from app.library.catalog.records import (
     StoredChunk,
     Vectors,
 )
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, escape
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, SENTENCES, escape
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
     from retriever import IntArray
+    from retriever.sentences import Packed
 
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
@@ -86,11 +87,19 @@ def add(
         assert chunk.embedding.shape == (dimension,), f"chunk {ordinal}: {chunk.embedding.shape}, not ({dimension},)"
         place = {"document_id": document_id, "collection_id": collection_id, "ordinal": ordinal}
         rows.append(vars(chunk) | place | {"embedding": pack(chunk.embedding)})
+    sentences = [row.pop("sentences") for row in rows]
     ids = tuple(connection.scalars(insert(CHUNKS).returning(CHUNKS.c.id, sort_by_parameter_order=True), rows))
     assert list(ids) == sorted(ids)
+    add_sentences(connection, zip(ids, sentences, strict=True))
     changed = {"live": COLLECTIONS.c.live + len(ids), "high": ids[-1]}
     connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return ids
+
+
+def add_sentences(connection: Connection, packed: Iterable[tuple[int, Packed | None]]) -> None:
+    rows = [{"chunk_id": one, "vectors": vectors} for one, vectors in packed if vectors is not None]
+    if rows:
+        connection.execute(insert(SENTENCES), rows)
 
 
 def remove_documents(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> Removed:
@@ -130,6 +139,23 @@ class Chunks(DatabasePart):
                         documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
                     rows[chunk.id] = Found(chunk, documents[chunk.document_id])
         return [rows[one] for one in wanted if one in rows]
+
+    def without_sentences(self, collection: Collection, after: int, most: int) -> list[tuple[int, str]]:
+        """Ids and texts of the first chunks above an id whose sentences have no vectors, ascending."""
+        own = CHUNKS.c.collection_id == collection.id, CHUNKS.c.id > after, SENTENCES.c.chunk_id.is_(None)
+        query = select(CHUNKS.c.id, CHUNKS.c.text).outerjoin(SENTENCES, SENTENCES.c.chunk_id == CHUNKS.c.id).where(*own)
+        with self._database.reading() as connection:
+            return [(row.id, row.text) for row in connection.execute(query.order_by(CHUNKS.c.id).limit(most))]
+
+    def add_sentences(self, collection: Collection, packed: Sequence[tuple[int, Packed]]) -> None:
+        """Of chunks that have none, and are still there; those that got some meanwhile keep them."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            for part in batches(packed):
+                ids = [one for one, _ in part]
+                there = set(connection.scalars(select(CHUNKS.c.id).where(CHUNKS.c.id.in_(ids))))
+                there -= set(connection.scalars(select(SENTENCES.c.chunk_id).where(SENTENCES.c.chunk_id.in_(ids))))
+                add_sentences(connection, [one for one in part if one[0] in there])
 
     def retokenize(self, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
         """(chunk id, tokens, token hash) of chunks of one collection, as another tokenizer reads them; all or none."""

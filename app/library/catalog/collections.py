@@ -26,7 +26,16 @@ from app.library.catalog.records import (
     StoredConversation,
     Vectors,
 )
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, CONVERSATIONS, DOCUMENTS, INGEST_RUNS, MESSAGES, now
+from app.library.catalog.tables import (
+    CHUNKS,
+    COLLECTIONS,
+    CONVERSATIONS,
+    DOCUMENTS,
+    INGEST_RUNS,
+    MESSAGES,
+    SENTENCES,
+    now,
+)
 
 if TYPE_CHECKING:
     from retriever import IntArray
@@ -126,6 +135,8 @@ class Collections(DatabasePart):
         done = 0
         with self._database.writing() as connection:
             lock(connection, collection)
+            own = select(CHUNKS.c.id).where(CHUNKS.c.collection_id == collection.id)
+            connection.execute(delete(SENTENCES).where(SENTENCES.c.chunk_id.in_(own)))  # of the other embedder
             for ids, vectors in batches:
                 assert vectors.shape == (len(ids), dimension), f"{vectors.shape}, not {(len(ids), dimension)}"
                 rows = [{"chunk": int(one), "new": pack(vector)} for one, vector in zip(ids, vectors, strict=True)]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from retriever.sentences import Packed
+
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
 PageName = tuple[int, str]  # number, label: page, slide, sheet or chapter
 Box = tuple[int, float, float, float, float]  # page, x0, y0, x1, y1
@@ -70,6 +72,7 @@ class ChunkRecord:
     pages: tuple[PageName, ...] = ()
     boxes: tuple[Box, ...] = ()
     spans: Spans | None = None
+    sentences: Packed | None = None  # vectors, as retriever/sentences.py packs them
 
 
 @dataclass(frozen=True)

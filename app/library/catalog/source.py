@@ -14,11 +14,13 @@ from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.chunks import source_key
-from app.library.catalog.database import Database
+from app.library.catalog.database import Database, batches
 from app.library.catalog.records import Collection
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, LARGEST_ID, RETIREMENTS
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, LARGEST_ID, RETIREMENTS, SENTENCES
 from retriever import IntArray
+from retriever.sentences import Packed
 from retriever.source import Batch, Position, Source, Where
+from splitter.base import below_headings
 
 _POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
@@ -48,7 +50,8 @@ class CatalogSource(Source):
 
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         query = (
-            select(CHUNKS.c.id, CHUNKS.c.text, CHUNKS.c.embedding)
+            select(CHUNKS.c.id, CHUNKS.c.text, CHUNKS.c.heading, DOCUMENTS.c.title, CHUNKS.c.embedding)
+            .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
             .where(CHUNKS.c.collection_id == self._collection.id)
             .order_by(CHUNKS.c.id)
             .limit(batch)
@@ -59,9 +62,17 @@ class CatalogSource(Source):
                 after = rows[-1].id
                 yield (
                     np.array([row.id for row in rows], dtype=np.int64),
-                    [row.text for row in rows],
+                    [_named(row.title, row.heading, row.text) for row in rows],
                     vectors.reshape(len(rows), self.dimension).astype(np.float32),
                 )
+
+    def sentences(self, ids: IntArray) -> list[Packed | None]:
+        found: dict[int, Packed] = {}
+        with self._database.reading() as connection:
+            for part in batches(ids.tolist()):
+                rows = connection.execute(select(SENTENCES).where(SENTENCES.c.chunk_id.in_(part)))
+                found.update((row.chunk_id, row.vectors) for row in rows)
+        return [found.get(one) for one in ids.tolist()]
 
     def retired(self, after: int) -> list[tuple[int, int]]:
         query = (
@@ -80,6 +91,11 @@ class CatalogSource(Source):
                 chosen = condition(connection, self._collection, where)
                 query = query.join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id).where(chosen)
             return np.fromiter(connection.scalars(query), dtype=np.int64)
+
+
+def _named(title: str, heading: Sequence[str], text: str) -> str:
+    """What a chunk is found by: its document's title counts, and its headings."""
+    return below_headings(heading if title in heading else [title, *heading] if title else heading, text)
 
 
 def condition(connection: Connection, collection: Collection, where: Where) -> ColumnElement[bool]:

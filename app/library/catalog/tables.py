@@ -224,6 +224,16 @@ CHUNKS = _numbered(
 )
 
 
+# What a question is compared with beside the chunk, in a table of their own: few of them are read, and the chunks' rows
+# stay short. A chunk of before has none.
+SENTENCES = Table(
+    "sentences",
+    METADATA,
+    Column("chunk_id", ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    _value("vectors", LargeBinary),  # retriever/sentences.py
+)
+
+
 # Chunks that are gone, so that the indexes, which follow, can forget them.
 RETIREMENTS = _numbered(
     "retirements",

@@ -40,10 +40,11 @@ def check(library: Library, models: Models) -> None:
     for ids, texts, vectors in library.catalog.source(collection).added(0):
         assert len(ids) == 6
         chunks = [found.chunk for found in library.catalog.chunks.found(ids)]
-        assert [chunk.text for chunk in chunks] == texts
+        assert [chunk.text for chunk in chunks] == [text.split("\n", 1)[1] for text in texts]
         assert all(chunk.heading for chunk in chunks)
         expected = [f"{' > '.join(chunk.heading)}\n{chunk.text}" for chunk in chunks]
         np.testing.assert_allclose(vectors, models.embedder.embed(expected), atol=1e-5)
+        assert library.catalog.source(collection).sentences(ids) == models.sentences.packed([c.text for c in chunks])
 
 
 def test_another_embedder_embeds_everything_again(library: Library, models: Models) -> None:

@@ -1,74 +1,98 @@
+"""The vectors of sentences, each made once."""
+
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from app.models import resolve_embedder
-from app.models.loading import RoughEmbedder, load_embedder, shorten
+from app.models import embedding
+from app.models.embedding import MOST_SENTENCES, SentenceEmbedder, sentences_of
+from app.models.loading import load_embedder
 from app.samples import read_samples
 from app.settings import Settings
+from retriever import Vectors
 from retriever.embedder import Embedder
-from retriever.sentence_model import read_model
+from retriever.sentences import nearest, pack, unpack
+
+
+class Counting:
+    """An embedder of four dimensions that remembers what it was asked."""
+
+    dimension = 4
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.asked += texts
+        vectors = np.array([[len(text), text.count("a"), text.count("b"), 1] for text in texts], dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def sentences(counting: Counting) -> SentenceEmbedder:
+    return SentenceEmbedder(counting)  # type: ignore[arg-type]  # all that is asked of an embedder
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    return resolve_embedder(Settings().embedder)
+def embedder() -> Embedder:
+    return load_embedder(Settings(device="cpu"))
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[str]:
-    return [line for text in read_samples().values() for line in text.splitlines() if line.strip()][:40]
-
-
-def test_texts_of_one_subject_are_nearer_than_those_of_two() -> None:
-    embedder = load_embedder(Settings(device="cpu"), RoughEmbedder)
-    vectors = [embedder.embed([line for line in text.splitlines() if line]) for text in read_samples().values()]
+def test_texts_of_one_subject_are_nearer_than_those_of_two(embedder: Embedder) -> None:
+    ours = SentenceEmbedder(embedder)
+    vectors = [ours.embed([line for line in text.splitlines() if line]) for text in read_samples().values()]
     within = np.mean([float((one[:-1] * one[1:]).sum(axis=1).mean()) for one in vectors])
     between = np.mean([float((one @ other.T).mean()) for one, other in itertools.combinations(vectors, 2)])
     assert within > between + 0.05
 
 
-def test_there_is_a_vector_for_every_text(texts: list[str]) -> None:
-    embedder = load_embedder(Settings(device="cpu"), RoughEmbedder)
-    vectors = embedder.embed([*texts, ""])
-    assert vectors.dtype == np.float32
-    np.testing.assert_allclose((vectors * vectors).sum(axis=1), 1, atol=1e-2)
-    assert embedder.embed([]).shape == (0, vectors.shape[1])
+def test_each_sentence_is_embedded_once(counting: Counting, sentences: SentenceEmbedder) -> None:
+    first = sentences.embed(["a", "bb", "a"])
+    again = sentences.embed(["bb", "ccc", "a"])
+    assert sorted(counting.asked) == ["a", "bb", "ccc"]
+    np.testing.assert_array_equal(first[[1, 0]], again[[0, 2]])
+    assert sentences.embed([]).shape == (0, 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("narrow", [False, True])
-def test_it_runs_a_third_of_the_layers(folder: Path, texts: list[str], narrow: bool) -> None:
-    whole = read_model(folder)
-    shorten(whole)
-    expected = whole.encode(texts, normalize_embeddings=True)
-    ours = RoughEmbedder(folder, narrow=narrow).embed(texts)
-    np.testing.assert_allclose((ours * expected).sum(axis=1), 1, atol=1e-3)
-    assert np.abs((ours * Embedder(folder).embed(texts)).sum(axis=1) - 1).max() > 0.1
+def test_it_remembers_no_more_than_it_may(
+    counting: Counting, sentences: SentenceEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding, "REMEMBERED", 3)
+    texts = ["a" * length for length in range(1, 8)]
+    expected = SentenceEmbedder(Counting()).embed(texts)  # type: ignore[arg-type]  # as above
+    np.testing.assert_array_equal(sentences.embed(texts), expected)
+    assert len(sentences._known) == 3
+    np.testing.assert_array_equal(sentences.embed(texts), expected)
 
 
-class Tower(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends = nn.ModuleList([nn.ReLU(), nn.Linear(2, 2)])
-        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(2, 2) for _ in range(8)) for _ in range(5))
+def test_a_chunk_is_packed_by_its_sentences(counting: Counting, sentences: SentenceEmbedder) -> None:
+    chunks = ["An apple. A banana!", "Cherries", "| a | b |\n| 1 | 2 |"]
+    packed = sentences.packed(chunks)
+    assert [len(unpack(one, 4)) for one in packed] == [2, 1, 2]
+    np.testing.assert_allclose(unpack(packed[0], 4), sentences.embed(["An apple.", "A banana!"]), atol=1 / 127)
 
 
-def test_a_third_of_the_outermost_stack_stays() -> None:
-    tower = Tower()
-    shorten(tower)
-    assert len(tower.ends) == 2, "these are no layers: they differ"
-    assert [len(list(layer.children())) for layer in tower.layers] == [8, 8]
+def test_a_chunk_has_no_more_of_them_than_are_kept() -> None:
+    text = " ".join(f"This is sentence {number}." for number in range(3 * MOST_SENTENCES + 1))
+    found = sentences_of(text)
+    assert len(found) <= MOST_SENTENCES
+    assert " ".join(found) == text
+    assert sentences_of("...") == ["..."]
 
 
-def test_a_model_without_a_stack_stays_whole() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    shorten(model)
-    assert model(torch.ones(2)).shape == (2,)
-    assert len(model) == 2
+def test_the_nearest_sentence_of_each_chunk_is_found() -> None:
+    vectors = np.eye(4, dtype=np.float32)
+    question = np.array([0.8, 0.6, 0, 0], dtype=np.float32)
+    found = nearest(question, [pack(vectors[1:]), None, pack(vectors), b"", pack(vectors[2:])])
+    np.testing.assert_allclose(found, [0.6, np.nan, 0.8, np.nan, 0], atol=1e-2)
+    assert np.isnan(nearest(question, [b"of another dimension"])).all()
+    assert nearest(question, []).shape == (0,)

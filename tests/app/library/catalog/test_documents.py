@@ -15,7 +15,7 @@ from tests.app.library.catalog.samples import digest, document, make_collection
 
 
 def texts(catalog: Catalog, collection: Collection) -> list[str]:
-    return [text for _, batch, _ in catalog.source(collection).added(0) for text in batch]
+    return [text.split("\n")[-1] for _, batch, _ in catalog.source(collection).added(0) for text in batch]
 
 
 def test_a_document_comes_back_whole(catalog: Catalog, collection: Collection) -> None:

@@ -28,7 +28,7 @@ def test_the_source_tells_the_chunks_in_order(catalog: Catalog, collection: Coll
     batches = list(source.added(ids[1], batch=3))
     assert [len(batch[0]) for batch in batches] == [3, 3, 2]
     assert np.concatenate([batch[0] for batch in batches]).tolist() == ids[2:]
-    assert [text for _, texts, _ in batches for text in texts] == words[2:]
+    assert [text for _, texts, _ in batches for text in texts] == [f"/docs/{5 * (place // 5)}\n{word}" for place, word in enumerate(words) if place > 1]
     vectors = np.concatenate([batch[2] for batch in batches])
     assert (vectors.dtype, vectors.shape[1]) == (np.float32, source.dimension)
     np.testing.assert_array_equal(vectors, np.stack([vector(word) for word in words[2:]]))
@@ -100,8 +100,8 @@ def test_a_reader_sees_one_moment(catalog: Catalog, collection: Collection) -> N
     batches = source.added(0, batch=1)
     seen = next(batches)[1]
     catalog.documents.replace(collection, *document(["c", "d"]))
-    assert seen + [text for _, texts, _ in batches for text in texts] == ["a", "b"]
-    assert [text for _, texts, _ in source.added(0) for text in texts] == ["c", "d"]
+    assert seen + [text for _, texts, _ in batches for text in texts] == [f"/docs/a.txt\n{one}" for one in "ab"]
+    assert [text for _, texts, _ in source.added(0) for text in texts] == [f"/docs/a.txt\n{one}" for one in "cd"]
 
 
 def test_filters(catalog: Catalog, collection: Collection) -> None:

@@ -1,0 +1,158 @@
+"""Which language a text is in, told by the small words that stand in every sentence, and the stems of its words.
+
+Stems are Snowball's. Words come as retriever/words.py folds them, so the lists here have no accents either.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import Stemmer
+
+_SMALL = {
+    "english": (
+        "the of and to in is that it for was on are as with his they at be this have from or had by not but what all "
+        "were we when your can there an which their if do will how about would been who its did does where why"
+    ),
+    "german": (
+        "der die das und den von zu mit sich des auf fur ist im dem nicht ein eine als auch es an werden aus er hat "
+        "dass sie nach wird bei einer um am sind noch wie einem uber einen so zum war haben nur oder aber vor zur bis "
+        "mehr durch man was wer wo wann welche welcher wenn kann muss darf ich wir ihr ihre seine diese dieser"
+    ),
+    "french": (
+        "le la les de des du et un une est en que qui dans pour pas au sur ne se ce il elle sont par plus avec aux ou "
+        "ont cette nous vous mais son sa ses leur comme etre fait quel quelle quels quelles comment quand pourquoi "
+        "je tout si deux meme y"
+    ),
+    "spanish": (
+        "el la los las de que y en un una es por con para del se no su al lo como mas pero sus le ha o este si porque "
+        "esta entre cuando muy sin sobre tambien me hasta hay donde quien desde todo nos cual cuantos cuales que son"
+    ),
+    "italian": (
+        "il la le di che e in un una per con del della non si da dei al sono come piu ma lo ha gli alla anche nel i "
+        "delle degli o questo questa quale quali quando dove chi se ci cui nella suo sua perche essere molto"
+    ),
+    "portuguese": (
+        "o a os as de que e do da em um uma para com nao por mais dos das se na no ao como mas foi seu sua ou quando "
+        "muito nos ja eu tambem pelo pela ate isso ela entre quem qual quais onde sao tem esta ser"
+    ),
+    "dutch": (
+        "de het een en van in is dat op te zijn met die niet voor er aan om ook als dan maar bij uit door naar wordt "
+        "over heeft nog kan worden of tot wat wie waar wanneer hoe welke ik je we ze deze dit zij haar mijn"
+    ),
+    "swedish": (
+        "och att det som en pa ar av for med till den har de inte om ett han var jag sig fran vi sa kan nar eller men "
+        "ut skulle hur vad vem vilken vilka denna detta hos under efter mot hade"
+    ),
+    "danish": (
+        "og at det som en pa er af for med til den har de ikke om et han var jeg sig fra vi sa kan nar eller men ud "
+        "skulle hvordan hvad hvem hvilken hvilke denne dette hos under efter mod havde blev"
+    ),
+    "norwegian": (
+        "og at det som en pa er av for med til den har de ikke om et han var jeg seg fra vi sa kan nar eller men ut "
+        "skulle hvordan hva hvem hvilken hvilke denne dette hos under etter mot hadde ble"
+    ),
+    "finnish": (
+        "ja on ei etta se oli joka mutta kun han myos ovat tai mita kuin niin hanen jos sen ole vain nyt voi mika "
+        "missa milloin kuka miten tama taman ne jotka kuten"
+    ),
+    "hungarian": (
+        "a az es hogy nem is egy van meg ez azt mint csak ki mi volt de ha meg el vagy kell mar lesz hol mikor hogyan "
+        "melyik ezt ezek azok minden utan kozott"
+    ),
+    "polish": (
+        "i w na z do nie sie to jest ze jak o od po przez dla co czy ale za tak tym oraz jego byl lub ktory ktora "
+        "ktore kto gdzie kiedy jaki jakie ten ta sa moze przy"
+    ),
+    "czech": (
+        "a se v na je ze to s z do i o k ve pro za by ale jsou jako po co kde kdo kdy jak ktery ktera ktere jeho nebo "
+        "pri byl od tak tento podle"
+    ),
+    "romanian": (
+        "si de la in cu pe nu o un este din care ce mai sa a fi pentru au al ale prin sau dar cum unde cand cine sunt "
+        "acest aceasta lui fost"
+    ),
+    "turkish": (
+        "ve bir bu da de icin ile ne mi en o cok daha gibi olarak var olan kadar sonra nasil nerede kim hangi degil "
+        "ama ya veya her"
+    ),
+    "russian": (
+        "и в не на что с по как это он из у за от к но для о то все его я же так или был мы бы до кто где когда какой "
+        "какие при есть их если"
+    ),
+    "greek": "και το η ο να του της τα με που για την τον σε απο δεν ειναι τι οι ως θα στο στη πως ποιος ποτε",
+}
+SMALL_WORDS: Mapping[str, frozenset[str]] = {
+    name: frozenset(told.split()) for name, told in _SMALL.items() if name in Stemmer.algorithms()
+}
+STEMS = Stemmer.version()  # another one may cut words elsewhere
+READ = 400  # words of a text that tell its language
+SURE = 2  # small words that a language needs, and it needs more than any other
+# Parts of a compound are joined by these.
+_JOINTS: Mapping[str, tuple[str, ...]] = {
+    "german": ("", "s", "n", "en", "es", "er", "e"),
+    "dutch": ("", "s", "en", "e"),
+    "swedish": ("", "s"),
+    "danish": ("", "s", "e"),
+    "norwegian": ("", "s", "e"),
+    "finnish": ("", "n"),
+    "hungarian": ("",),
+}
+LEAST_PART, LONGEST_COMPOUND = 4, 40  # characters
+_OF_THREAD = threading.local()  # a stemmer is not safe for threads
+
+
+def language_of(words: Sequence[str]) -> str | None:
+    """The one whose small words are most; None where that is not clear."""
+    counts: dict[str, int] = {}
+    for word in words[:READ]:
+        for name in _LANGUAGES.get(word, ()):
+            counts[name] = counts.get(name, 0) + 1
+    best = sorted(counts.items(), key=lambda one: -one[1])[:2]
+    if not best or best[0][1] < SURE or (len(best) > 1 and best[1][1] == best[0][1]):
+        return None
+    return best[0][0]
+
+
+def stems(words: Sequence[str], language: str | None) -> list[str]:
+    """One for each word; a word with a digit in it is a number or an identifier, and stays whole."""
+    if language is None:
+        return list(words)
+    found: list[str] = _stemmer(language).stemWords(list(words))
+    return [stem if word.isalpha() else word for word, stem in zip(words, found, strict=True)]
+
+
+def parts(word: str, language: str | None, known: Callable[[str], bool]) -> tuple[str, str] | None:
+    """The stems of the two parts of a compound, where both are `known` as stems; of several ways the most even one."""
+    joints = _JOINTS.get(language or "")
+    if joints is None or not 2 * LEAST_PART <= len(word) <= LONGEST_COMPOUND or not word.isalpha():
+        return None
+    places = range(LEAST_PART, len(word) - LEAST_PART + 1)
+    for place in sorted(places, key=lambda place: abs(2 * place - len(word))):
+        left, right = word[:place], stems([word[place:]], language)[0]
+        if not known(right):
+            continue
+        bare = [left[: len(left) - len(joint)] for joint in joints if left.endswith(joint)]
+        for stem in stems([one for one in bare if len(one) >= LEAST_PART], language):
+            if known(stem):
+                return stem, right
+    return None
+
+
+def _stemmer(language: str) -> Stemmer.Stemmer:
+    made: dict[str, Stemmer.Stemmer] = _OF_THREAD.__dict__
+    if language not in made:
+        made[language] = Stemmer.Stemmer(language)
+    return made[language]
+
+
+def _by_word(small: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, told in small.items():
+        for word in told:
+            found[word] = (*found.get(word, ()), name)
+    return found
+
+
+_LANGUAGES = _by_word(SMALL_WORDS)

@@ -1,0 +1,151 @@
+"""The words of a text, as they are indexed and as they are asked for."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from retriever.languages import SMALL_WORDS, language_of, parts, stems
+
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana and Han.
+_RUN = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Vowel signs and the like, which stand amid words and are no letters to Python: of Indic scripts and of those of _RUN.
+_SIGNS = (
+    "\u0900-\u0963\u0981-\u09e3\u0a01-\u0a75\u0a81-\u0ae3\u0afa-\u0b63\u0b82-\u0bd7\u0c00-\u0c63\u0c81-\u0c83"
+    "\u0cbc-\u0d4d\u0d57-\u0d63\u0d81-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u1056-\u109d\u17b4-\u17d3"
+)
+_WORD = re.compile(f"(?:[^\\W_]|[{_SIGNS}])+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
+_PIECE = re.compile(f"[{_RUN}]+|[^{_RUN}]+")
+_IN_RUN = re.compile(f"[{_RUN}]")
+# Characters without width, and with a soft hyphen the end of the line that it stands at.
+_UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
+_BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
+# Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay.
+_ACCENTS = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
+    "\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
+)
+
+# English words that stand in most texts and tell nothing of what is asked.
+_STOP = (
+    "a about after all also am an and any are as at be because been before being between both but by can could did do "
+    "does doing during each for from further had has have having he her here hers him his how i if in into is it its "
+    "itself just me more most my no nor not now of off on once only or other our out over own same she should so some "
+    "such than that the their them then there these they this those through to too under until up very was we were "
+    "what when where which while who whom whose why will with would you your"
+)
+STOP_WORDS = frozenset(_STOP.split())
+# Numbers and identifiers that signs hold together: max_retries, E-204, 14-3.2, 1,250.
+_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_\-./:,][^\W_]++)++")
+_SIGNS_OF_JOINED = re.compile(r"[_\-/,]")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+_LETTERS = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,64}+(?![A-Za-z])")
+_LONGEST_JOINED = 64
+Known = Callable[[str], bool]  # whether a stem is in the index
+Term = tuple[str, ...]  # what stands for one thing that is asked for
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a text is found by."""
+
+    language: str | None
+    stems: Sequence[str]  # of its words, in order
+    more: Sequence[str]  # identifiers as a whole, and parts of words: they find, and make no text longer
+
+    def with_parts(self, words: Sequence[str], known: Known) -> Terms:
+        """With the parts of its compounds that are known words."""
+        split = {word: parts(word, self.language, known) or () for word in dict.fromkeys(words)}
+        return Terms(self.language, self.stems, [*self.more, *(part for word in words for part in split[word])])
+
+
+def words(text: str) -> list[str]:
+    """In order, folded: no case, no accents, no compatibility forms. Where a script has no spaces, a run of it becomes
+    its characters and its pairs of neighbours. What a hyphen parts at the end of a line is there whole and in parts:
+    the hyphen may be the word's own."""
+    if "\n" in text:
+        text = _BROKEN.sub(r"\1\2 \1 \2", text)
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    folded = unicodedata.normalize(
+        "NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", _UNSEEN.sub("", text)))
+    ).casefold()
+    found = _WORD.findall(folded)
+    return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
+
+
+def terms(text: str, found: Sequence[str]) -> Terms:
+    """`found`: its words."""
+    language = language_of(found)
+    return Terms(language, stems(found, language), wholes(text))
+
+
+def wholes(text: str) -> list[str]:
+    """Identifiers and numbers that `words` cuts, without the signs that held them together; and the parts of those that
+    capitals hold together.
+    """
+    found = [
+        _SIGNS_OF_JOINED.sub("", one).casefold()
+        for one in _JOINED.findall(text)
+        if len(one) <= _LONGEST_JOINED and ("_" in one or any(map(str.isdigit, one)))
+    ]
+    if _HUMP.search(text):
+        for one in _LETTERS.findall(text):
+            humps = _HUMP.sub(" ", one).casefold().split()
+            found += humps if len(humps) > 1 else []
+    return found
+
+
+def asked_words(text: str) -> list[str]:
+    """Distinct, without stop words unless there is nothing else."""
+    distinct = list(dict.fromkeys(words(text)))
+    language = language_of(distinct)
+    stop = STOP_WORDS | SMALL_WORDS.get(language or "", frozenset())
+    return [word for word in distinct if word not in stop] or distinct
+
+
+def asked_terms(text: str, languages: Collection[str], known: Known) -> list[Term]:
+    """For each thing that is asked for, the terms that stand for it: a word, and its stem in the question's language;
+    in all `languages` of the index where that is not clear.
+    """
+    own = language_of(words(text))
+    read_as = [own] if own in languages else sorted(languages)
+    found: dict[Term, None] = {}
+    for word in asked_words(text):
+        found[tuple(dict.fromkeys([*(stems([word], one)[0] for one in read_as), word]))] = None
+        for one in read_as:
+            if not known(stems([word], one)[0]):
+                found |= {(part,): None for part in parts(word, one, known) or ()}
+    return list(found | {(whole,): None for whole in wholes(text)})
+
+
+def _pieces(word: str) -> list[str]:
+    pieces: list[str] = []
+    for part in _PIECE.findall(word):
+        if _IN_RUN.match(part):
+            pieces += [*part, *(part[at : at + 2] for at in range(len(part) - 1))]
+        else:
+            pieces.append(part)
+    return pieces
+
+
+def language_mark(language: str | None) -> tuple[str, ...]:
+    """A term of every text in that language, which no text has by itself: an index knows its languages by it."""
+    return () if language is None else (f"\0{language}",)
+
+
+def memoised(known: Known) -> Known:
+    """Asked once for each word."""
+    told: dict[str, bool] = {}
+
+    def ask(stem: str) -> bool:
+        if stem not in told:
+            told[stem] = known(stem)
+        return told[stem]
+
+    return ask
