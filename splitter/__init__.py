@@ -7,33 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING
 
-from ragcache.errors import RagcacheError
+from splitter.spec import SplitterError as SplitterError
+from splitter.spec import parse_spec, written
 
 if TYPE_CHECKING:
     from splitter.base import ChunkLimits, Embed, Splitter, Tokens  # it imports numpy, and this page must not
 
-    Factory = Callable[[Tokens, Embed | None, ChunkLimits], Splitter]
+    Factory = Callable[..., Splitter]
 
 
-class SplitterError(RagcacheError, ValueError):
-    """A setting that no text can be split with."""
+def _from(module: str, splitter: str) -> Callable[[], Factory]:
+    """Imports the module when a splitter is made. Its settings are the parameters behind the limits."""
 
-    status = 400
+    def find() -> Factory:
+        found: Factory = getattr(import_module(f"splitter.{module}"), splitter)
+        return found
 
-
-def _from(module: str, splitter: str) -> Factory:
-    """Imports the module when a splitter is made."""
-
-    def make(tokens: Tokens, embed: Embed | None, limits: ChunkLimits) -> Splitter:
-        made: Splitter = getattr(import_module(f"splitter.{module}"), splitter)(tokens, embed, limits)
-        return made
-
-    return make
+    return find
 
 
-SPLITTERS: Mapping[str, Factory] = {
+SPLITTERS: Mapping[str, Callable[[], Factory]] = {
     "auto": _from("fixed", "AutoSplitter"),
     "fixed": _from("fixed", "FixedSplitter"),
     "semantic": _from("semantic", "SemanticSplitter"),
@@ -42,15 +38,25 @@ SPLITTERS: Mapping[str, Factory] = {
 
 
 def make_splitter(
-    name: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | Mapping[str, int] | None = None
+    spec: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | Mapping[str, int] | None = None
 ) -> Splitter:
-    """Raises SplitterError for a name that is not in SPLITTERS, and for `semantic` without an embedding."""
-    if name not in SPLITTERS:
-        raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
+    """`name` or `name:key=value,…` of SPLITTERS.
+
+    Raises SplitterError for what is none of these, and for `semantic` without an embedding.
+    """
     from splitter.base import ChunkLimits
 
+    name, settings = parse_spec(spec)
     chosen = limits if isinstance(limits, ChunkLimits) else ChunkLimits(**limits or {})
-    return SPLITTERS[name](tokens, embed, chosen)
+    if name not in SPLITTERS:
+        raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
+    make = SPLITTERS[name]()
+    known = list(signature(make).parameters)[3:]
+    for key, value in settings.items():
+        if key not in known:
+            choice = f"choose from {', '.join(known)}" if known else "it takes none"
+            raise SplitterError(f"splitter {name!r} has no setting {key!r} (={written(value)}): {choice}")
+    return make(tokens, embed, chosen, **{key: written(value) for key, value in settings.items()})
 
 
 # It stands here, where little is imported: whoever only reads files uses it too.

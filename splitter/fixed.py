@@ -26,11 +26,14 @@ class FixedSplitter(Splitter):
 
 
 class AutoSplitter(Splitter):
-    """What fits the document. Prose has no marks to follow, so there `structure` does what `semantic` does."""
+    """What fits the document. Prose has no marks to follow, so there `structure` does what `semantic` does.
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
+    `granularity` is that of `structure`; windows have none.
+    """
+
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits, granularity: str = "sentence"):
         self._fixed = FixedSplitter(tokens, embed, limits)
-        self._structure = StructureSplitter(tokens, embed, limits)
+        self._structure = StructureSplitter(tokens, embed, limits, granularity)
 
     def split(self, text: str, kind: str = "prose") -> list[Piece]:
         chosen = self._fixed if check_kind(kind) in INDEPENDENT else self._structure

@@ -9,7 +9,7 @@ from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kin
 from splitter.outline import Region, code_regions, html_regions, line_regions, markdown_regions, turn_regions
 from splitter.ruler import Ruler, fit, overlapped
 from splitter.semantic import Aim, spans_of_runs
-from splitter.units import Border, Marked, prose_units
+from splitter.units import Border, Marked, check_granularity, coarser, prose_units
 
 # A line break in a string that a program wrote.
 ESCAPED = re.compile(r"(?:\\r|\\n)+")
@@ -18,18 +18,23 @@ LINE = re.compile(r"\S[^\n]*+")
 
 
 class StructureSplitter(Splitter):
-    """Without an embedding, prose is cut into even runs of sentences that start where paragraphs do."""
+    """Without an embedding, prose is cut into even runs of sentences that start where paragraphs do.
 
-    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits):
+    `granularity` says what is never cut unless it is above the maximum by itself. A heading goes with what is below it.
+    """
+
+    def __init__(self, tokens: Tokens, embed: Embed | None, limits: ChunkLimits, granularity: str = "sentence"):
         self._tokens = tokens
         self._embed = embed
         self._limits = limits
+        self._border = check_granularity(granularity)
 
     def split(self, text: str, kind: str = "prose") -> list[Piece]:
         check_kind(kind)
         ruler = Ruler(text, self._tokens)
         regions = outline(ruler.text, kind)
-        marked = marked_units(ruler, regions, Aim.of(self._limits).most)
+        most = Aim.of(self._limits).most
+        marked = coarser(ruler, marked_units(ruler, regions, most), self._border, most)
         spans = fit(ruler, spans_of_runs(ruler, marked, self._limits, self._embed), self._limits)
         headings = _headings_at(regions, [start for start, _ in spans])
         grown = overlapped(ruler, spans, self._limits)

@@ -23,6 +23,8 @@ MARKS = (
     " " * 40, "." * 30, "a.b.c", "\u3000", "def f():\n    x\n",
 )  # fmt: skip
 BROKEN = st.lists(st.sampled_from(MARKS), max_size=80).map("".join)
+GRANULAR = ("auto", "semantic", "structure")
+FORMS = [*SPLITTERS, *(f"{name}:granularity={size}" for name in GRANULAR for size in ("paragraph", "passage"))]
 LIMITS = st.tuples(st.integers(1, 10), st.integers(20, 60)).map(lambda pair: ChunkLimits(*pair))
 
 
@@ -40,7 +42,7 @@ def check(text: str, pieces: list[Piece], tokens: Tokens, limits: ChunkLimits) -
         assert len(pieces) == 1
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS), limits=LIMITS)
 @example(text="\\n" + "." * 30, kind="table", limits=ChunkLimits(1, 20))
 @example(text="\\n\\r" * 9, kind="table", limits=ChunkLimits(1, 8))
@@ -51,7 +53,7 @@ def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, 
     assert splitter.split(text, kind) == pieces
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS))
 def test_limits_hold_in_the_tokens_of_the_model(smollm2_tokens: FastTokens, name: str, text: str, kind: str) -> None:
@@ -59,7 +61,7 @@ def test_limits_hold_in_the_tokens_of_the_model(smollm2_tokens: FastTokens, name
     check(text, make_splitter(name, smollm2_tokens, letters, limits).split(text, kind), smollm2_tokens, limits)
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 @given(text=BROKEN, overlap=st.integers(1, 10))
 def test_an_overlap_is_there_only_when_asked_for(name: str, text: str, overlap: int) -> None:
     apart = make_splitter(name, Words(), letters, ChunkLimits(2, 30)).split(text)
@@ -74,13 +76,13 @@ def test_an_overlap_is_there_only_when_asked_for(name: str, text: str, overlap: 
     assert all(after.start < before.end for before, after in pairwise(shared))
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 def test_blank_texts_have_no_pieces(name: str) -> None:
     splitter = make_splitter(name, Words(), letters)
     assert [splitter.split(text, kind) for text in ("", " \n\t\u3000\n") for kind in KINDS] == [[]] * 2 * len(KINDS)
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 def test_an_unknown_kind_is_refused(name: str) -> None:
     with pytest.raises(SplitterError, match=r"unknown kind of document 'poem': choose from prose, markdown"):
         make_splitter(name, Words(), letters).split("text", "poem")
@@ -106,7 +108,7 @@ def test_limits_that_no_text_can_keep_are_refused(limits: tuple[int, int, int], 
         ChunkLimits(*limits)
 
 
-@pytest.mark.parametrize("name", SPLITTERS)
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(
     "unit", ["A short one. ", "word ", ".", "x", "\n \n", "日本。", "# H\n", "|a|\n", "```\n", "Q: a\n", "= "]
 )

@@ -8,9 +8,10 @@ import os
 import shlex
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.chunks import lock, pack, unused
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
 LONGEST_NAME = 200
+LONGEST_SPLITTER = 64
+WHOLE_SPLITTER = "splitter"  # its key among its settings
 _RUN = [INGEST_RUNS.c[name] for name in IngestRun.__dataclass_fields__]
 _CONVERSATION = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
@@ -66,9 +69,7 @@ class Collections(DatabasePart):
             "embedder": embedder,
             "embedder_fingerprint": embedder_fingerprint,
             "dimension": dimension,
-            "splitter": splitter,
-            "splitter_settings": dict(splitter_settings or {}),
-        }
+        } | _cut_by(splitter, splitter_settings or {})
         with self._database.writing() as connection:
             _refuse_taken(connection, name)
             connection.execute(insert(COLLECTIONS), values)
@@ -87,7 +88,7 @@ class Collections(DatabasePart):
         """All, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(select(*_COLUMNS).order_by(COLLECTIONS.c.name))
-            return [Collection(**row._mapping) for row in rows]
+            return [_collection(row) for row in rows]
 
     def rename(self, collection: Collection, name: str) -> None:
         check_name(name)
@@ -106,7 +107,7 @@ class Collections(DatabasePart):
         """How documents are cut from now on; those that are in stay as they are."""
         with self._database.writing() as connection:
             lock(connection, collection)
-            _change(connection, collection.id, {"splitter": splitter, "splitter_settings": dict(settings)})
+            _change(connection, collection.id, _cut_by(splitter, settings))
 
     def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
         """Vectors of two embedders cannot be compared. Raises CatalogError with the command that re-embeds."""
@@ -189,7 +190,21 @@ def _refuse_taken(connection: Connection, name: str, own: int | None = None) -> 
 
 def _find(connection: Connection, name: str) -> Collection | None:
     row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
-    return None if row is None else Collection(*row)
+    return None if row is None else _collection(row)
+
+
+def _collection(row: Row[Any]) -> Collection:
+    found = Collection(**row._mapping)
+    settings = dict(found.splitter_settings)
+    whole = settings.pop(WHOLE_SPLITTER, None)
+    return found if whole is None else replace(found, splitter=str(whole), splitter_settings=settings)
+
+
+def _cut_by(splitter: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A splitter with its settings may be longer than its column, which has its beginning then."""
+    if len(splitter) <= LONGEST_SPLITTER:
+        return {"splitter": splitter, "splitter_settings": dict(settings)}
+    return {"splitter": splitter[:LONGEST_SPLITTER], "splitter_settings": {**settings, WHOLE_SPLITTER: splitter}}
 
 
 def _named(connection: Connection, name: str) -> Collection:

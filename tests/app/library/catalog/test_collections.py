@@ -45,6 +45,17 @@ def test_a_collection_can_change(catalog: Catalog, collection: Collection) -> No
         catalog.collections.rename(changed, "taken")
 
 
+def test_a_splitter_may_have_any_length(catalog: Catalog, collection: Collection) -> None:
+    """Also one that is longer than its column, of which a server holds the length."""
+    for spec in ("x" * 64, "x" * 65, "llama_index.core.node_parser." + "ü" * 900, "auto"):
+        catalog.collections.set_splitter(collection, spec, {"max_tokens": 200})
+        (found,) = catalog.collections.all()
+        assert (found.splitter, found.splitter_settings) == (spec, {"max_tokens": 200})
+        made = make_collection(catalog, "new", splitter=spec, splitter_settings={"min_tokens": 3})
+        assert (made.splitter, made.splitter_settings) == (spec, {"min_tokens": 3})
+        catalog.collections.delete(made)
+
+
 def test_another_embedder_is_refused_with_the_command(catalog: Catalog) -> None:
     collection = make_collection(catalog, "my books")
     catalog.collections.check_embedder(collection, "anything", collection.embedder_fingerprint)
