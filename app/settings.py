@@ -35,7 +35,7 @@ from ragcache.records import FOLDER, Records
 PREFIX = "RAGCACHE_"
 GIB = 1 << 30
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
-REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker")
+REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker", "splitter")
 UNITS = {"": 1, "b": 1} | {
     unit: base**power
     for power, letter in enumerate("kmgt", start=1)

@@ -1,4 +1,5 @@
-"""From documents to chunks: splitters by name, plain or as llama-index node parsers (splitter/nodes.py).
+"""From documents to chunks: splitters by name, plain or as llama-index node parsers (splitter/nodes.py), and any node
+parser of llama-index by its import path (splitter/node_parser.py).
 
 A new splitter is a file here, a line in SPLITTERS and a row in tests/splitter/test_contract.py.
 """
@@ -11,7 +12,9 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 from splitter.spec import SplitterError as SplitterError
-from splitter.spec import parse_spec, written
+from splitter.spec import is_import_path as is_import_path
+from splitter.spec import parse_spec as parse_spec
+from splitter.spec import written
 
 if TYPE_CHECKING:
     from splitter.base import ChunkLimits, Embed, Splitter, Tokens  # it imports numpy, and this page must not
@@ -40,7 +43,7 @@ SPLITTERS: Mapping[str, Callable[[], Factory]] = {
 def make_splitter(
     spec: str, tokens: Tokens, embed: Embed | None = None, limits: ChunkLimits | Mapping[str, int] | None = None
 ) -> Splitter:
-    """`name` or `name:key=value,…` of SPLITTERS.
+    """`name` or `name:key=value,…` of SPLITTERS, or of a NodeParser by its import path (splitter/node_parser.py).
 
     Raises SplitterError for what is none of these, and for `semantic` without an embedding.
     """
@@ -48,8 +51,12 @@ def make_splitter(
 
     name, settings = parse_spec(spec)
     chosen = limits if isinstance(limits, ChunkLimits) else ChunkLimits(**limits or {})
+    if is_import_path(name):
+        made: Splitter = import_module("splitter.node_parser").NodeParserSplitter(name, settings, tokens, embed, chosen)
+        return made
     if name not in SPLITTERS:
-        raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}")
+        path = "the import path of a NodeParser of llama-index"
+        raise SplitterError(f"unknown splitter {name!r}: choose from {', '.join(SPLITTERS)}, or give {path}")
     make = SPLITTERS[name]()
     known = list(signature(make).parameters)[3:]
     for key, value in settings.items():

@@ -46,6 +46,11 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
     return name.strip(), settings
 
 
+def is_import_path(name: str) -> bool:
+    """Whether it names a class of some module, and none of our splitters."""
+    return "." in name
+
+
 def written(value: Value) -> str:
     """As a setting writes it."""
     return value if isinstance(value, str) else json.dumps(value)

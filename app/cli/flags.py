@@ -24,7 +24,7 @@ CacheDir = Annotated[Path | None, typer.Option(help="Where converted models and 
 DataDir = Annotated[Path | None, typer.Option(help="Where the catalog and the indexes are kept.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str | None, typer.Option("--collection", "-c", help="The collection; RAGCACHE_COLLECTION by default.")]
-Splitter = Annotated[str | None, typer.Option(help="auto, fixed, semantic or structure.")]
+Splitter = Annotated[str | None, typer.Option(help="auto, fixed, semantic, structure or a NodeParser: NAME:KEY=VALUE.")]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]

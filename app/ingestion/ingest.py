@@ -151,9 +151,12 @@ class Ingest:
 
     def _cut_as_asked(self, collection: Collection) -> Collection:
         wanted = self._options.splitter
-        if wanted is None or wanted == collection.splitter:
+        if wanted is None:
             return collection
-        self._library.splitter(replace(collection, splitter=wanted))  # raises where there is no such splitter
+        self._library.trust_splitter(wanted)
+        if wanted == collection.splitter:
+            return collection
+        self._library.splitter(collection, wanted)  # raises where there is no such splitter
         collections = self._library.catalog.collections
         collections.set_splitter(collection, wanted, collection.splitter_settings)
         self._tally.note(f"files are cut by {wanted!r} from now on; documents that were in keep their chunks")

@@ -11,12 +11,14 @@ from app.errors import CatalogError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
 from app.settings import Settings
+from splitter import SplitterError, is_import_path, parse_spec
 
 if TYPE_CHECKING:
     from app.models import Models
     from retriever.searcher import Searcher
     from splitter.base import Splitter
 
+LLAMA_INDEX = "llama_index."  # its modules are trusted
 INDEXES = "index"  # the folder of indexes
 UID = re.compile("[0-9a-f]{32}")  # of a collection
 
@@ -33,6 +35,7 @@ class Library:
         self._models = models
         self._lock = threading.Lock()  # of the searchers
         self._searchers: dict[str, Searcher] = {}  # by uid of the collection
+        self._named = {settings.splitter}  # splitters that the operator has asked for
 
     def collection(self, name: str | None = None) -> Collection:
         """Raises CatalogError when it is not there, or was embedded by another model."""
@@ -55,9 +58,27 @@ class Library:
         """As the collection was made with, so that all its documents are cut alike, or as a new one would be made; or
         another one with the same limits, by name. Raises SplitterError.
         """
+        if name:
+            self.trust_splitter(name)
         if collection is None:
             return self._models.splitter(name or self.settings.splitter, self._limits)
+        self._check_trusted(name or collection.splitter, collection)
         return self._models.splitter(name or collection.splitter, collection.splitter_settings)
+
+    def trust_splitter(self, spec: str) -> None:
+        """The operator has named it, so a collection may be cut by it, whatever module it is in."""
+        self._named.add(spec)
+
+    def _check_trusted(self, spec: str, collection: Collection) -> None:
+        """An import runs code, and whoever can write to the catalog could choose it."""
+        path = parse_spec(spec)[0]
+        if not is_import_path(path) or path.startswith(LLAMA_INDEX):
+            return
+        if path not in {parse_spec(one)[0] for one in self._named}:
+            raise SplitterError(
+                f"collection {collection.name!r} is cut by {path}, whose code an import runs, and it is not of "
+                "llama-index: name it by --splitter or RAGCACHE_SPLITTER if you trust it, or choose another one"
+            )
 
     def searcher(self, collection: Collection) -> Searcher:
         """Its indexes, which follow the catalog by themselves."""

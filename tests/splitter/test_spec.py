@@ -58,7 +58,7 @@ def test_what_is_written_is_read(settings: dict[str, bool | int | str | None]) -
         ("semantic:granularity=[1]", r"unknown granularity '\[1\]'"),
         ("auto:size=3", r"splitter 'auto' has no setting 'size' \(=3\): choose from granularity"),
         ("fixed:granularity=passage", r"splitter 'fixed' has no setting 'granularity' \(=passage\): it takes none"),
-        ("clever:granularity=passage", "unknown splitter 'clever': choose from auto, fixed, semantic, structure"),
+        ("clever:granularity=passage", "unknown splitter 'clever': choose from auto, fixed, semantic, structure, or"),
         ("", "unknown splitter ''"),
         ("auto\n", "cannot be printed"),
         ("x" * (LONGEST + 1), "has 1,001 characters: use at most 1,000"),

@@ -133,6 +133,24 @@ def test_nothing_there_is_an_error_and_makes_no_collection(ingest: Run, tmp_path
         assert catalog.collections.all() == []
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("semantic:granularity=word", "unknown granularity 'word': choose from sentence, paragraph, passage"),
+        ("fixed:granularity=passage", "splitter 'fixed' has no setting 'granularity' (=passage): it takes none"),
+        ("__main__.Parser", "'__main__.Parser' is no import path of a class: write package.module.Class"),
+    ],
+)
+def test_a_wrong_splitter_is_one_error_and_makes_no_collection(
+    ingest: Run, tmp_path: Path, spec: str, told: str
+) -> None:
+    (tmp_path / "a.txt").write_text("Words.")
+    for ran in (ingest("a.txt", "--splitter", spec), ingest("a.txt", splitter=spec)):
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"error: {told}\n")
+    with open_catalog(Settings(data_dir=tmp_path / "data")) as catalog:
+        assert catalog.collections.all() == []
+
+
 @pytest.mark.slow
 def test_a_full_disk_stops_it_and_loses_nothing(ingest: Run, tmp_path: Path) -> None:
     docs = tmp_path / "docs"

@@ -1,0 +1,97 @@
+"""Splitters with settings, and those of others: kept with the collection, and trusted where they are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.ingestion import IngestOptions
+from app.ingestion.ingest import Ingest
+from app.library import Library
+from app.models import Models
+from app.settings import Settings
+from splitter import SplitterError
+from tests.app.ingestion.conftest import Run
+
+SENTENCES = "llama_index.core.node_parser.SentenceSplitter:chunk_size=20,chunk_overlap=0"
+STRANGE = "tests.splitter.parsers.Strange:way=whole"
+PARAGRAPHS = "semantic:granularity=paragraph"
+
+
+def splitter_of(library: Library) -> str:
+    return library.catalog.collections.get("default").splitter
+
+
+def chunks(library: Library, name: str) -> list[str]:
+    documents = library.catalog.documents.all(library.catalog.collections.get("default"))
+    (found,) = [one for one in documents if Path(one.source).stem == name]
+    return [chunk.text for chunk in library.catalog.chunks.of_document(found.id)]
+
+
+def later(library: Library, models: Models, **changes: object) -> Library:
+    """As another process opens it."""
+    settings: Settings = library.settings.model_copy(update=changes)
+    return Library(settings, library.catalog, models)
+
+
+@pytest.mark.parametrize("spec", [PARAGRAPHS, SENTENCES])
+def test_later_ingests_cut_as_the_first(library: Library, models: Models, docs: Path, ingest: Run, spec: str) -> None:
+    said = " ".join(f"Sentence {number} has some words in it." for number in range(12))
+    (docs / "a.txt").write_text(said)
+    ingest(splitter=spec)
+    first = chunks(library, "a")
+    assert (splitter_of(library), " ".join(first)) == (spec, said)
+    assert (len(first) > 3) == (spec == SENTENCES)
+    (docs / "b.txt").write_text(said)
+    other = later(library, models)
+    for again in (None, spec):
+        options = IngestOptions(kv=False, workers=1, splitter=again)
+        result = Ingest(other, models, other.collection_or_new(), options).run([docs])
+        assert result.failed == ()
+        assert not any("from now on" in note for note in result.notes)
+    assert chunks(library, "b") == first
+
+
+def test_a_new_collection_has_that_of_the_settings(library: Library, models: Models) -> None:
+    assert later(library, models, splitter=SENTENCES).collection_or_new("new").splitter == SENTENCES
+    with pytest.raises(SplitterError, match="unknown granularity 'word'"):
+        later(library, models, splitter="auto:granularity=word").collection_or_new("newer")
+    assert library.catalog.collections.find("newer") is None
+
+
+@pytest.mark.parametrize("wrong", ["semantic:granularity=word", "semantic:size=1", "os.path", "__main__.X", "auto:"])
+def test_a_wrong_splitter_changes_nothing(library: Library, docs: Path, ingest: Run, wrong: str) -> None:
+    (docs / "a.txt").write_text("Words.")
+    ingest(splitter=PARAGRAPHS)
+    (docs / "b.txt").write_text("Words.")
+    with pytest.raises(SplitterError):
+        ingest(splitter=wrong)
+    assert splitter_of(library) == PARAGRAPHS
+    assert len(library.catalog.documents.all(library.catalog.collections.get("default"))) == 1
+
+
+def test_a_module_that_only_the_catalog_names_is_not_imported(
+    library: Library, models: Models, docs: Path, ingest: Run
+) -> None:
+    """Whoever can write to the catalog could have any module of this machine run."""
+    (docs / "a.txt").write_text("Words.")
+    ingest(splitter=STRANGE)
+    (docs / "b.txt").write_text("Words.")
+    unnamed = later(library, models)
+    run = Ingest(unnamed, models, unnamed.collection(), IngestOptions(kv=False, workers=1))
+    with pytest.raises(SplitterError, match=r"is cut by tests.splitter.parsers.Strange, whose code an import runs"):
+        run.run([docs])
+    for named, asked in ((later(library, models, splitter="tests.splitter.parsers.Strange"), None),
+                         (later(library, models), STRANGE)):  # fmt: skip
+        (docs / "c.txt").write_text(f"Words of {asked}.")
+        options = IngestOptions(kv=False, workers=1, splitter=asked)
+        assert Ingest(named, models, named.collection(), options).run([docs]).failed == ()
+
+
+def test_a_parser_that_a_text_breaks_costs_its_file(library: Library, docs: Path, ingest: Run) -> None:
+    (docs / "a.txt").write_text("lower case")
+    (docs / "b.txt").write_text("UPPER CASE")
+    result = ingest(splitter="tests.splitter.parsers.Strange:way=upper")
+    assert (result.added, [Path(one.source).name for one in result.failed]) == (1, ["a.txt"])
+    assert "Strange changes this text" in result.failed[0].reason
