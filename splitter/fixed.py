@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from splitter import INDEPENDENT
 from splitter.base import ChunkLimits, Embed, Piece, Splitter, Tokens, check_kind
 from splitter.ruler import Ruler, fit, overlapped
 from splitter.structure import StructureSplitter
-
-# Rows and records have nothing to do with each other: there is no meaning to follow from one to the next.
-INDEPENDENT = ("items", "table")
 
 
 class FixedSplitter(Splitter):

@@ -20,11 +20,10 @@ from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser
 from llama_index.core.schema import MetadataMode
 from pydantic import PrivateAttr, ValidationError
 
-from splitter.base import ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
+from splitter.base import SURROGATE, ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
 from splitter.placing import places
 from splitter.ruler import Ruler, fit
 from splitter.spec import SplitterError, Value, written
-from splitter.tokens import SURROGATE
 
 PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 # What is no text that a setting could give. `tokenizer` and the embedding are ours.

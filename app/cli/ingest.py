@@ -136,6 +136,9 @@ def _tell(result: IngestResult, as_json: bool, state: str = "") -> None:
         f"{state}{'would have ' if result.dry_run else ''}{told}, failed {len(result.failed):,} "
         f"({count(result.chunks, 'chunk')}, {count(result.tokens, 'token')}{kv}, {seconds})"
     )
+    if result.ways:
+        ways = sorted(result.ways.items(), key=lambda one: (-one[1], one[0]))
+        print(f"cut: {', '.join(f'{number:,} {way}' for way, number in ways)}")
 
 
 def _expected(seconds: float | None) -> str:

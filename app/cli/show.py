@@ -49,6 +49,7 @@ def _as_json(shown: Shown, texts: bool) -> dict[str, Any]:
     return {
         "collection": shown.collection.name,
         **fields(document, "id", "source", "title", "kind", "state", "error", "attempts", "content_hash"),
+        "way": shown.way,
         "bytes": document.size,
         "characters": shown.length,
         "created": document.created.isoformat(),
@@ -82,6 +83,7 @@ def _tell(shown: Shown, texts: bool) -> None:
         ("document", f"{document.id} in {shown.collection.name}"),
         ("title", document.title),
         ("kind", document.kind),
+        ("cut", shown.way),
         ("state", document.state),
         ("reason", f"{document.error} ({count(document.attempts, 'try', 'tries')})" if document.error else ""),
         ("size", f"{size(document.size)}, {count(shown.length, 'character')}"),

@@ -93,6 +93,7 @@ class IngestResult:
     kv_disk_bytes: int  # in a dry run: what the files of the KV would come to
     seconds: float
     expected_seconds: float | None  # in a dry run, by how long earlier ingests took; None where there were none
+    ways: Mapping[str, int]  # documents by how `auto` has cut them, and why
     notes: tuple[str, ...]  # what the user should know
 
     def as_json(self) -> dict[str, Any]:
@@ -117,6 +118,7 @@ class IngestTally:
     expected_seconds: float | None = None
     gone: Mapping[str, int] = field(default_factory=dict)  # sources and ids of what is pruned
     failed: list[Failure] = field(default_factory=list)
+    ways: dict[str, int] = field(default_factory=dict)  # documents by how they were cut
     notes: list[str] = field(default_factory=list)
 
     def document(self, replaced: bool, nbytes: int, chunks: int = 0, tokens: int = 0) -> None:
@@ -128,6 +130,10 @@ class IngestTally:
         self.nbytes += nbytes
         self.chunks += chunks
         self.tokens += tokens
+
+    def cut(self, way: str) -> None:
+        if way:
+            self.ways[way] = self.ways.get(way, 0) + 1
 
     def estimated(self, size: Size, rate: float | None) -> None:
         """Of a dry run; `rate` in tokens per second."""
@@ -145,4 +151,6 @@ class IngestTally:
 
     def result(self, collection: str, dry_run: bool, seconds: float) -> IngestResult:
         lists = {"gone": tuple(sorted(self.gone)), "failed": tuple(self.failed), "notes": tuple(self.notes)}
-        return IngestResult(**(vars(self) | lists), collection=collection, dry_run=dry_run, seconds=seconds)
+        return IngestResult(
+            **(vars(self) | lists | {"ways": dict(self.ways)}), collection=collection, dry_run=dry_run, seconds=seconds
+        )

@@ -30,7 +30,7 @@ from ragcache.errors import PromptError, StoreError
 from ragcache.types import Chunk
 from retriever.sentences import Packed
 from retriever.shared_property import shared_property
-from splitter import SplitterError
+from splitter import SplitterError, way
 from splitter.base import Splitter
 
 # Chunks that are embedded together. Twice as many are no faster, and what is embedded and not yet written is lost when
@@ -207,6 +207,8 @@ class Writer:
         replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
+        headed = any(piece.heading for piece in draft.pieces)
+        self._tally.cut(way(self._collection.splitter, draft.parsed.kind, headed))
         self._behind += len(chunks)
         self._forget(replaced.removed)
 

@@ -25,6 +25,7 @@ from app.library.kv import (
 from app.loaders.base import Page
 from app.models import Models
 from ragcache.store.folder import CacheFolder, engine_name
+from splitter import way
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Shown:
     chunks: tuple[StoredChunk, ...]
     hashes: Mapping[str, int]  # the ordinal of the first chunk of the document with this token hash
     kv: Mapping[str, list[StoredVariant]] = field(default_factory=dict)  # by token hash
+    way: str = ""  # how its collection's splitter cuts it, where that is one that chooses
 
     def variants(self, chunk: StoredChunk) -> list[StoredVariant]:
         return self.kv.get(chunk.token_hash, [])
@@ -103,7 +105,9 @@ def _shown(library: Library, collection: Collection, document: Document, chunk_i
     chosen = tuple(chunk for chunk in chunks if chunk_id in (None, chunk.id))
     ordinals = {chunk.token_hash: chunk.ordinal for chunk in reversed(chunks)}
     kv = variants_of(library, collection, [chunk.token_hash for chunk in chosen])
-    return Shown(collection, document, layout.pages, len(layout.text), chosen, ordinals, kv)
+    headed = any(chunk.heading for chunk in chunks)
+    cut = way(collection.splitter, document.kind, headed) if chunks else ""
+    return Shown(collection, document, layout.pages, len(layout.text), chosen, ordinals, kv, cut)
 
 
 def find_document(catalog: Catalog, named: str, collection: Collection | None = None) -> tuple[Collection, Document]:

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from splitter import SplitterError, make_splitter
-from splitter.base import KINDS, ChunkLimits, Embed, Splitter
-from splitter.tokens import FastTokens
+from splitter.base import KINDS, ChunkLimits, Embed, FastTokens, Splitter
 from tests.splitter.conftest import Words, letters
 from tests.splitter.test_contract import BROKEN, HOSTILE
 

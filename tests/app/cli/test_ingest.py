@@ -85,9 +85,8 @@ def test_bad_files_are_told_and_the_others_are_in(ingest: Run, tmp_path: Path) -
     (docs / "\x1b[2Jbad.txt").write_bytes(b"")
     ran = ingest(str(docs), str(docs / "gone.txt"), "--no-kv")
     assert ran.returncode == 1
-    assert re.fullmatch(
-        r"added 4, replaced 0, unchanged 0, pruned 0, failed 9 \(4 chunks, \d+ tokens, .* s\)\n", ran.stdout
-    )
+    summary = r"added 4, replaced 0, unchanged 0, pruned 0, failed 9 \(4 chunks, \d+ tokens, .* s\)\n"
+    assert re.fullmatch(f"{summary}cut: 4 prose \\(where meaning turns\\)\n", ran.stdout)
     lines = ran.stderr.splitlines()
     assert len(lines) == len(bad) + 1
     assert all(line.startswith("failed: ") and line.isprintable() for line in lines)

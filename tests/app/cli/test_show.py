@@ -23,6 +23,7 @@ def test_a_document_with_its_chunks_and_kv(run: Run, library: Library, models: M
     lines = by_path.out.splitlines()
     assert lines[0] == "/books/lamps.txt"
     assert "state     ready" in lines
+    assert "cut       prose (below its headings)" in lines
     assert "pages     1 page" in lines
     assert lines[-3].split() == ["3", "0", "0-25", "11", "page", "1", "1", "Part", "/", "One"]
     assert "Its keeper lived alone." not in by_path.out
@@ -37,6 +38,7 @@ def test_as_json(run: Run, library: Library, models: Models) -> None:
     fill(library, models, kv=True)
     shown = run("show", "/books/lamps.txt", "--json").json
     assert (shown["id"], shown["collection"], shown["pages"][0]["label"]) == (2, "default", "page")
+    assert shown["way"] == "prose (below its headings)"
     third = shown["chunks"][2]
     assert (third["ordinal"], third["start"], "text" in third) == (2, 50, False)
     (kv,) = third["kv"]
@@ -48,6 +50,7 @@ def test_as_json(run: Run, library: Library, models: Models) -> None:
 def test_a_failed_document_tells_why(run: Run, library: Library, models: Models) -> None:
     fail(library, fill(library, models), "/bad.pdf", "it is encrypted")
     out = run("show", "/bad.pdf").out
+    assert "cut " not in out
     assert "state     failed" in out
     assert "reason    it is encrypted (1 try)" in out
 

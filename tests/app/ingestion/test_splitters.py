@@ -11,8 +11,10 @@ from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.models import Models
 from app.settings import Settings
-from splitter import SplitterError
+from splitter import SPLITTERS, SplitterError, way
+from splitter.base import KINDS
 from tests.app.ingestion.conftest import Run
+from tests.app.loaders.files import write_mixed_folder
 
 SENTENCES = "llama_index.core.node_parser.SentenceSplitter:chunk_size=20,chunk_overlap=0"
 STRANGE = "tests.splitter.parsers.Strange:way=whole"
@@ -48,7 +50,7 @@ def test_later_ingests_cut_as_the_first(library: Library, models: Models, docs: 
     for again in (None, spec):
         options = IngestOptions(kv=False, workers=1, splitter=again)
         result = Ingest(other, models, other.collection_or_new(), options).run([docs])
-        assert result.failed == ()
+        assert (result.failed, result.ways) == ((), {})
         assert not any("from now on" in note for note in result.notes)
     assert chunks(library, "b") == first
 
@@ -95,3 +97,21 @@ def test_a_parser_that_a_text_breaks_costs_its_file(library: Library, docs: Path
     result = ingest(splitter="tests.splitter.parsers.Strange:way=upper")
     assert (result.added, [Path(one.source).name for one in result.failed]) == (1, ["a.txt"])
     assert "Strange changes this text" in result.failed[0].reason
+
+
+def test_auto_tells_what_it_chose(docs: Path, ingest: Run) -> None:
+    result = ingest(write_mixed_folder(docs))
+    assert sum(result.ways.values()) == result.added
+    assert {"markdown (below its headings)", "items (even windows of rows)"} <= set(result.ways)
+    assert ingest().ways == {}
+    assert result.as_json()["ways"] == result.ways
+
+
+def test_every_kind_has_its_way() -> None:
+    assert {way("auto", kind, False) for kind in KINDS} == {
+        "prose (where meaning turns)", "markdown (where meaning turns)", "html (where meaning turns)",
+        "code (blocks between blank lines)", "chat (turns)", "table (even windows of rows)",
+        "items (even windows of rows)",
+    }  # fmt: skip
+    assert way("auto:granularity=passage", "html", True) == "html (below its headings)"
+    assert {way(name, kind, True) for name in SPLITTERS if name != "auto" for kind in KINDS} == {""}
