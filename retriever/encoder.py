@@ -55,7 +55,7 @@ class Encoder(ABC):
         prompt = self._prompt(role)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = [_valid(text) for text in texts[start : start + TOKENIZED_AT_ONCE]]
+            part = [valid(text) for text in texts[start : start + TOKENIZED_AT_ONCE]]
             lengths = self._encode([prompt + text for text in part], vectors[start : start + len(part)])
             for place, length in enumerate(lengths):
                 if length >= self.limit and len(pieces := self._pieces(part[place], prompt)) > 1:
@@ -64,7 +64,7 @@ class Encoder(ABC):
 
     def whole(self, texts: Sequence[str], role: str) -> list[bool]:
         """Whether each is read at once."""
-        prompted = [self._prompt(role) + _valid(text) for text in texts]
+        prompted = [self._prompt(role) + valid(text) for text in texts]
         rows = self.tokenized(prompted)
         return [
             len(text) <= LONGEST and (len(row[IDS]) < self.limit or self.length(text) <= self.limit)
@@ -110,7 +110,7 @@ class Encoder(ABC):
         """Vectors of any length, [rows, dimension]. Called in inference mode."""
 
 
-def _valid(text: str) -> str:
+def valid(text: str) -> str:
     """Half of a surrogate pair cannot be written as UTF-8, which the tokenizers want."""
     return text[:LONGEST].encode("utf-8", "replace").decode("utf-8")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from retriever.vector_index import VectorIndex
 from retriever.vectors.base import MISSING
 
 VECTOR, KEYWORD, HYBRID, RERANKER, SENTENCE = "vector", "keyword", "hybrid", "reranker", "sentence"
+RERANK = "rerank"  # the stage, in seconds
 LINEAR, RANK = "linear", "rank"
 FUSIONS = (LINEAR, RANK)
 _ROUNDS = 3
@@ -84,12 +86,13 @@ class Searcher:
         allowed: IntArray | None = None,
         options: SearchOptions = DEFAULTS,
         vector: Vectors | None = None,
+        seconds: MutableMapping[str, float] | None = None,
     ) -> list[Hit]:
         """The best k chunks, best first, among those that match `where` and are `allowed`, if given.
 
         Scores: for "vector" the mean of the cosines of the chunk and of its nearest sentence, BM25 for "keyword", for
         "hybrid" both, the words by what part of the question they cover; the reranker's where there is one. `vector` is
-        that of the question, where the caller has it.
+        that of the question, where the caller has it. What "rerank" takes is added to `seconds`.
         """
         if k < 1:
             raise RetrieverError(f"a search for {k} chunks finds nothing: ask for at least 1")
@@ -99,7 +102,10 @@ class Searcher:
             return []
         hits = self._ranked(question, k, chosen, options, vector)
         if self.reranker is not None:
+            started = perf_counter()
             hits = self._reranked(question, hits, max(k, options.rerank_depth))
+            if seconds is not None:
+                seconds[RERANK] = seconds.get(RERANK, 0.0) + perf_counter() - started
         return self._diversified(hits, k, options.mmr) if options.mmr is not None else hits[:k]
 
     def catch_up(self) -> None:
@@ -169,8 +175,10 @@ class Searcher:
         """The best by the reranker; those that it has not read are left out, since its scores are of another scale."""
         assert self.reranker is not None and self.texts is not None
         read = hits[:depth]
-        scores = self.reranker.score(question, self.texts(_ids(read)))
-        again = [_scored(hit, float(score), RERANKER) for hit, score in zip(read, scores, strict=True)]
+        texts = self.texts(_ids(read))
+        distinct = list(dict.fromkeys(texts))  # copies are read once
+        scores = dict(zip(distinct, self.reranker.score(question, distinct).tolist(), strict=True))
+        again = [_scored(hit, scores[text], RERANKER) for hit, text in zip(read, texts, strict=True)]
         return sorted(again, key=lambda hit: (-hit.score, hit.id))
 
     def _diversified(self, hits: Sequence[Hit], k: int, share: float) -> list[Hit]:

@@ -18,7 +18,7 @@ from transformers.utils import logging as talk
 from retriever import FloatArray, RetrieverError
 from retriever.bert import BertEncoder
 from retriever.bert_folder import FIRST, GELU, MEAN
-from retriever.encoder import IDS, Encoder, Row, near, pack, packs
+from retriever.encoder import IDS, Encoder, Row, batches, near, pack, packs, valid
 from retriever.shared_property import shared_property
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]
@@ -139,10 +139,9 @@ class Reranker:
     One model folder; it is read at the first use, and nothing is ever fetched.
     """
 
-    def __init__(self, folder: Path, device: str = "cpu", batch: int = 16) -> None:
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.folder = folder
         self._device = device
-        self._batch = batch
 
     @shared_property
     def _model(self) -> CrossEncoder:
@@ -155,15 +154,34 @@ class Reranker:
         ranking: CrossEncoder = model
         return ranking
 
+    def load(self) -> None:
+        """What the first score does else. Raises RetrieverError."""
+        assert self._model is not None
+
     def score(self, question: str, texts: Sequence[str]) -> FloatArray:
-        """One number per text; more is better. [texts]"""
+        """One number per text; more is better. [texts]
+
+        Raises RetrieverError, also for what goes wrong in the model.
+        """
+        scores = np.empty(len(texts))
         if not texts:
-            return np.empty(0)
-        pairs = [(_valid(question), _valid(text)) for text in texts]
-        scores = self._model.predict(pairs, batch_size=self._batch, show_progress_bar=False, convert_to_numpy=True)
-        return np.asarray(scores, dtype=np.float64)
+            return scores
+        model = self._model
+        pairs = [(valid(question), valid(text)) for text in texts]
+        try:
+            for chosen in batches(_lengths(model, pairs)):  # within a budget of tokens, padding too
+                rows = [pairs[place] for place in chosen]
+                scores[chosen] = model.predict(rows, batch_size=len(rows), show_progress_bar=False)
+        except (RuntimeError, LookupError, TypeError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise RetrieverError(f"the reranking model in {self.folder} fails: {reason}") from error
+        if not np.isfinite(scores).all():
+            raise RetrieverError(f"the reranking model in {self.folder} gives scores that are no numbers")
+        return scores
 
 
-def _valid(text: str) -> str:
-    """Half of a surrogate pair cannot be written as UTF-8, which the tokenizers want."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _lengths(model: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """Tokens of each pair as the model reads it."""
+    most = model.max_seq_length
+    cut: dict[str, Any] = {"truncation": True, "max_length": most} if most else {}
+    return [len(row) for row in model.tokenizer([list(pair) for pair in pairs], **cut)[IDS]]

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 
 from app.models import resolve_embedder
 from retriever import Vectors
-from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, _valid
+from retriever.encoder import IDS, LONGEST, SHORTEST, Encoder, valid
 from retriever.sentence_model import LibraryEncoder, as_bert, read_model
 
 SHORT = "The harbour master writes the tides down."
@@ -75,6 +75,6 @@ def test_what_the_model_wants_in_front_stands_before_each_part(encoder: Encoder)
 
 
 def test_a_text_without_end_has_a_bounded_number_of_parts(encoder: Encoder) -> None:
-    assert len(_valid("a" * 10 * LONGEST)) == LONGEST
+    assert len(valid("a" * 10 * LONGEST)) == LONGEST
     assert "".join(encoder._pieces("-" * 300, "")) == "-" * 300, "one without blanks is cut anywhere"
     assert len(encoder._pieces("-" * 100, "a " * 300)) < 2 * 100 / SHORTEST, "a prompt that leaves no room"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from retriever import RetrieverError
+from retriever.encoder import BATCH_TOKENS
 from retriever.sentence_model import Reranker
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "wrote", "the", "book", "ann", "did", "rye"]
@@ -77,3 +79,33 @@ def test_a_folder_that_is_no_model_is_told(tmp_path: Path) -> None:
 def test_a_classifier_is_no_reranker(tmp_path: Path) -> None:
     with pytest.raises(RetrieverError, match="gives 3 labels; a reranker gives one number"):
         Reranker(write_model(tmp_path, labels=3)).score("who", ["ann"])
+
+
+def test_batches_keep_to_a_budget_of_tokens(reranker: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[list[int]] = []
+    predict = reranker._model.predict
+
+    def counted(rows: list[tuple[str, str]], **options: Any) -> Any:
+        sizes.append([len(text.split()) + 4 for _, text in rows])  # with the question and what stands around
+        return predict(rows, **options)
+
+    monkeypatch.setattr(reranker._model, "predict", counted)
+    texts = ["rye " * (1 + 11 * number % 50) for number in range(200)]
+    scores = reranker.score("who", texts)
+    assert [len(batch) * max(batch) <= BATCH_TOKENS for batch in sizes] == [True] * len(sizes)
+    assert 1 < len(sizes) < 5
+    alone = [float(reranker.score("who", [text])[0]) for text in texts[:20]]
+    np.testing.assert_allclose(scores[:20], alone, atol=1e-5)
+
+
+def test_what_goes_wrong_in_the_model_is_one_line(reranker: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(rows: object, **options: object) -> None:
+        raise RuntimeError("CUDA out of memory\nand much more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reranker._model, "predict", fail)
+        with pytest.raises(RetrieverError, match=r"the reranking model in .* fails: CUDA out of memory$"):
+            reranker.score("who", ["ann"])
+    monkeypatch.setattr(reranker._model, "predict", lambda rows, **options: np.array([np.nan]))
+    with pytest.raises(RetrieverError, match="scores that are no numbers"):
+        reranker.score("who", ["ann"])

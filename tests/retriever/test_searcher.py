@@ -169,6 +169,19 @@ def test_the_reranker_reads_at_least_what_is_asked_for(source: MemorySource) -> 
     assert len(searcher_of(source, reranker).search("rye", 5, options=SearchOptions(rerank_depth=1))) == 5
 
 
+def test_the_reranker_reads_copies_once_and_its_time_is_told(source: MemorySource) -> None:
+    source.add(["rye bread needs sourdough"] * 3, np.stack([unit(BREAD)] * 3))
+    reranker, seconds = LongestFirst(), {"rerank": 1.0}
+    hits = searcher_of(source, reranker).search("rye bread", 5, seconds=seconds)
+    assert sorted(reranker.read) == sorted(text for text, _ in CHUNKS)
+    assert len(hits) == 5
+    assert len({hit.score for hit in hits if hit.id in (1, 7, 8, 9)}) <= 1
+    assert seconds["rerank"] > 1
+    without: dict[str, float] = {}
+    searcher_of(source).search("rye bread", 5, seconds=without)
+    assert without == {}
+
+
 def test_an_empty_collection_and_empty_questions() -> None:
     empty = searcher_of(MemorySource(3))
     for mode in ("vector", "keyword", "hybrid"):
