@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from app.errors import CatalogError
 from app.library.catalog.database import DatabasePart, batches
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
+_CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
 _FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
 
 
@@ -156,6 +157,18 @@ class Chunks(DatabasePart):
                 there = set(connection.scalars(select(CHUNKS.c.id).where(CHUNKS.c.id.in_(ids))))
                 there -= set(connection.scalars(select(SENTENCES.c.chunk_id).where(SENTENCES.c.chunk_id.in_(ids))))
                 add_sentences(connection, [one for one in part if one[0] in there])
+
+    def at(self, places: Sequence[tuple[int, int]]) -> list[Found]:
+        """Chunks with their documents, by document and ordinal, in no order; where there is none, there is none."""
+        of: dict[int, list[int]] = {}
+        for document, ordinal in places:
+            of.setdefault(document, []).append(ordinal)
+        # A condition per document: SQLite scans the whole table for pairs.
+        conditions = [and_(CHUNKS.c.document_id == one, CHUNKS.c.ordinal.in_(own)) for one, own in of.items()]
+        parts = [conditions[start : start + _CONDITIONS] for start in range(0, len(conditions), _CONDITIONS)]
+        with self._database.reading() as connection:
+            rows = [row for part in parts for row in connection.execute(_FOUND.where(or_(*part)))]
+        return [Found(_chunk(row[: len(_CHUNK)]), Document(*row[len(_CHUNK) :])) for row in rows]
 
     def retokenize(self, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
         """(chunk id, tokens, token hash) of chunks of one collection, as another tokenizer reads them; all or none."""

@@ -22,3 +22,20 @@ def test_any_text_and_name_is_found_as_it_was(catalog: Catalog, collection: Coll
     found = catalog.chunks.found(replaced.chunk_ids)
     assert [one.chunk.text for one in found] == HOSTILE
     assert {one.document.source for one in found} == {"/a\x00 %.txt"}
+
+
+def test_chunks_are_found_by_their_places(catalog: Catalog, collection: Collection) -> None:
+    first, second = (
+        catalog.documents.replace(collection, *document([f"{name} {number}" for number in range(9)], name))
+        for name in ("/a.txt", "/b.txt")
+    )
+    one, other = first.document_id, second.document_id
+    found = catalog.chunks.at([(one, 3), (other, 0), (other, 8), (other, 9), (one, -1), (10**9, 0)])
+    assert sorted((hit.document.source, hit.chunk.text) for hit in found) == [
+        ("/a.txt", "/a.txt 3"),
+        ("/b.txt", "/b.txt 0"),
+        ("/b.txt", "/b.txt 8"),
+    ]
+    assert found[0] in catalog.chunks.found([*first.chunk_ids, *second.chunk_ids])
+    assert catalog.chunks.at([]) == []
+    assert len(catalog.chunks.at([(place, 0) for place in range(1, 1200)])) == 2
