@@ -127,8 +127,12 @@ class Settings(BaseSettings):
     # Checked also where only the minimum was set.
     chunk_tokens: int = Field(default=256, ge=1, validate_default=True)
     top_k: int = Field(default=5, ge=1)
+    top_tokens: int = Field(default=0, ge=0)
+    neighbours: int = Field(default=0, ge=0, le=16)
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
+    mmr: float | None = Field(default=None, ge=0, le=1)
     reranker: Name | None = None
+    rerank_depth: int = Field(default=20, ge=1)
     condense: Literal["join", "model", "off"] = "join"
     max_tokens: int = Field(default=256, ge=1)
     ram_bytes: Bytes = 4 * 1024**3

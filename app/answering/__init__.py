@@ -14,9 +14,9 @@ what is answered: each citation with the exact place it stands at.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from app.errors import CatalogError, printable
 from app.library.catalog import Catalog
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ragcache.engine import Sampling
 
 Where = Mapping[str, Sequence[int | str]]
+Reason = Literal["hit", "neighbour"]
 
 
 @dataclass(frozen=True)
 class Retrieved:
-    """A chunk that a question found: `document[start:end] == text`.
+    """A chunk that a question found, or that stands beside one: `document[start:end] == text`.
 
     Ids are numbers of the catalog, or names where the chunk is a node of llama-index.
     """
@@ -50,7 +51,8 @@ class Retrieved:
     text: str
     heading: tuple[str, ...]
     boxes: tuple[Box, ...]
-    score: float
+    score: float  # of a neighbour: its hit's
+    reason: Reason = field(default="hit", kw_only=True)
 
     @property
     def place(self) -> str:
@@ -110,7 +112,7 @@ class Citation(Retrieved):
         return _remembered(self) if found is None else found
 
 
-def retrieved(found: Found, score: float) -> Retrieved:
+def retrieved(found: Found, score: float, reason: Reason = "hit") -> Retrieved:
     """A chunk of the catalog."""
     chunk, document = found.chunk, found.document
     return Retrieved(
@@ -126,6 +128,7 @@ def retrieved(found: Found, score: float) -> Retrieved:
         chunk.heading,
         chunk.boxes,
         score,
+        reason=reason,
     )
 
 
@@ -169,6 +172,9 @@ class AskOptions(TypedDict, total=False):
 
     collection: str | None
     top_k: int | None
+    top_tokens: int | None
+    neighbours: int | None
+    mmr: float | None
     where: Where | None
     max_tokens: int | None
     linker: str | None
@@ -183,6 +189,9 @@ class Asked:
 
     collection: str | None = None
     top_k: int | None = None
+    top_tokens: int | None = None  # of all chunks together; 0 sets no budget
+    neighbours: int | None = None  # on each side of a hit
+    mmr: float | None = None  # share of relevance against novelty; 1 looks at relevance alone
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
     max_tokens: int | None = None
     linker: str | None = None  # "full" uses no cache
@@ -195,6 +204,10 @@ class Asked:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value}: ask for at least 1")
+        for name in ("top_tokens", "neighbours"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"{name}={value}: give 0 or more")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self, Unpack
@@ -12,6 +13,7 @@ from typing import Any, Self, Unpack
 from app.answering import Answer, Asked, AskOptions, Retrieved, retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
+from app.answering.selection import Limits, beside, places_beside, select
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.compose import close, open_library
 from app.errors import CatalogError, NotFound
@@ -28,6 +30,15 @@ KEYWORD = "keyword"  # a search that needs no embedder
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
 # so many times more while that is not enough.
 COPIES, DEEPER = 2, 8
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a question found."""
+
+    chunks: list[Retrieved]
+    notes: tuple[str, ...]  # what its user should know
+    seconds: Mapping[str, float]  # of its stages but the search itself
 
 
 class RagPipeline:
@@ -80,11 +91,12 @@ class RagPipeline:
             release_helpers()
 
     def retrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
-        """The chunks that an answer would be made from, best first. Copies of a text count once."""
+        """The chunks that an answer would be made from, best first; neighbours behind the hits. Copies of a text count
+        once, also in another dress (app/answering/selection.py)."""
         asked = Asked(**options)
         collection = self._collection(asked.collection)
         with self.models.answering():
-            return self._search(collection, check_question(question), asked)
+            return self._search(collection, check_question(question), asked).chunks
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -111,15 +123,15 @@ class RagPipeline:
             return answering.start(
                 AnswerRequest(
                     question,
-                    found,
+                    found.chunks,
                     asked.history,
                     last,
                     asked.max_tokens or settings.max_tokens,
                     asked.linker,
                     asked.sampling,
                     asked.quotes,
-                    {**seconds, "retrieve": perf_counter() - rewritten},
-                    () if self._fits(query) else (_in_parts(self.models.embedder.limit),),
+                    {**seconds, "retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds},
+                    (*found.notes, *(() if self._fits(query) else (_in_parts(self.models.embedder.limit),))),
                 )
             )
 
@@ -173,40 +185,51 @@ class RagPipeline:
             name = collection.name
             raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
-    def _search(self, collection: Collection, query: str, asked: Asked) -> list[Retrieved]:
-        searcher, options = self.library.searcher(collection), SearchOptions(mode=self.settings.retrieval)
-        wanted = asked.top_k or self.settings.top_k
-        depth = COPIES * wanted
+    def _search(self, collection: Collection, query: str, asked: Asked) -> Searched:
+        searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
+        options, seconds = self._search_options(asked), dict[str, float]()
+        depth = first = COPIES * limits.expected
         while True:
-            hits = {hit.id: hit.score for hit in searcher.search(query, depth, where=asked.where, options=options)}
-            found = self._distinct(list(hits), wanted)
-            if len(found) >= wanted or len(hits) < depth:
+            found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
+            hits = {hit.id: hit.score for hit in found}
+            selection = select(self._rows(list(hits), limits.expected), limits)
+            # A cross-encoder takes long: it goes deeper once, whatever it finds there.
+            if selection.ended or len(hits) < depth or (searcher.reranker is not None and depth > first):
                 break
             depth *= DEEPER
-        if not found:
+        if not selection.chosen:
             self._check_filled(collection)  # it may have been emptied since it was last asked
             if asked.where and not len(self.library.catalog.source(collection).live_ids(asked.where)):
                 raise NotFound(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
-        return [retrieved(one, hits[one.chunk.id]) for one in found]
+        chunks = [retrieved(one, hits[one.chunk.id]) for one in selection.chosen]
+        if limits.neighbours:
+            there = self.library.catalog.chunks.at(places_beside(selection.chosen, limits.neighbours))
+            joined = beside(selection.chosen, there, limits)
+            chunks += [retrieved(one, hits[hit.chunk.id], "neighbour") for one, hit in joined]
+        return Searched(chunks, selection.notes, seconds)
 
-    def _distinct(self, ids: Sequence[int], wanted: int) -> list[Found]:
-        """The first of each text, at most so many. Mostly the first ids are enough, and reading rows takes time."""
-        first: dict[str, Found] = {}
-        for part in (ids[:wanted], ids[wanted:]):
-            if part and len(first) < wanted:
-                for one in self.library.catalog.chunks.found(part):
-                    first.setdefault(one.chunk.token_hash, one)
-        return list(first.values())[:wanted]
+    def _search_options(self, asked: Asked) -> SearchOptions:
+        settings = self.settings
+        mmr = settings.mmr if asked.mmr is None else asked.mmr
+        return SearchOptions(mode=settings.retrieval, mmr=mmr, rerank_depth=settings.rerank_depth)
+
+    def _rows(self, ids: Sequence[int], first: int) -> Iterator[Found]:
+        """In their order. Mostly the first so many are enough, and reading rows takes time."""
+        for part in (ids[:first], ids[first:]):
+            if part:
+                yield from self.library.catalog.chunks.found(part)
 
     def _fits(self, query: str) -> bool:
         """Whether the search reads all of it at once; words take any length."""
         return self.settings.retrieval == KEYWORD or self.models.embedder.whole_query(query)
 
     def _warm(self) -> None:
-        """Load the embedder before the clock starts: a report tells what answers cost, not the start of a program."""
+        """Load what finds chunks before the clock starts: a report tells what answers cost, not a program's start."""
         with self._lock:
             if self.settings.retrieval != KEYWORD:
                 assert self.models.embedder.dimension
+            if self.models.reranker is not None:
+                self.models.reranker.load()
 
     # -- end --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from app.cli.output import plain, print_json
 from app.settings import Settings
 
 # In the order of the help, of `ask` and of `chat`.
-OF_ANSWERS = ("collection", "top_k", "linker", "no_cache", "max_tokens", ...)
+OF_ANSWERS = ("collection", "top_k", "top_tokens", "linker", "no_cache", "max_tokens", ...)
 OF_MODELS = ("engine", "model", "device", "dtype", "cache_dir", "data_dir")
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compute the whole prompt, as without RAGCache.")]
 ShowReport = Annotated[

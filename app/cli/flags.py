@@ -26,10 +26,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str | None, typer.Option("--collection", "-c", help="The collection; RAGCACHE_COLLECTION by default.")]
 Splitter = Annotated[str | None, typer.Option(help="auto, fixed, semantic, structure or a NodeParser: NAME:KEY=VALUE.")]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many chunks the question retrieves.")]
+TopTokens = Annotated[
+    int | None, typer.Option("--top-tokens", min=0, help="How many tokens its chunks may take together; 0: any.")
+]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
 FLAGS: Mapping[str, Any] = (
-    {"collection": Name, "top_k": TopK, "max_tokens": MaxTokens, "linker": Linker, "splitter": Splitter}
+    {"collection": Name, "top_k": TopK, "top_tokens": TopTokens, "max_tokens": MaxTokens}
+    | {"linker": Linker, "splitter": Splitter}
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
     | {"cache_dir": CacheDir, "data_dir": DataDir}
 )

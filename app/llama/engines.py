@@ -34,7 +34,7 @@ from app.prompt import Turn
 
 
 class CatalogRetriever(BaseRetriever):
-    """Takes the options of `RagPipeline.retrieve`: collection, top_k, where."""
+    """Takes the options of `RagPipeline.retrieve`: collection, top_k, top_tokens, neighbours, mmr, where."""
 
     def __init__(self, pipeline: RagPipeline, **options: Unpack[AskOptions]) -> None:
         self._pipeline = pipeline

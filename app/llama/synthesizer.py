@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
@@ -41,6 +41,8 @@ from splitter.nodes import HEADING
 # Keys that readers of llama-index give to where a document comes from, best first.
 SOURCES = ("source", "file_path", "file_name", "url")
 PAGE = "page_label"
+REASON: Final = "retrieved_as"
+NEIGHBOUR: Final = "neighbour"
 dispatcher = get_dispatcher(__name__)
 
 
@@ -68,6 +70,7 @@ def _retrieved(node: BaseNode, score: float) -> Retrieved:
         heading=_heading(node.metadata.get(HEADING)),
         boxes=(),
         score=score,
+        reason=NEIGHBOUR if node.metadata.get(REASON) == NEIGHBOUR else "hit",
     )
 
 
@@ -93,6 +96,8 @@ def as_node(one: Retrieved) -> NodeWithScore:
         metadata[HEADING] = HEADING_SEPARATOR.join(one.heading)
     if one.pages:
         metadata[PAGE] = str(one.pages[0][0])
+    if one.reason == NEIGHBOUR:
+        metadata[REASON] = one.reason
     node = TextNode(
         id_=str(one.chunk_id),
         text=one.text,

@@ -49,6 +49,14 @@ def test_what_was_left_out_is_told_also_without_the_report(run: Run) -> None:
     assert re.fullmatch(r"note: the lowest-ranked \d+ of \d+ chunks left out: .+\n", ran.err)
 
 
+@pytest.mark.slow
+def test_a_budget_of_tokens(run: Run) -> None:
+    ran = run("ask", QUESTION, "--top-k", "4", "--top-tokens", "1", "--no-show-report")
+    assert len(re.findall(r"^\[\d\] ", ran.out, re.MULTILINE)) == 1
+    alone = r"note: the best chunk alone takes \d+ tokens, more than the budget of 1\n"
+    assert re.fullmatch(alone + "note: 3 of 4 chunks left out: the budget of 1 tokens was full\n", ran.err)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -15,8 +15,8 @@ from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNo
 
 from app import RagPipeline
 from app.answering.answerer import NOTHING_FOUND
-from app.llama.engines import CachedChatEngine, CachedQueryEngine, KVGenTransform
-from app.llama.synthesizer import CachedSynthesizer
+from app.llama.engines import CachedChatEngine, CachedQueryEngine, CatalogRetriever, KVGenTransform
+from app.llama.synthesizer import CachedSynthesizer, retrieved_nodes
 from app.samples import read_samples
 from splitter.nodes import FixedNodeParser
 
@@ -81,6 +81,13 @@ def test_the_own_collection_is_searched_where_there_is_no_retriever(pipeline: Ra
     assert isinstance(node, TextNode)
     assert node.ref_doc_id == str(ours.citations[0].document_id)
     assert node.metadata["source"] == ours.citations[0].source
+
+
+def test_neighbours_are_told_apart(pipeline: RagPipeline) -> None:
+    found = CatalogRetriever(pipeline, top_k=1, neighbours=1).retrieve(QUESTION)
+    assert [one.reason for one in retrieved_nodes(found)] == ["hit", "neighbour", "neighbour"][: len(found)]
+    assert len(found) > 1
+    assert len(CatalogRetriever(pipeline, top_tokens=1).retrieve(QUESTION)) == 1
 
 
 def test_streams(pipeline: RagPipeline, nodes: list[TextNode]) -> None:
