@@ -1,8 +1,18 @@
-"""How well chunks serve retrieval: recall, precision and IoU of characters, ours and llama-index's splitters.
+"""How well chunks serve retrieval: recall, precision and IoU of characters, ours and llama-index's.
 
-For each question, the chunks of its corpus that are nearest to it are retrieved, by the cosine of their vectors.
-Over the characters they hold: recall is the part of the answer that they hold, precision the part of them that is
-answer, IoU the answer that they hold over both together. Means over the questions.
+A row is a splitter and a way of finding its chunks. Each corpus has a collection of its own, which is filled and asked
+as the product does it (collections.py); what is found are its chunks for a question about it. Over the characters they
+hold: recall is the part of the answer that they hold, precision the part of them that is answer, IoU the answer that
+they hold over both together. Means over the questions; with --by-corpus there are rows of each corpus too.
+
+| retrieval | what finds the chunks |
+|---|---|
+| vector, words, hybrid | RagPipeline.retrieve with RAGCACHE_RETRIEVAL=vector, keyword, hybrid |
+| llama-index vector | its VectorStoreIndex with our embedder, where `vector` is measured |
+| llama-index reciprocal_rerank, relative_score | its QueryFusionRetriever over that and BM25, where `hybrid` is |
+
+llama-index's retrieval is measured over llama-index's chunks. Its BM25Retriever is in llama-index-retrievers-bm25:
+where that is not installed, our words stand in for it, and the row says so.
 """
 
 from __future__ import annotations
@@ -10,18 +20,30 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from benchmarks.choices import some_of
 from benchmarks.options import BenchOptions, option
+from splitter import SPLITTERS
 from splitter.base import ChunkLimits
+
+VECTOR, WORDS, HYBRID = "vector", "words", "hybrid"
 
 
 @dataclass(frozen=True)
 class ChunkingBenchOptions(BenchOptions):
-    """How much of an answer is in the chunks that are retrieved for its question, by splitter."""
+    """How much of an answer is in the chunks that are retrieved for its question, by splitter and retrieval."""
 
     of_settings = ("model", "device", "cache_dir")
 
     corpora: Path = option(MISSING, "Folder of the texts that the questions name.", kind=Path, told=False)
     questions: Path = option(MISSING, "JSON lines with corpus, question and references.", kind=Path, told=False)
+    retrieval: tuple[str, ...] = option(
+        "vector,words,hybrid", "With commas between them.", read=some_of(VECTOR, WORDS, HYBRID)
+    )
+    splitters: tuple[str, ...] = option(
+        ",".join(SPLITTERS), "Ours, with commas between them.", read=some_of(*SPLITTERS)
+    )
+    peers: bool = option(True, "llama-index's splitters and retrievers too.", flag="peers/--no-peers")
+    by_corpus: bool = option(False, "Rows of each corpus, beside those of all questions.")
     top_k: int = option(5, "Chunks that are retrieved for a question.", least=1)
     min_tokens: int = option(32, "Fewest tokens of a chunk of ours.", least=1)
     max_tokens: int = option(256, "Most tokens of a chunk of ours.", least=8)
