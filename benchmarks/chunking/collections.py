@@ -57,7 +57,7 @@ class CorpusCollections:
         parsed = Parsed(corpus.text, corpus.kind, corpus.name)
         draft = Draft(record(corpus.name, NO_FILE, parsed), parsed, tuple(pieces))
         vectors, _ = embed_chunks(self.models.embedder, draft.headed())
-        chunks = draft.chunks(self.models.template, vectors)
+        chunks = draft.chunks(self.models.template, (vectors, self.models.sentences.packed(draft.texts())))
         replaced = self.library.catalog.documents.replace(collection, draft.record, chunks)
         return CutText(corpus, draft.pieces, collection, replaced.chunk_ids, tuple(chunk.tokens for chunk in chunks))
 

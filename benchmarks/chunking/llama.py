@@ -19,8 +19,7 @@ from benchmarks.chunking.collections import CorpusCollections, CutText, Find
 from benchmarks.chunking.data import Corpus, Span
 from retriever import IntArray
 from retriever.embedder import Embedder
-from retriever.llama.embedding import LocalEmbedding
-from retriever.llama.node_retriever import HybridRetriever
+from retriever.llama.adapters import HybridRetriever, LocalEmbedding
 from retriever.searcher import DEFAULTS, KEYWORD, SearchOptions
 from splitter.base import Piece, Tokens
 

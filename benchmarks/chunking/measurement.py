@@ -36,8 +36,7 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path | None) ->
     asked = MarkedCorpora(read_corpora(options.corpora, questions), questions)
     rows: list[Row] = []
     with collections_apart(settings) as collections:
-        for embedder in (collections.models.embedder, collections.models.boundaries):
-            embedder.embed(["warm"])  # the model is read at its first use
+        collections.models.embedder.embed(["warm"])  # the model is read at its first use
         for name, split in tqdm(splitters(collections.models, options).items(), desc="chunking", unit="splitter"):
             rows += measure(name, split, asked, collections, options)
     described = {name: getattr(settings, name) for name in ("model", "embedder", "reranker")}

@@ -28,7 +28,9 @@ def test_the_source_tells_the_chunks_in_order(catalog: Catalog, collection: Coll
     batches = list(source.added(ids[1], batch=3))
     assert [len(batch[0]) for batch in batches] == [3, 3, 2]
     assert np.concatenate([batch[0] for batch in batches]).tolist() == ids[2:]
-    assert [text for _, texts, _ in batches for text in texts] == [f"/docs/{5 * (place // 5)}\n{word}" for place, word in enumerate(words) if place > 1]
+    assert [text for _, texts, _ in batches for text in texts] == [
+        f"/docs/{5 * (place // 5)}\n{word}" for place, word in enumerate(words) if place > 1
+    ]
     vectors = np.concatenate([batch[2] for batch in batches])
     assert (vectors.dtype, vectors.shape[1]) == (np.float32, source.dimension)
     np.testing.assert_array_equal(vectors, np.stack([vector(word) for word in words[2:]]))
