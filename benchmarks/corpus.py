@@ -12,7 +12,7 @@ from benchmarks.data import read_dataset
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk
 from splitter import make_splitter
-from splitter.base import ChunkLimits
+from splitter.base import ChunkLimits, Embed, Splitter
 
 
 def read_texts(data: Path | None) -> list[str]:
@@ -23,15 +23,17 @@ def read_texts(data: Path | None) -> list[str]:
     return [*dataset.corpora.values(), *(text for question in dataset.questions for text in question.contexts)]
 
 
-def passages(template: PromptTemplate, text: str, chunk_tokens: int) -> list[str]:
-    """Even ones, as the splitter `fixed` cuts a document that is ingested."""
+def sized_splitter(
+    template: PromptTemplate, chunk_tokens: int, name: str = "fixed", boundaries: Embed | None = None
+) -> Splitter:
+    """As documents that are ingested are cut. `boundaries`: by what it finds where meaning turns."""
     limits = ChunkLimits(min(ChunkLimits.min_tokens, chunk_tokens // 2), chunk_tokens)
-    pieces = make_splitter("fixed", template.tokens, limits=limits).split(text)
-    return [text[piece.start : piece.end] for piece in pieces]
+    return make_splitter(name, template.tokens, boundaries, limits)
 
 
 def split_documents(template: PromptTemplate, texts: Sequence[str], chunk_tokens: int) -> list[list[Chunk]]:
-    return [[template.chunk(passage) for passage in passages(template, text, chunk_tokens)] for text in texts]
+    splitter = sized_splitter(template, chunk_tokens)
+    return [[template.chunk(text[piece.start : piece.end]) for piece in splitter.split(text)] for text in texts]
 
 
 def shuffled(chunks: Sequence[Chunk], seed: int) -> Iterator[Chunk]:

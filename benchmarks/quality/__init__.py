@@ -9,8 +9,10 @@ from pathlib import Path
 from benchmarks.choices import CONTEXTS, one_of, parse_linkers, some_of
 from benchmarks.options import CHUNK_TOKENS, LINKERS, OF_SETTINGS, ROUNDS, SEED, BenchOptions, option
 from ragcache.linking.base import Linker
+from splitter import SPLITTERS
 
 ORDERS = ("document", "best")
+SPLITTER = "fixed"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class QualityBenchOptions(BenchOptions):
     chunk_tokens: int = option(200, CHUNK_TOKENS, least=1)
     ttft_rounds: int = option(5, ROUNDS, least=1)
     ttft_prompts: int = option(3, "So many prompts are timed.", least=1)
+    splitters: tuple[str, ...] = option(
+        SPLITTER,
+        "What cuts the texts, with commas between them; given passages within --chunk-tokens stay whole.",
+        read=some_of(*SPLITTERS),
+        flag="splitter",
+    )
     resume: bool = option(False, "Continue a run that was interrupted.", told=False)
     compare: Path | None = option(
         None,

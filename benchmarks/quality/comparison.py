@@ -11,8 +11,12 @@ from benchmarks.output import Row
 from benchmarks.quality.metrics import estimate
 from ragcache.errors import ConfigError
 
+Combination = tuple[str, str, str]  # splitter, linker and context
 # What makes prompts and their chunks the same; the engine, its rounding and its times may differ.
-SAME = ("model", "fingerprint", "system", "data", "seed", "limit", "max_tokens", "top_k", "order", "chunk_tokens")
+SAME = (
+    *("model", "fingerprint", "system", "embedder", "data"),
+    *("seed", "limit", "max_tokens", "top_k", "order", "chunk_tokens"),
+)
 
 
 def compare(ours: Path, other: Path) -> list[Row]:
@@ -24,10 +28,11 @@ def compare(ours: Path, other: Path) -> list[Row]:
             raise ConfigError(f"{other} cannot be compared with {ours}: {told}")
     left, right = _results(one), _results(two)
     linkers = two["settings"]["linkers"]
-    cases = [(linker, context) for linker, context in left if (linker, context) in right]
-    same = [case for case in cases if linkers[case[0]] == one["settings"]["linkers"][case[0]]]
+    cases = [case for case in left if case in right]
+    same = [case for case in cases if linkers[case[1]] == one["settings"]["linkers"][case[1]]]
     if not same:
-        raise ConfigError(f"{other} has no linker of {ours} with the same settings and context: run it with the same")
+        told = "with the same settings, splitter and context"
+        raise ConfigError(f"{other} has no linker of {ours} {told}: run it with the same")
     return [_row(case, left[case], right[case], one["settings"]["seed"]) for case in same]
 
 
@@ -35,21 +40,24 @@ def read_result(path: Path) -> dict[str, Any]:
     """Raises ConfigError for a file that is none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return {"settings": dict(document["settings"]), "answers": dict(document["answers"])}
+        found = {"settings": dict(document["settings"]), "answers": dict(document["answers"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no result of `ragcache bench quality`: {error!r}") from error
-
-
-def _results(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """By linker and context, then by question."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, record in document["answers"].items():
-        for result in record["results"]:
-            found.setdefault((result["linker"], result["context"]), {})[name] = result
+    if "splitters" not in found["settings"]:
+        raise ConfigError(f"{path} does not tell what cut its texts, as results do now: run it again")
     return found
 
 
-def _row(case: tuple[str, str], ours: Mapping[str, Any], other: Mapping[str, Any], seed: int) -> Row:
+def _results(document: Mapping[str, Any]) -> dict[Combination, dict[str, Any]]:
+    """By splitter, linker and context, then by question."""
+    found: dict[Combination, dict[str, Any]] = {}
+    for name, record in document["answers"].items():
+        for result in record["results"]:
+            found.setdefault((result["splitter"], result["linker"], result["context"]), {})[name] = result
+    return found
+
+
+def _row(case: Combination, ours: Mapping[str, Any], other: Mapping[str, Any], seed: int) -> Row:
     names = sorted(ours.keys() & other.keys())
     differences = [ours[name]["kl"] - other[name]["kl"] for name in names]
     mean = estimate(differences, seed)
@@ -58,8 +66,9 @@ def _row(case: tuple[str, str], ours: Mapping[str, Any], other: Mapping[str, Any
         return float(sum(results[name][figure] for name in names) / len(names))
 
     return {
-        "linker": case[0],
-        "context": case[1],
+        "splitter": case[0],
+        "linker": case[1],
+        "context": case[2],
         "kl": of(ours, "kl"),
         "other_kl": of(other, "kl"),
         "difference": mean.mean,

@@ -4,110 +4,187 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 from tqdm import tqdm
 
+from app.models.embedding import SentenceEmbedder
 from app.models.loading import LoadedModel, load_embedder
 from app.settings import Settings
 from benchmarks.caches import capture
+from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.output import Row, common_settings, publish, render
-from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality import SPLITTER, QualityBenchOptions
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked, open_answering, open_parts
 from benchmarks.quality.comparison import compare, read_result
 from benchmarks.quality.metrics import estimate, rouge_l, token_f1
-from benchmarks.quality.prompts import Embed, Group, Prompt, PromptBuilder
+from benchmarks.quality.prompts import Group, Prompt, PromptBuilder
 from benchmarks.quality.records import Partial, Record, settings_key
 from benchmarks.timing import Case, interleaved
+from ragcache.errors import ConfigError
+from splitter.base import Embed
 
 ESTIMATED = ("kl", "kl_first", "agree", "rouge_l", "f1")  # with an interval each
 BASELINE = "full"
 HIDDEN = ("engine", *(f"{name}_{end}" for name in ESTIMATED for end in ("low", "high")))  # of the rows' table
+
+Prompts = Mapping[str, Prompt]  # of one question, by splitter
+Answerings = Mapping[str, Mapping[str, AnsweringEngine]]  # by splitter and context
 
 
 def main(settings: Settings, options: QualityBenchOptions, out: Path) -> None:
     dataset = read_dataset(options.data)
     if options.compare is not None:
         read_result(options.compare)  # a wrong name is said before the long run
+    embedder, boundaries = load_embedder(settings), load_embedder(settings, RoughEmbedder)
     with open_parts(settings) as parts:
-        run(parts, load_embedder(settings).embed, dataset, options, out)
+        run(parts, embedder.embed, dataset, options, out, boundaries.embed)
     if options.compare is not None:
-        print(render(compare(out, options.compare)))
+        rows = compare(out, options.compare)
+        print(render(rows, _hidden(rows)))
 
 
-def run(parts: LoadedModel, embed: Embed, dataset: Dataset, options: QualityBenchOptions, out: Path) -> list[Row]:
-    """Measure what is not measured yet, then put all together."""
+def run(
+    parts: LoadedModel,
+    embed: Embed,
+    dataset: Dataset,
+    options: QualityBenchOptions,
+    out: Path,
+    boundaries: Embed | None = None,
+) -> list[Row]:
+    """Measure what is not measured yet, then put all together. `boundaries`: splitters compare sentences by it."""
     chosen = dataset.sample(options.limit, options.seed)
-    settings = common_settings(parts) | options.told() | {"data": dataset.digest}
+    builders = _builders(parts, embed, boundaries or embed, options)
+    _check_cut(chosen, builders, options)
+    settings = common_settings(parts) | options.told() | {"data": dataset.digest, "embedder": parts.settings.embedder}
     kept = Partial(out, settings_key(settings), options.resume)
-    room = parts.engine.spec.max_tokens - options.max_tokens
-    builder = PromptBuilder(parts.template, embed, options.top_k, options.chunk_tokens, room, options.order)
     measurement = Measurement(parts, options)
     with tqdm(total=len(chosen.questions), unit="question", desc="quality") as bar:
         bar.update(len(kept.records))
-        for group in builder.groups(chosen):
-            for name, record in measurement.of(group, kept.records):
+        for groups in zip(*(builder.groups(chosen) for builder in builders.values()), strict=True):
+            for name, record in measurement.of(dict(zip(builders, groups, strict=True)), kept.records):
                 kept.append(name, record)
                 bar.update()
     rows = summarise(list(kept.records.values()), options, parts.engine.name)
-    dropped = sum(builder.dropped(question) for question in chosen.questions)
+    dropped = {
+        name: sum(builder.dropped(question) for question in chosen.questions) for name, builder in builders.items()
+    }
     told = settings | {"questions": len(chosen.questions), "contexts_dropped": dropped}
-    publish(told, rows, out, {"answers": kept.records}, HIDDEN)
+    publish(told, rows, out, {"answers": kept.records}, _hidden(rows))
     kept.remove()
     return rows
 
 
+def _builders(
+    parts: LoadedModel, embed: Embed, boundaries: Embed, options: QualityBenchOptions
+) -> dict[str, PromptBuilder]:
+    """By splitter."""
+    template, room = parts.template, parts.engine.spec.max_tokens - options.max_tokens
+    even = sized_splitter(template, options.chunk_tokens)
+    return {
+        name: PromptBuilder(
+            template,
+            embed,
+            sized_splitter(template, options.chunk_tokens, name, boundaries),
+            even,
+            options.top_k,
+            room,
+            options.order,
+        )
+        for name in options.splitters
+    }
+
+
+def _check_cut(chosen: Dataset, builders: Mapping[str, PromptBuilder], options: QualityBenchOptions) -> None:
+    """Rows of splitters that had nothing to do would tell of a difference where there is none."""
+    if options.splitters == (SPLITTER,):
+        return
+    builder = next(iter(builders.values()))
+    if not any(builder.cuts(question) for question in chosen.questions):
+        raise ConfigError(
+            f"--splitter {','.join(options.splitters)}: no passage of these questions is longer than --chunk-tokens "
+            f"{options.chunk_tokens}, so there is nothing to cut: leave --splitter out, or lower --chunk-tokens"
+        )
+
+
+def _hidden(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Columns that the table for people leaves out."""
+    return HIDDEN if len({row["splitter"] for row in rows}) > 1 else (*HIDDEN, "splitter")
+
+
 class Measurement:
-    """Of one prompt after the other. The first prompts are timed too."""
+    """Of one question after the other, by every splitter. The prompts of the first ones are timed too."""
 
     def __init__(self, parts: LoadedModel, options: QualityBenchOptions):
         self._parts, self._options = parts, options
-        self._seen = 0  # prompts, also those that were done before
+        self._seen = 0  # questions, also those that were done before
 
-    def of(self, group: Group, done: Mapping[str, Record]) -> Iterator[tuple[str, Record]]:
-        """The group's prompts that are not done, each with its results."""
-        places = range(self._seen, self._seen + len(group.prompts))
+    def of(self, groups: Mapping[str, Group], done: Mapping[str, Record]) -> Iterator[tuple[str, Record]]:
+        """The same questions by each splitter: those that are not done, each with its results."""
+        asked = [
+            dict(zip(groups, prompts, strict=True))
+            for prompts in zip(*(group.prompts for group in groups.values()), strict=True)
+        ]
+        places = range(self._seen, self._seen + len(asked))
         self._seen = places.stop
-        todo = [(place, prompt) for place, prompt in zip(places, group.prompts, strict=True) if prompt.name not in done]
+        todo = [(place, one) for place, one in zip(places, asked, strict=True) if _name(one) not in done]
         if not todo:
             return
-        answerings = self._answerings(group, [prompt for _, prompt in todo])
-        for place, prompt in todo:
-            yield prompt.name, self._measure(prompt, answerings, timed=place < self._options.ttft_prompts)
+        answerings = self._answerings(groups, [prompts for _, prompts in todo])
+        for place, prompts in todo:
+            yield _name(prompts), self._measure(prompts, answerings, timed=place < self._options.ttft_prompts)
 
-    def _answerings(self, group: Group, prompts: Sequence[Prompt]) -> dict[str, AnsweringEngine]:
-        """By context, each over a cache that holds what the prompts need."""
-        found = {}
-        needed = [chunk for prompt in prompts for chunk in prompt.chunks]
-        for context in self._options.contexts:
-            answering = open_answering(self._parts, context, self._options.max_tokens)
-            variants = capture(answering.cache, self._parts.template.system(), group.documents, needed)
-            for _ in tqdm(variants, desc=f"KV, {context}", unit="chunk", leave=False):
-                pass
-            found[context] = answering
+    def _answerings(self, groups: Mapping[str, Group], asked: Sequence[Prompts]) -> Answerings:
+        """Each over a cache of its own that holds what its prompts need: a chunk's KV depends on those before it."""
+        found: dict[str, dict[str, AnsweringEngine]] = {}
+        for splitter, group in groups.items():
+            needed = [chunk for prompts in asked for chunk in prompts[splitter].chunks]
+            found[splitter] = {}
+            for context in self._options.contexts:
+                answering = open_answering(self._parts, context, self._options.max_tokens)
+                variants = capture(answering.cache, self._parts.template.system(), group.documents, needed)
+                for _ in tqdm(variants, desc=f"KV, {splitter}, {context}", unit="chunk", leave=False):
+                    pass
+                found[splitter][context] = answering
         return found
 
-    def _measure(self, prompt: Prompt, answerings: Mapping[str, AnsweringEngine], timed: bool) -> Record:
-        full = next(iter(answerings.values())).reference(prompt.segments)
-        results = [
-            {"linker": spec, "context": context} | _figures(answering.linked(prompt.segments, spec, full), full, prompt)
-            for context, answering in answerings.items()
-            for spec in self._options.linkers
-        ]
-        return {"answer": full.text, "results": results, "ttft": self._times(prompt, answerings) if timed else None}
+    def _measure(self, prompts: Prompts, answerings: Answerings, timed: bool) -> Record:
+        answers: dict[str, str] = {}
+        results: list[Record] = []
+        for splitter, prompt in prompts.items():
+            full = next(iter(answerings[splitter].values())).reference(prompt.segments)
+            answers[splitter] = full.text
+            results += (
+                {"splitter": splitter, "linker": spec, "context": context}
+                | _figures(answering.linked(prompt.segments, spec, full), full, prompt)
+                for context, answering in answerings[splitter].items()
+                for spec in self._options.linkers
+            )
+        return {"answer": answers, "results": results, "ttft": self._times(prompts, answerings) if timed else None}
 
-    def _times(self, prompt: Prompt, answerings: Mapping[str, AnsweringEngine]) -> dict[str, list[float]]:
-        """Seconds per round of the full recompute and of each linker and context; the answers were the warm-up."""
-        segments = prompt.segments
-        cases: dict[str, Case] = {BASELINE: partial(next(iter(answerings.values())).first_token, segments, BASELINE)}
-        for context, answering in answerings.items():
-            for spec, linker in self._options.linkers.items():
-                if not linker.recompute_all:
-                    cases[_case(spec, context)] = partial(answering.first_token, segments, spec)
-        reports = interleaved(cases, self._options.ttft_rounds, warm_ups=0)
-        return {name: [report.ttft_s for report in measured] for name, measured in reports.items()}
+    def _times(self, prompts: Prompts, answerings: Answerings) -> dict[str, dict[str, list[float]]]:
+        """Seconds per round, by splitter: of the full recompute and of each linker and context. Each round has all of
+        them, so that splitters are compared as linkers are; the answers were the warm-up.
+        """
+        cases: dict[tuple[str, str], Case] = {}
+        for splitter, prompt in prompts.items():
+            by_context, segments = answerings[splitter], prompt.segments
+            cases[splitter, BASELINE] = partial(next(iter(by_context.values())).first_token, segments, BASELINE)
+            for context, answering in by_context.items():
+                for spec, linker in self._options.linkers.items():
+                    if not linker.recompute_all:
+                        cases[splitter, _case(spec, context)] = partial(answering.first_token, segments, spec)
+        times: dict[str, dict[str, list[float]]] = {splitter: {} for splitter in prompts}
+        for (splitter, case), reports in interleaved(cases, self._options.ttft_rounds, warm_ups=0).items():
+            times[splitter][case] = [report.ttft_s for report in reports]
+        return times
+
+
+def _name(prompts: Prompts) -> str:
+    return next(iter(prompts.values())).name
 
 
 def _case(spec: str, context: str) -> str:
@@ -123,22 +200,21 @@ def _figures(linked: Linked, full: FullAnswer, prompt: Prompt) -> Record:
 
 
 def summarise(records: Sequence[Record], options: QualityBenchOptions, engine: str) -> list[Row]:
-    """A row per linker and context, means over the questions."""
+    """A row per splitter, linker and context, means over the questions."""
     rows: list[Row] = []
-    for spec, linker in options.linkers.items():
-        for context in options.contexts:
-            wanted = (spec, context)
-            results = [
-                result
-                for record in records
-                for result in record["results"]
-                if (result["linker"], result["context"]) == wanted
-            ]
-            case = BASELINE if linker.recompute_all else _case(spec, context)
-            times = _summarise_times([record["ttft"] for record in records if record["ttft"]], case)
-            part = sum(result["part"] for result in results) / len(results)
-            head = {"linker": spec, "context": context, "engine": engine}
-            rows.append(head | _estimates(results, options.seed) | {"part": part} | times | {"n": len(results)})
+    for splitter, (spec, linker), context in product(options.splitters, options.linkers.items(), options.contexts):
+        head = {"splitter": splitter, "linker": spec, "context": context}
+        results = [
+            result
+            for record in records
+            for result in record["results"]
+            if all(result[name] == value for name, value in head.items())
+        ]
+        case = BASELINE if linker.recompute_all else _case(spec, context)
+        times = _summarise_times([record["ttft"][splitter] for record in records if record["ttft"]], case)
+        part = sum(result["part"] for result in results) / len(results)
+        figures = _estimates(results, options.seed) | {"part": part} | times | {"n": len(results)}
+        rows.append(head | {"engine": engine} | figures)
     return rows
 
 

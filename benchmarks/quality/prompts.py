@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.prompt import PromptTemplate
-from benchmarks.corpus import passages
 from benchmarks.data import Dataset, Question
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk, Segment
-from retriever import Vectors
-
-logger = logging.getLogger(__name__)
-Embed = Callable[[Sequence[str]], Vectors]
+from splitter.base import Embed, Piece, Splitter
 
 
 @dataclass(frozen=True)
@@ -39,10 +34,13 @@ class Group:
 
 @dataclass(frozen=True)
 class PromptBuilder:
+    """By one splitter. Those of several give the same questions in the same groups."""
+
     template: PromptTemplate
     embed: Embed
+    splitter: Splitter
+    even: Splitter  # tells the passages that are longer than a chunk may be
     top_k: int
-    chunk_tokens: int
     room: int  # tokens that a prompt may have
     order: str  # of retrieved chunks: one of ORDERS
 
@@ -56,16 +54,24 @@ class PromptBuilder:
 
     def dropped(self, question: Question) -> int:
         """How many of its passages, from the end, do not fit into a prompt."""
-        documents = [self._split(context)[1] for context in question.contexts]
+        documents = [self._passage(context) for context in question.contexts]
         return len(documents) - len(self._fitting(question, documents))
 
-    def _split(self, text: str) -> tuple[list[str], tuple[Chunk, ...]]:
-        found = passages(self.template, text, self.chunk_tokens)
-        return found, tuple(self.template.chunk(passage) for passage in found)
+    def cuts(self, question: Question) -> bool:
+        """Whether the splitter has a say in its prompt."""
+        return not question.contexts or any(len(self.even.split(context)) > 1 for context in question.contexts)
+
+    def _passage(self, text: str) -> tuple[Chunk, ...]:
+        """Whole where it may be: it was cut already, by whoever prepared it."""
+        whole = self.even.split(text)
+        return self._chunks(text, whole if len(whole) == 1 else self.splitter.split(text))
+
+    def _chunks(self, text: str, pieces: Sequence[Piece]) -> tuple[Chunk, ...]:
+        return tuple(self.template.chunk(text[piece.start : piece.end]) for piece in pieces)
 
     def _given(self, question: Question) -> Group:
         """The passages that the question comes with, each a document of its own."""
-        documents = self._fitting(question, [self._split(context)[1] for context in question.contexts])
+        documents = self._fitting(question, [self._passage(context) for context in question.contexts])
         if not documents:
             raise ConfigError(f"question {question.name}: not one of its passages fits into the model's context")
         chunks = tuple(chunk for document in documents for chunk in document)
@@ -83,8 +89,10 @@ class PromptBuilder:
 
     def _retrieved(self, text: str, questions: Sequence[Question]) -> Group:
         """The passages of the corpus that are nearest to each question, best first or as they stand in it."""
-        found, chunks = self._split(text)
-        scores = self.embed([question.text for question in questions]) @ self.embed(found).T
+        pieces = self.splitter.split(text, "markdown")  # as corpora are, by their names
+        chunks = self._chunks(text, pieces)
+        vectors = self.embed([piece.embedded(text) for piece in pieces])  # [pieces, dimension]
+        scores = self.embed([question.text for question in questions]) @ vectors.T
         best = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # [questions, top_k]
         if self.order == "document":
             best = np.sort(best, axis=1)

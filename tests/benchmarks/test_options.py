@@ -70,4 +70,6 @@ def test_values_are_read_and_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_wrong_value_is_told_by_its_flag(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown context 'lonely': choose from alone, document"):
         CliRunner().invoke(app, ["quality", "--data", str(tmp_path), "--context", "lonely"], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="unknown splitter 'clever': choose from auto, fixed, semantic, structure"):
+        CliRunner().invoke(app, ["quality", "--data", str(tmp_path), "--splitter", "clever"], catch_exceptions=False)
     assert CliRunner().invoke(app, ["quality", "--data", str(tmp_path), "--top-k", "0"]).exit_code == 2

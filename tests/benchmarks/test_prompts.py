@@ -1,22 +1,36 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from app.models.loading import TorchModel
 from benchmarks.caches import capture, memory_cache, prefill_prompt
-from benchmarks.data import Dataset, read_dataset
+from benchmarks.corpus import sized_splitter
+from benchmarks.data import Dataset, Question, read_dataset
 from benchmarks.quality.prompts import Prompt, PromptBuilder
 from ragcache.errors import ConfigError
 from ragcache.types import System, Text
+from retriever import Vectors
+from splitter import make_splitter
+from splitter.base import ChunkLimits, Embed
 from tests.benchmarks.conftest import letters
 
 
 def builder(
-    parts: TorchModel, *, top_k: int = 3, chunk_tokens: int = 12, room: int = 900, order: str = "best"
+    parts: TorchModel,
+    *,
+    top_k: int = 3,
+    chunk_tokens: int = 12,
+    room: int = 900,
+    order: str = "best",
+    splitter: str = "fixed",
+    embed: Embed = letters,
 ) -> PromptBuilder:
-    return PromptBuilder(parts.template, letters, top_k, chunk_tokens, room, order)
+    even = sized_splitter(parts.template, chunk_tokens)
+    chosen = sized_splitter(parts.template, chunk_tokens, splitter, letters)
+    return PromptBuilder(parts.template, embed, chosen, even, top_k, room, order)
 
 
 def texts(parts: TorchModel, prompt: Prompt) -> list[str]:
@@ -82,6 +96,44 @@ def test_corpora_without_a_chosen_question_are_left_alone(parts: TorchModel, cor
     data = read_dataset(corpora_folder)
     only = Dataset(data.questions[:1], data.digest, data.corpora)
     assert len(list(builder(parts).groups(only))) == 1
+
+
+MARKED = "# Fruit\n\nApples are ripe. Pears are not.\n\n# Stone\n\nGranite lasts. Nobody eats it at all.\n"
+
+
+def test_a_corpus_is_cut_and_embedded_as_a_document_that_is_ingested(parts: TorchModel) -> None:
+    """With its headings, which no prompt repeats."""
+    embedded: list[str] = []
+
+    def recorded(given: Sequence[str]) -> Vectors:
+        embedded.extend(given)
+        return letters(given)
+
+    data = Dataset((Question("one", "Which fruit?", corpus="marked"),), "", {"marked": MARKED})
+    (group,) = builder(parts, chunk_tokens=12, splitter="auto", embed=recorded).groups(data)
+    pieces = make_splitter("auto", parts.template.tokens, letters, ChunkLimits(6, 12)).split(MARKED, "markdown")
+    assert [piece.embedded(MARKED) for piece in pieces] == [text for text in embedded if text != "Which fruit?"]
+    assert any(piece.heading for piece in pieces)
+    cut = tuple(parts.template.chunk(MARKED[piece.start : piece.end]) for piece in pieces)
+    assert group.documents == (cut,)
+    assert cut != builder(parts, chunk_tokens=12)._chunks(MARKED, builder(parts).even.split(MARKED))
+
+
+def test_given_passages_are_cut_where_they_are_longer_than_a_chunk_and_whole_elsewhere(parts: TorchModel) -> None:
+    short, long = (
+        "Apples are ripe. Granite lasts.",
+        "Apples are ripe. Pears are ripe too. Granite lasts. So does slate.",
+    )
+    question = Question("one", "Which?", contexts=(short, long))
+    tokens = parts.template.tokens.count(short)
+    semantic = builder(parts, chunk_tokens=tokens, splitter="semantic")
+    ((first, second),) = (group.documents for group in semantic.groups(Dataset((question,), "")))
+    assert first == (parts.template.chunk(short),)
+    pieces = semantic.splitter.split(long)
+    assert second == semantic._chunks(long, pieces)
+    assert pieces != semantic.even.split(long)
+    assert semantic.cuts(question)
+    assert not semantic.cuts(Question("two", "Which?", contexts=(short,)))
 
 
 @pytest.mark.slow

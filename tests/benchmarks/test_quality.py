@@ -16,7 +16,7 @@ from benchmarks.quality.measurement import Measurement, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
-    "linker", "context", "engine", "part", "ttft_s", "ttft_speedup", "n",
+    "splitter", "linker", "context", "engine", "part", "ttft_s", "ttft_speedup", "n",
     *(f"{name}{end}" for name in ("kl", "kl_first", "agree", "rouge_l", "f1") for end in ("", "_low", "_high")),
 }  # fmt: skip
 TIMES = {"ttft_s", "ttft_speedup"}
@@ -42,7 +42,8 @@ def test_rows(form: str, parts: TorchModel, out: Path, request: pytest.FixtureRe
     rows = run(parts, letters, data, options(), out)
     document = json.loads(out.read_text())
     assert document["rows"] == rows
-    assert document["settings"]["contexts_dropped"] == 0
+    assert document["settings"]["contexts_dropped"] == {"fixed": 0}
+    assert document["settings"]["splitters"] == ["fixed"]
     assert [(row["linker"], row["context"]) for row in rows] == [
         (linker, context)
         for linker in ("full", "naive", "query:first=2,ratio=0.2")
@@ -87,18 +88,20 @@ def test_an_interrupted_run_is_continued(
     at_once = run(parts, letters, data, options(), out)
     measured: list[str] = []
 
-    def interrupted(self: Measurement, prompt: Any, caches: Any, timed: bool) -> Any:
+    def interrupted(self: Measurement, prompts: Any, caches: Any, timed: bool) -> Any:
         if len(measured) == 2:
             raise KeyboardInterrupt
-        measured.append(prompt.name)
-        return measure(self, prompt, caches, timed)
+        measured.append(prompts["fixed"].name)
+        return measure(self, prompts, caches, timed)
 
     monkeypatch.setattr(Measurement, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(parts, letters, data, options(), out)
     monkeypatch.setattr(
         Measurement, "_measure",
-        lambda self, prompt, *rest, **named: (measured.append(prompt.name), measure(self, prompt, *rest, **named))[1],
+        lambda self, prompts, *rest, **named: (
+            measured.append(prompts["fixed"].name), measure(self, prompts, *rest, **named)
+        )[1],
     )  # fmt: skip
     rows = run(parts, letters, data, options(resume=True), out)
     assert measured == [question.name for question in data.questions], "none of them twice"
