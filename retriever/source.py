@@ -47,7 +47,9 @@ class Source(ABC):
 
     @abstractmethod
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
-        """The live chunks with an id above `after`, ascending, at most `batch` at a time and never an empty batch."""
+        """The live chunks with an id above `after`, ascending, at most `batch` at a time and never an empty batch. The
+        texts are what words find a chunk by, which may stand below a title.
+        """
 
     def sentences(self, ids: IntArray) -> Sequence[Packed | None]:
         """The vectors of their sentences, in the order of the ids; None for a chunk that has none, or is gone."""

@@ -51,17 +51,17 @@ Term = tuple[str, ...]  # what stands for one thing that is asked for
 
 
 @dataclass(frozen=True)
-class Terms:
+class TextTerms:
     """What a text is found by."""
 
     language: str | None
     stems: Sequence[str]  # of its words, in order
     more: Sequence[str]  # identifiers as a whole, and parts of words: they find, and make no text longer
 
-    def with_parts(self, words: Sequence[str], known: Known) -> Terms:
+    def with_parts(self, words: Sequence[str], known: Known) -> TextTerms:
         """With the parts of its compounds that are known words."""
         split = {word: parts(word, self.language, known) or () for word in dict.fromkeys(words)}
-        return Terms(self.language, self.stems, [*self.more, *(part for word in words for part in split[word])])
+        return TextTerms(self.language, self.stems, [*self.more, *(part for word in words for part in split[word])])
 
 
 def words(text: str) -> list[str]:
@@ -79,10 +79,10 @@ def words(text: str) -> list[str]:
     return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
 
 
-def terms(text: str, found: Sequence[str]) -> Terms:
+def terms(text: str, found: Sequence[str]) -> TextTerms:
     """`found`: its words."""
     language = language_of(found)
-    return Terms(language, stems(found, language), wholes(text))
+    return TextTerms(language, stems(found, language), wholes(text))
 
 
 def wholes(text: str) -> list[str]:

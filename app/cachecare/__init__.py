@@ -75,12 +75,11 @@ def _spoken(library: Library, models: Models) -> set[str]:
     """Token hashes of all chunks by the tokenizer of the settings."""
     hashes = set()
     for collection in library.catalog.collections.all():
-        for _, texts, _ in library.catalog.source(collection).added(0):
-            for text in texts:
-                try:
-                    hashes.add(models.template.chunk(text).hash)
-                except PromptError:
-                    continue  # blank: never part of a prompt
+        for text in library.catalog.chunks.texts(collection):
+            try:
+                hashes.add(models.template.chunk(text).hash)
+            except PromptError:
+                continue  # blank: never part of a prompt
     return hashes
 
 

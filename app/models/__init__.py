@@ -28,8 +28,8 @@ from retriever.shared_property import shared_property
 from splitter import make_splitter
 
 if TYPE_CHECKING:
-    from app.models.embedding import SentenceEmbedder
     from app.models.loading import LoadedModel
+    from app.models.sentences import SentenceEmbedder
     from app.prompt import PromptTemplate
     from ragcache.cache import ChunkCache
     from ragcache.store import KVStore
@@ -101,7 +101,7 @@ class Models:
     @shared_property
     def sentences(self) -> SentenceEmbedder:
         """What the splitters compare sentences by, and questions are compared with."""
-        from app.models.embedding import SentenceEmbedder
+        from app.models.sentences import SentenceEmbedder
 
         return SentenceEmbedder(self.embedder)
 

@@ -10,8 +10,8 @@ from statistics import median
 
 from tqdm import tqdm
 
-from app.models.embedding import SentenceEmbedder
 from app.models.loading import LoadedModel, load_embedder
+from app.models.sentences import SentenceEmbedder
 from app.settings import Settings
 from benchmarks.caches import capture
 from benchmarks.corpus import sized_splitter
@@ -39,7 +39,8 @@ def main(settings: Settings, options: QualityBenchOptions, out: Path) -> None:
     dataset = read_dataset(options.data)
     if options.compare is not None:
         read_result(options.compare)  # a wrong name is said before the long run
-    embedder, boundaries = load_embedder(settings), load_embedder(settings, RoughEmbedder)
+    embedder = load_embedder(settings)
+    boundaries = SentenceEmbedder(embedder)
     with open_parts(settings) as parts:
         run(parts, embedder.embed, dataset, options, out, boundaries.embed)
     if options.compare is not None:

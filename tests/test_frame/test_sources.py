@@ -39,7 +39,7 @@ MAY_IMPORT = {
 LAZY = {("app/cli/bench.py", "benchmarks")}
 # What functions of these packages import: it takes long, and most commands or answers have no use for it.
 AT_THE_TOP = ("app/", "retriever/", "splitter/")
-SLOW = {"alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
+SLOW = {"app.models.sentences", "alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
 SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "app.cli.engine_check", "app.prompt"}
 SLOW |= {"app.ingestion.estimate", "app.library.catalog.source"}
 SLOW |= {"app.library.indexes", "app.cachecare", "retriever.sentence_model", "splitter.base"}

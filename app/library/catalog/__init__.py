@@ -38,7 +38,8 @@ from sqlalchemy import func, select
 
 from app.errors import CatalogError
 from app.library.catalog.chunks import Chunks
-from app.library.catalog.collections import Collections, Conversations, IngestRuns
+from app.library.catalog.collections import Collections, IngestRuns
+from app.library.catalog.conversations import Conversations
 from app.library.catalog.database import Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import told

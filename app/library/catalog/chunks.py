@@ -7,7 +7,7 @@ one collection are then given out in the order in which they become visible, whi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
+_ROWS = 4096
 _CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
 _FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
 
@@ -140,6 +141,15 @@ class Chunks(DatabasePart):
                         documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
                     rows[chunk.id] = Found(chunk, documents[chunk.document_id])
         return [rows[one] for one in wanted if one in rows]
+
+    def texts(self, collection: Collection) -> Iterator[str]:
+        """Of all chunks, in the order of their ids."""
+        query = select(CHUNKS.c.id, CHUNKS.c.text).where(CHUNKS.c.collection_id == collection.id).order_by(CHUNKS.c.id)
+        after = 0
+        with self._database.reading() as connection:
+            while rows := connection.execute(query.where(CHUNKS.c.id > after).limit(_ROWS)).all():
+                yield from (row.text for row in rows)
+                after = rows[-1].id
 
     def without_sentences(self, collection: Collection, after: int, most: int) -> list[tuple[int, str]]:
         """Ids and texts of the first chunks above an id whose sentences have no vectors, ascending."""

@@ -25,7 +25,7 @@ from tests.tiny import make_chunks, make_question
 
 LINKERS = "full,naive,first_tokens:k=4,query"
 OPTIONS = QualityBenchOptions(
-    parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 20, 1, 1, data=Path()
+    parse_linkers(LINKERS), ("alone", "document"), None, 0, 8, 3, "best", 12, 1, 1, ("fixed", "semantic"), data=Path()
 )
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.models import embedding
-from app.models.embedding import MOST_SENTENCES, SentenceEmbedder, sentences_of
+from app.models import sentences as of_sentences
 from app.models.loading import load_embedder
+from app.models.sentences import MOST_SENTENCES, SentenceEmbedder, sentences_of
 from app.samples import read_samples
 from app.settings import Settings
 from retriever import Vectors
@@ -66,7 +66,7 @@ def test_each_sentence_is_embedded_once(counting: Counting, sentences: SentenceE
 def test_it_remembers_no_more_than_it_may(
     counting: Counting, sentences: SentenceEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedding, "REMEMBERED", 3)
+    monkeypatch.setattr(of_sentences, "REMEMBERED", 3)
     texts = ["a" * length for length in range(1, 8)]
     expected = SentenceEmbedder(Counting()).embed(texts)  # type: ignore[arg-type]  # as above
     np.testing.assert_array_equal(sentences.embed(texts), expected)
