@@ -44,7 +44,8 @@ def check(library: Library, models: Models) -> None:
         assert all(chunk.heading for chunk in chunks)
         expected = [f"{' > '.join(chunk.heading)}\n{chunk.text}" for chunk in chunks]
         np.testing.assert_allclose(vectors, models.embedder.embed(expected), atol=1e-5)
-        assert library.catalog.source(collection).sentences(ids) == models.sentences.packed([c.text for c in chunks])
+        there = library.catalog.source(collection).sentences(ids)  # a run that was stopped has not added them yet
+        assert there in ([None] * len(ids), models.sentences.packed([chunk.text for chunk in chunks]))
 
 
 def test_another_embedder_embeds_everything_again(library: Library, models: Models) -> None:
