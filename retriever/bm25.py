@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from retriever import FloatArray, IntArray
-from retriever.words import Known, Term, language_mark, memoised, terms, words
+from retriever.words import Term, language_mark, terms, words
 
 Array = npt.NDArray[Any]
 _MOST_TIMES = np.iinfo(np.uint16).max  # a word more often in one chunk counts as this often; BM25 is level long before
@@ -87,19 +87,14 @@ def hashed(word: str) -> int:
     return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
 
 
-def build(ids: IntArray, texts: Sequence[str], known: Known = lambda stem: False) -> WordSegment:
-    """Of chunks in the order of their ids. Compounds are also found by their parts that stand alone in one of these
-    texts, or are `known` otherwise.
-    """
+def build(ids: IntArray, texts: Sequence[str]) -> WordSegment:
+    """Of chunks in the order of their ids."""
     vocabulary: dict[str, int] = defaultdict(count().__next__)
     numbers: list[list[int]] = []  # of all terms of each text
     lengths = np.zeros(len(texts), dtype=TYPES["lengths"])
-    read = [(found := words(text), terms(text, found)) for text in texts]
-    here = {stem for _, one in read for stem in one.stems}
-    split = memoised(lambda stem: stem in here or known(stem))
-    for place, (found, one) in enumerate(read):
-        lengths[place] = len(found)
-        told = one.with_parts(found, split)
+    for place, text in enumerate(texts):
+        told = terms(text, words(text))
+        lengths[place] = len(told.stems)
         numbers.append([vocabulary[term] for term in (*told.stems, *told.more, *language_mark(told.language))])
     hashes = np.array([hashed(word) for word in vocabulary], dtype=TYPES["hashes"])
     ordered, rank = np.unique(hashes, return_inverse=True)
@@ -205,13 +200,12 @@ def score(segments: Sequence[WordSegment], asked: Sequence[Term]) -> Scored:
     most = 0.0
     found = _postings(segments, asked)
     for term in found:
-        weight = idf(live, min(term.holding, live)) * (K1 + 1)
+        weight = idf(live, term.holding) * (K1 + 1)
         most += weight
-        for segment, total, parts in zip(segments, totals, term.postings, strict=True):
-            for places, times in parts:
-                lengths = segment.lengths[places] * (K1 * B / mean_words) + K1 * (1 - B)
-                total[places] += weight * times / (times + lengths)
-    return Scored(segments, totals, most, [term.places() for term in found if term.holding])
+        for segment, total, (places, times) in zip(segments, totals, term.postings, strict=True):
+            lengths = segment.lengths[places] * (K1 * B / mean_words) + K1 * (1 - B)
+            total[places] += weight * times / (times + lengths)
+    return Scored(segments, totals, most, [[places for places, _ in term.postings] for term in found if term.holding])
 
 
 def idf(live: int, holding: int) -> float:
@@ -221,10 +215,7 @@ def idf(live: int, holding: int) -> float:
 @dataclass(frozen=True)
 class _Found:
     holding: int  # chunks
-    postings: Sequence[Sequence[tuple[Array, Array]]]  # of each segment, for each word that stands for it
-
-    def places(self) -> list[Array]:
-        return [np.concatenate([_NOWHERE, *(places for places, _ in parts)]) for parts in self.postings]
+    postings: Sequence[tuple[Array, Array]]  # of each segment: the chunks that hold it, each once, and how often
 
 
 def _postings(segments: Sequence[WordSegment], asked: Sequence[Term]) -> list[_Found]:
@@ -238,11 +229,20 @@ def _postings(segments: Sequence[WordSegment], asked: Sequence[Term]) -> list[_F
 
 
 def _of_term(segments: Sequence[WordSegment], hashes: Array) -> _Found:
+    """A chunk holds it as often as it holds any of the words that stand for it."""
     postings = []
     for segment in segments:
         starts, stops = segment.spans(hashes)
-        postings.append([segment.postings(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if b > a])
-    return _Found(sum(len(places) for parts in postings for places, _ in parts), postings)
+        parts = [segment.postings(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if b > a]
+        postings.append(parts[0] if len(parts) == 1 else _added(parts))
+    return _Found(sum(len(places) for places, _ in postings), postings)
+
+
+def _added(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    if not parts:
+        return _NOWHERE, _NOWHERE
+    places, rank = np.unique(np.concatenate([places for places, _ in parts]), return_inverse=True)
+    return places, np.bincount(rank, np.concatenate([times for _, times in parts]), len(places))
 
 
 def _best(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
 from retriever.bm25 import TYPES, Scored, WordSegment, build, hashed, merge, score
@@ -16,10 +18,12 @@ from retriever.languages import SMALL_WORDS, STEMS
 from retriever.source import Source
 from retriever.words import asked_terms, language_mark, words
 
-IDENTITY = f"words 4, stems {STEMS}"  # of how texts become words; another number makes the index anew
+# Of how texts become words; another one makes the index anew.
+IDENTITY = f"words 5, stems {STEMS}, Unicode {unicodedata.unidata_version}"
 TIER = 2  # a segment holds at least so many times the chunks of the next: a logarithm of them is searched
 DEAD_PART = 4  # a segment is written anew when one chunk of so many is gone
 _ALIGNED = 64
+_MARKS = np.array([hashed(*language_mark(name)) for name in SMALL_WORDS], dtype=np.uint64)
 
 
 class KeywordIndex(DerivedIndex):
@@ -49,17 +53,20 @@ class KeywordIndex(DerivedIndex):
             return ids, scored.of(ids) / scored.most if scored.most else np.zeros(len(ids))
 
     def _scored(self, text: str) -> Scored:
-        marks = {name: hashed(*language_mark(name)) for name in SMALL_WORDS}
-        languages = [name for name, mark in marks.items() if self._has(mark)]
-        return score(self._segments, asked_terms(text, languages, self._knows))
+        there = self._have(_MARKS)
+        languages = [name for name, has in zip(SMALL_WORDS, there, strict=True) if has]
+        return score(self._segments, asked_terms(text, languages, self._known))
 
-    def _knows(self, stem: str) -> bool:
-        return self._has(hashed(stem))
+    def _known(self, stems: Sequence[str]) -> list[bool]:
+        return list(map(bool, self._have(np.array([hashed(stem) for stem in stems], dtype=np.uint64))))
 
-    def _has(self, number: int) -> bool:
-        asked = np.array([number], dtype=np.uint64)
-        spans = (segment.spans(asked) for segment in self._segments)
-        return any(int(stops[0]) > int(starts[0]) for starts, stops in spans)
+    def _have(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of them any segment has."""
+        found = np.zeros(len(hashes), dtype=np.bool_)
+        for segment in self._segments:
+            starts, stops = segment.spans(hashes)
+            found |= stops > starts
+        return found
 
     def check_integrity(self) -> None:
         with self._lock:
@@ -76,7 +83,7 @@ class KeywordIndex(DerivedIndex):
         last = int(self._segments[-1].ids[-1]) if self._segments else 0
         fresh = np.flatnonzero(ids > last)  # ids ascend, so the others are there
         if len(fresh):
-            self._segments.append(build(ids[fresh], [texts[at] for at in fresh], self._knows))
+            self._segments.append(build(ids[fresh], [texts[at] for at in fresh]))
             self._merge_tiers()
 
     def _remove(self, ids: IntArray) -> None:

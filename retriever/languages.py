@@ -1,19 +1,20 @@
 """Which language a text is in, told by the small words that stand in every sentence, and the stems of its words.
 
-Stems are Snowball's. Words come as retriever/words.py folds them, so the lists here have no accents either.
+Stems are Snowball's. Words come as retriever/words.py folds them, and so do the lists here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import Stemmer
 
 _SMALL = {
     "english": (
         "the of and to in is that it for was on are as with his they at be this have from or had by not but what all "
-        "were we when your can there an which their if do will how about would been who its did does where why"
+        "were we when your can there an which their if do will how about would been who its did does where why a i you "
+        "me my so or no now she them some than then these those into only our out up has could should because any"
     ),
     "german": (
         "der die das und den von zu mit sich des auf fur ist im dem nicht ein eine als auch es an werden aus er hat "
@@ -62,7 +63,7 @@ _SMALL = {
         "melyik ezt ezek azok minden utan kozott"
     ),
     "polish": (
-        "i w na z do nie sie to jest ze jak o od po przez dla co czy ale za tak tym oraz jego byl lub ktory ktora "
+        "i w na z do nie sie to jest ze jak o od po przez dla co czy ale za tak tym oraz jego był lub ktory ktora "
         "ktore kto gdzie kiedy jaki jakie ten ta sa moze przy"
     ),
     "czech": (
@@ -74,14 +75,14 @@ _SMALL = {
         "acest aceasta lui fost"
     ),
     "turkish": (
-        "ve bir bu da de icin ile ne mi en o cok daha gibi olarak var olan kadar sonra nasil nerede kim hangi degil "
+        "ve bir bu da de icin ile ne mi en o cok daha gibi olarak var olan kadar sonra nasıl nerede kim hangi degil "
         "ama ya veya her"
     ),
     "russian": (
         "и в не на что с по как это он из у за от к но для о то все его я же так или был мы бы до кто где когда какой "
         "какие при есть их если"
     ),
-    "greek": "και το η ο να του της τα με που για την τον σε απο δεν ειναι τι οι ως θα στο στη πως ποιος ποτε",
+    "greek": "και το η ο να του τησ τα με που για την τον σε απο δεν ειναι τι οι ωσ θα στο στη πωσ ποιοσ ποτε",
 }
 SMALL_WORDS: Mapping[str, frozenset[str]] = {
     name: frozenset(told.split()) for name, told in _SMALL.items() if name in Stemmer.algorithms()
@@ -89,6 +90,8 @@ SMALL_WORDS: Mapping[str, frozenset[str]] = {
 STEMS = Stemmer.version()  # another one may cut words elsewhere
 READ = 400  # words of a text that tell its language
 SURE = 2  # small words that a language needs, and it needs more than any other
+TELLING = 2  # characters: single letters are words of many languages, names and numbering
+PART = 20  # one of so many words must be a small one: two among figures and names tell nothing
 # Parts of a compound are joined by these.
 _JOINTS: Mapping[str, tuple[str, ...]] = {
     "german": ("", "s", "n", "en", "es", "er", "e"),
@@ -100,17 +103,19 @@ _JOINTS: Mapping[str, tuple[str, ...]] = {
     "hungarian": ("",),
 }
 LEAST_PART, LONGEST_COMPOUND = 4, 40  # characters
+REMEMBERED = 500  # stems of each language in each thread: a few MB where there are all languages
 _OF_THREAD = threading.local()  # a stemmer is not safe for threads
 
 
 def language_of(words: Sequence[str]) -> str | None:
     """The one whose small words are most; None where that is not clear."""
     counts: dict[str, int] = {}
-    for word in words[:READ]:
+    read = words[:READ]
+    for word in read:
         for name in _LANGUAGES.get(word, ()):
             counts[name] = counts.get(name, 0) + 1
     best = sorted(counts.items(), key=lambda one: -one[1])[:2]
-    if not best or best[0][1] < SURE or (len(best) > 1 and best[1][1] == best[0][1]):
+    if not best or best[0][1] < max(SURE, len(read) / PART) or (len(best) > 1 and best[1][1] == best[0][1]):
         return None
     return best[0][0]
 
@@ -123,27 +128,26 @@ def stems(words: Sequence[str], language: str | None) -> list[str]:
     return [stem if word.isalpha() else word for word, stem in zip(words, found, strict=True)]
 
 
-def parts(word: str, language: str | None, known: Callable[[str], bool]) -> tuple[str, str] | None:
-    """The stems of the two parts of a compound, where both are `known` as stems; of several ways the most even one."""
-    joints = _JOINTS.get(language or "")
+def parts(word: str, language: str) -> list[tuple[str, str]]:
+    """The stems of the two parts of a compound, in all ways in which it may be one: the most even first."""
+    joints = _JOINTS.get(language)
     if joints is None or not 2 * LEAST_PART <= len(word) <= LONGEST_COMPOUND or not word.isalpha():
-        return None
-    places = range(LEAST_PART, len(word) - LEAST_PART + 1)
-    for place in sorted(places, key=lambda place: abs(2 * place - len(word))):
-        left, right = word[:place], stems([word[place:]], language)[0]
-        if not known(right):
-            continue
-        bare = [left[: len(left) - len(joint)] for joint in joints if left.endswith(joint)]
-        for stem in stems([one for one in bare if len(one) >= LEAST_PART], language):
-            if known(stem):
-                return stem, right
-    return None
+        return []
+    places = sorted(range(LEAST_PART, len(word) - LEAST_PART + 1), key=lambda place: abs(2 * place - len(word)))
+    ways = [
+        (bare, word[place:])
+        for place in places
+        for joint in joints
+        if word[:place].endswith(joint) and len(bare := word[: place - len(joint)]) >= LEAST_PART
+    ]
+    found = stems([part for way in ways for part in way], language)
+    return list(zip(found[::2], found[1::2], strict=True))
 
 
 def _stemmer(language: str) -> Stemmer.Stemmer:
     made: dict[str, Stemmer.Stemmer] = _OF_THREAD.__dict__
     if language not in made:
-        made[language] = Stemmer.Stemmer(language)
+        made[language] = Stemmer.Stemmer(language, REMEMBERED)
     return made[language]
 
 
@@ -151,6 +155,8 @@ def _by_word(small: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]
     found: dict[str, tuple[str, ...]] = {}
     for name, told in small.items():
         for word in told:
+            if len(word) < TELLING:
+                continue
             found[word] = (*found.get(word, ()), name)
     return found
 

@@ -22,6 +22,7 @@ RERANK = "rerank"  # the stage, in seconds
 LINEAR, RANK = "linear", "rank"
 FUSIONS = (LINEAR, RANK)
 _ROUNDS = 3
+MOST_READ = 256  # chunks whose sentences are read for a question; a search of usual depth finds fewer
 MODES = (VECTOR, KEYWORD, HYBRID)
 RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
 
@@ -147,7 +148,7 @@ class Searcher:
             covered = np.zeros(len(ids))
             if options.mode == HYBRID:
                 ids, covered = self.keywords.covered(question, depth, chosen, ids)
-            found = self._meant(asked, ids, options)
+            found = self._meant(asked, ids, covered, options)
             ranked = found[VECTOR]
             if options.mode == HYBRID:
                 found[KEYWORD] = {one: score for one, score in _by_id(ids, covered).items() if score}
@@ -163,13 +164,17 @@ class Searcher:
         found: IntArray = ids[ids != MISSING]
         return found
 
-    def _meant(self, vector: Vectors, ids: IntArray, options: SearchOptions) -> dict[str, dict[int, float]]:
-        """How near each chunk is, with its nearest sentence where it has any: best first."""
+    def _meant(
+        self, vector: Vectors, ids: IntArray, covered: FloatArray, options: SearchOptions
+    ) -> dict[str, dict[int, float]]:
+        """How near each chunk is, with its nearest sentence where all that count have any: best first."""
         whole = self.vectors.vectors(ids).astype(np.float64) @ vector.astype(np.float64)
-        sentence = nearest(vector, self.source.sentences(ids)) if options.sentence_share else np.full(len(ids), np.nan)
-        there = ~np.isnan(sentence)
-        both = np.where(there, whole + options.sentence_share * (np.nan_to_num(sentence) - whole), whole)
-        return {VECTOR: best_first(_by_id(ids, both)), SENTENCE: _by_id(ids[there], sentence[there])}
+        both, read = whole.copy(), _likeliest(whole * options.vector_share + covered * (1 - options.vector_share))
+        sentence = nearest(vector, self.source.sentences(ids[read]) if options.sentence_share else [])
+        # Chunks of an older catalog may have none, and would fall behind those that have.
+        there = read[: len(sentence)] if not np.isnan(sentence).any() else read[:0]
+        both[there] += options.sentence_share * (sentence[: len(there)] - whole[there])
+        return {VECTOR: best_first(_by_id(ids, both)), SENTENCE: _by_id(ids[there], sentence[: len(there)])}
 
     def _reranked(self, question: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
         """The best by the reranker; those that it has not read are left out, since its scores are of another scale."""
@@ -190,6 +195,13 @@ class Searcher:
         relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
         order = diversify(relevance.tolist(), self.vectors.vectors(_ids(hits)), k, share)
         return [hits[place] for place in order]
+
+
+def _likeliest(scores: FloatArray) -> IntArray:
+    """Places of at most so many that their sentences are read, in order."""
+    if len(scores) <= MOST_READ:
+        return np.arange(len(scores))
+    return np.sort(np.argpartition(-scores, MOST_READ)[:MOST_READ])
 
 
 def _ids(hits: Sequence[Hit]) -> IntArray:

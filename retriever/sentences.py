@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retriever import FloatArray, Vectors
 
@@ -26,20 +27,29 @@ def pack(vectors: Vectors) -> Packed:
 
 def unpack(packed: Packed, dimension: int) -> Vectors:
     """float32 [sentences, dimension]; no row for what cannot be of this dimension."""
-    row = _SCALE.itemsize + dimension
-    if len(packed) % row:
-        return np.empty((0, dimension), np.float32)
-    rows = np.frombuffer(packed, np.int8).reshape(-1, row)
-    scales = np.ascontiguousarray(rows[:, : _SCALE.itemsize]).view(_SCALE)
-    return rows[:, _SCALE.itemsize :].astype(np.float32) * scales
+    codes, scales = _parts(packed if _fits(packed, dimension) else b"", dimension)
+    return codes.astype(np.float32) * scales[:, np.newaxis]
 
 
 def nearest(question: Vectors, chunks: Sequence[Packed | None]) -> FloatArray:
     """The cosine of each chunk's nearest sentence, [chunks]; NaN for one without any. `question`: [dimension]"""
     found = np.full(len(chunks), np.nan)
-    parts = [unpack(packed or b"", len(question)) for packed in chunks]
-    there = [place for place, part in enumerate(parts) if len(part)]
+    dimension = len(question)
+    there = [place for place, packed in enumerate(chunks) if packed and _fits(packed, dimension)]
     if there:
-        starts = np.cumsum([0, *(len(parts[place]) for place in there[:-1])])
-        found[there] = np.maximum.reduceat(np.concatenate([parts[place] for place in there]) @ question, starts)
+        packed = [chunks[place] or b"" for place in there]
+        codes, scales = _parts(b"".join(packed), dimension)
+        starts = np.cumsum([0, *map(len, packed[:-1])]) // (_SCALE.itemsize + dimension)
+        found[there] = np.maximum.reduceat(codes.astype(np.float32) @ question * scales, starts)
     return found
+
+
+def _fits(packed: Packed, dimension: int) -> bool:
+    return len(packed) % (_SCALE.itemsize + dimension) == 0
+
+
+def _parts(packed: Packed, dimension: int) -> tuple[NDArray[np.int8], Vectors]:
+    """The codes, [sentences, dimension], and what they are multiplied by, [sentences]."""
+    rows = np.frombuffer(packed, np.int8).reshape(-1, _SCALE.itemsize + dimension)
+    scales = np.ascontiguousarray(rows[:, : _SCALE.itemsize]).view(_SCALE)[:, 0]
+    return rows[:, _SCALE.itemsize :], scales

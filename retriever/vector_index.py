@@ -13,7 +13,7 @@ from retriever.derived import DerivedIndex
 from retriever.generations import Distrusted, Generations, Manifest
 from retriever.source import Source
 from retriever.vectors import AUTO, STRUCTURES, check_name, choose
-from retriever.vectors.base import MISSING, Flat, Found, Structure, found, known, load_faiss
+from retriever.vectors.base import MISSING, Flat, Found, Structure, among, found, known, load_faiss
 
 MOST_HITS = 2048  # that FAISS gives on a GPU
 COPIED = ("flat", "ivf")  # FAISS has no HNSW on a GPU
@@ -75,7 +75,7 @@ class VectorIndex(DerivedIndex):
         """float32 [ids, dimension], in the order asked for; zeros for a chunk that is not there."""
         rows = np.zeros((len(ids), self.dimension), np.float32)
         with self._lock:
-            there = np.isin(ids, self._structure.ids)
+            there = among(np.asarray(ids, dtype=np.int64), self._structure.ids)
             if there.any():
                 rows[there] = self._structure.vectors(np.asarray(ids, dtype=np.int64)[there])
         return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from retriever.languages import SMALL_WORDS, language_of, parts, stems
@@ -25,9 +25,10 @@ _IN_RUN = re.compile(f"[{_RUN}]")
 # Characters without width, and with a soft hyphen the end of the line that it stands at.
 _UNSEEN = re.compile(r"\u00ad(?:\r?\n[ \t]*+)?|[\u200c\u200d\u2060\ufeff]")
 _BROKEN = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u2010]\r?\n[ \t]*+([^\W\d_]++)")
-# Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay.
+# Also the points of Hebrew and Arabic, which most texts leave out; vowel signs of other scripts stay, and so does the
+# breve of the Cyrillic short i, a letter of its own.
 _ACCENTS = re.compile(
-    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
+    "(?<![\u0418\u0438])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
     "\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]+"
 )
 
@@ -46,7 +47,9 @@ _SIGNS_OF_JOINED = re.compile(r"[_\-/,]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _LETTERS = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,64}+(?![A-Za-z])")
 _LONGEST_JOINED = 64
-Known = Callable[[str], bool]  # whether a stem is in the index
+MOST_ASKED = 512  # distinct words of a question, half from its start and half from its end
+MOST_SPLIT = 32  # words of a question that may be compounds
+Known = Callable[[Sequence[str]], Sequence[bool]]  # which of some stems are in the index
 Term = tuple[str, ...]  # what stands for one thing that is asked for
 
 
@@ -56,12 +59,7 @@ class TextTerms:
 
     language: str | None
     stems: Sequence[str]  # of its words, in order
-    more: Sequence[str]  # identifiers as a whole, and parts of words: they find, and make no text longer
-
-    def with_parts(self, words: Sequence[str], known: Known) -> TextTerms:
-        """With the parts of its compounds that are known words."""
-        split = {word: parts(word, self.language, known) or () for word in dict.fromkeys(words)}
-        return TextTerms(self.language, self.stems, [*self.more, *(part for word in words for part in split[word])])
+    more: Sequence[str]  # identifiers as a whole, and parts of them: they find, and make no text longer
 
 
 def words(text: str) -> list[str]:
@@ -103,25 +101,40 @@ def wholes(text: str) -> list[str]:
 
 def asked_words(text: str) -> list[str]:
     """Distinct, without stop words unless there is nothing else."""
-    distinct = list(dict.fromkeys(words(text)))
-    language = language_of(distinct)
-    stop = STOP_WORDS | SMALL_WORDS.get(language or "", frozenset())
-    return [word for word in distinct if word not in stop] or distinct
+    found = words(text)
+    stop = STOP_WORDS | SMALL_WORDS.get(language_of(found) or "", frozenset())
+    distinct = list(dict.fromkeys(found))
+    telling = [word for word in distinct if word not in stop] or distinct
+    half = MOST_ASKED // 2
+    return telling if len(telling) <= MOST_ASKED else [*telling[:half], *telling[-half:]]
 
 
 def asked_terms(text: str, languages: Collection[str], known: Known) -> list[Term]:
-    """For each thing that is asked for, the terms that stand for it: a word, and its stem in the question's language;
-    in all `languages` of the index where that is not clear.
+    """For each thing that is asked for, the terms that stand for it: a word, and its stem in each of the `languages` of
+    the index, since a text of one may hold words of another, or be taken for another. A compound that the index does
+    not have is asked for by its parts.
     """
-    own = language_of(words(text))
-    read_as = [own] if own in languages else sorted(languages)
-    found: dict[Term, None] = {}
-    for word in asked_words(text):
-        found[tuple(dict.fromkeys([*(stems([word], one)[0] for one in read_as), word]))] = None
-        for one in read_as:
-            if not known(stems([word], one)[0]):
-                found |= {(part,): None for part in parts(word, one, known) or ()}
-    return list(found | {(whole,): None for whole in wholes(text)})
+    asked = asked_words(text)
+    stemmed = [stems(asked, name) for name in sorted(languages)]
+    found = [tuple(dict.fromkeys(forms)) for forms in zip(*stemmed, asked, strict=True)]
+    if len(found) <= MOST_SPLIT:
+        found = list(_split(asked, found, sorted(languages), known))
+    return list(dict.fromkeys([*found, *((whole,) for whole in wholes(text)[:MOST_ASKED])]))
+
+
+def _split(asked: Sequence[str], terms: Sequence[Term], languages: Sequence[str], known: Known) -> Iterator[Term]:
+    there = dict.fromkeys(form for forms in terms for form in forms)
+    there = dict(zip(there, known(list(there)), strict=True))
+    ways = {
+        word: [way for name in languages for way in parts(word, name)]
+        for word, forms in zip(asked, terms, strict=True)
+        if not any(there[form] for form in forms)
+    }
+    stand_ins = list(dict.fromkeys(stem for of_word in ways.values() for way in of_word for stem in way))
+    alone = dict(zip(stand_ins, known(stand_ins), strict=True))
+    for word, forms in zip(asked, terms, strict=True):
+        way = next((way for way in ways.get(word, ()) if all(alone[stem] for stem in way)), None)
+        yield from [forms] if way is None else [(stem,) for stem in way]
 
 
 def _pieces(word: str) -> list[str]:
@@ -137,15 +150,3 @@ def _pieces(word: str) -> list[str]:
 def language_mark(language: str | None) -> tuple[str, ...]:
     """A term of every text in that language, which no text has by itself: an index knows its languages by it."""
     return () if language is None else (f"\0{language}",)
-
-
-def memoised(known: Known) -> Known:
-    """Asked once for each word."""
-    told: dict[str, bool] = {}
-
-    def ask(stem: str) -> bool:
-        if stem not in told:
-            told[stem] = known(stem)
-        return told[stem]
-
-    return ask

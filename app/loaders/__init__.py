@@ -30,6 +30,7 @@ from app.loaders.base import MEGABYTE, Loader, Parsed, ParseLimits, SourceFile
 
 # SQL stores neither NUL (PostgreSQL) nor half a character (UTF-8); JSON, HTML and PDF can write both.
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+LONGEST_TITLE = 300  # characters; each chunk of the document is named by it
 A_FOLDER = "is a folder, not a file: give the folder to ingest, which walks it"
 
 
@@ -98,7 +99,8 @@ def parse(path: Path, data: bytes, limits: ParseLimits | None = None) -> Parsed:
     source.expect_characters(len(parsed.text))
     if not parsed.text or parsed.text.isspace():
         raise LoadError(path, "holds no text: there is nothing to ingest")
-    return Parsed(_storable(parsed.text), parsed.kind, _storable(parsed.title), parsed.pages, parsed.lines)
+    title = _storable(parsed.title)[:LONGEST_TITLE]
+    return Parsed(_storable(parsed.text), parsed.kind, title, parsed.pages, parsed.lines)
 
 
 def refuse_unknown(path: Path) -> str:

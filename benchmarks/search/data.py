@@ -19,6 +19,7 @@ from app.library import Library
 from app.library.catalog.records import ChunkRecord, Collection, DocumentRecord
 from retriever import Vectors
 from retriever.embedder import Embedder
+from retriever.sentences import Packed, pack
 from retriever.words import STOP_WORDS
 
 WORDS = 135  # of a chunk
@@ -26,7 +27,8 @@ OF_TOPIC = 6  # words of a topic
 REPEATED = 12  # words of a chunk that are its topic's
 VOCABULARY = 50_000
 TOPICS = 1000
-SPREAD = 0.7  # of a chunk around its topic, which has length 1
+SPREAD = 0.7  # of a chunk around its topic, which has length 1, and of a sentence around its chunk
+SENTENCES = 8  # of a chunk
 TOGETHER = 500  # chunks of a document
 
 
@@ -45,18 +47,17 @@ class Topics:
         chosen = random.choice(np.array(rare, dtype=np.int64), (TOPICS, OF_TOPIC))
         return cls(words, chosen, embedder.embed([_sentence(words, row) for row in chosen]), seed)
 
-    def chunks(self, number: int, count: int) -> Iterator[tuple[str, Vectors]]:
-        """Texts with their vectors; the same for the same number."""
+    def chunks(self, number: int, count: int) -> Iterator[tuple[str, Vectors, Packed]]:
+        """Texts with their vectors and those of their sentences; the same for the same number."""
         random = np.random.default_rng((self.seed, 1, number))
         topics = random.integers(len(self.chosen), size=count)
         ranks = np.searchsorted(self._reached, random.random((count, WORDS)))
         for at in range(REPEATED):
             ranks[:, random.integers(WORDS)] = self.chosen[topics, at % OF_TOPIC]
-        noise = random.standard_normal((count, self.vectors.shape[1]), dtype=np.float32)
-        vectors = self.vectors[topics] + noise * np.float32(SPREAD / self.vectors.shape[1] ** 0.5)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        for row, vector in zip(ranks, vectors, strict=True):
-            yield " ".join(self.words[place] for place in row), vector
+        vectors = _around(self.vectors[topics], random)
+        sentences = _around(np.repeat(vectors, SENTENCES, axis=0), random).reshape(count, SENTENCES, -1)
+        for row, vector, of_chunk in zip(ranks, vectors, sentences, strict=True):
+            yield " ".join(self.words[place] for place in row), vector, pack(of_chunk)
 
     @cached_property
     def _reached(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -90,13 +91,20 @@ def fill(library: Library, collection: Collection, topics: Topics, chunks: int) 
     for start in range(0, chunks, TOGETHER):
         made = list(topics.chunks(start, min(TOGETHER, chunks - start)))
         records, at = [], 0
-        for number, (text, vector) in enumerate(made, start):
-            records.append(ChunkRecord(at, at + len(text), text, WORDS, f"{number:064x}", vector))
+        for number, (text, vector, sentences) in enumerate(made, start):
+            records.append(ChunkRecord(at, at + len(text), text, WORDS, f"{number:064x}", vector, sentences=sentences))
             at += len(text) + 1
-        text = " ".join(text for text, _ in made)
+        text = " ".join(text for text, _, _ in made)
         record = DocumentRecord(f"synthetic/{start}.txt", f"{start:064x}", len(text), 0, "text", f"{start}", text)
         library.catalog.documents.replace(collection, record, records)
         yield start + len(made)
+
+
+def _around(centres: Vectors, random: np.random.Generator) -> Vectors:
+    noise = random.standard_normal(centres.shape, dtype=np.float32)
+    vectors = centres + noise * np.float32(SPREAD / centres.shape[1] ** 0.5)
+    around: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return around
 
 
 def _sentence(words: Sequence[str], places: Sequence[int]) -> str:

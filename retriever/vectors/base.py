@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retriever import IntArray, RetrieverError, Vectors
 
@@ -124,10 +125,14 @@ class Removable(Structure):
 
 def known(allowed: IntArray, ids: IntArray) -> IntArray:
     """Those of the allowed ids that are there; both ascend."""
+    return allowed[among(allowed, ids)]
+
+
+def among(asked: IntArray, ids: IntArray) -> NDArray[np.bool_]:
+    """Which of the asked are there; `ids` ascend. np.isin would look at each of the ids."""
     if not len(ids):
-        return allowed[:0]
-    places = np.minimum(np.searchsorted(ids, allowed), len(ids) - 1)
-    there: IntArray = allowed[ids[places] == allowed]
+        return np.zeros(len(asked), dtype=np.bool_)
+    there: NDArray[np.bool_] = ids[np.minimum(np.searchsorted(ids, asked), len(ids) - 1)] == asked
     return there
 
 

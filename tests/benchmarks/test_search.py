@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.search import data as search_data
 from benchmarks.search import measurement as search
 from benchmarks.search.data import Topics, fill, vocabulary
 from ragcache.errors import ConfigError
+from retriever.sentences import unpack
 
 TEXTS = list(read_samples().values())
 
@@ -72,12 +74,15 @@ def test_questions_find_chunks_of_their_topic(settings: Settings) -> None:
 
 def test_the_same_chunks_every_time(settings: Settings) -> None:
     one, again, other = (Topics.of(TEXTS, load_embedder(settings), seed) for seed in (0, 0, 1))
-    assert [text for text, _ in one.chunks(0, 5)] == [text for text, _ in again.chunks(0, 5)]
-    assert [text for text, _ in one.chunks(0, 5)] != [text for text, _ in one.chunks(5, 5)]
+    assert list(map(itemgetter(0, 2), one.chunks(0, 5))) == list(map(itemgetter(0, 2), again.chunks(0, 5)))
+    assert [text for text, _, _ in one.chunks(0, 5)] != [text for text, _, _ in one.chunks(5, 5)]
     assert one.questions(5) != other.questions(5)
-    texts, vectors = zip(*one.chunks(0, 5), strict=True)
+    texts, vectors, sentences = zip(*one.chunks(0, 5), strict=True)
     assert [len(text.split()) for text in texts] == [search_data.WORDS] * 5
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    for vector, packed in zip(vectors, sentences, strict=True):
+        around = unpack(packed, len(vector)) @ vector
+        assert len(around) == search_data.SENTENCES and (around > 0.6).all()
 
 
 def test_words_are_those_of_the_texts_and_compounds_of_them() -> None:

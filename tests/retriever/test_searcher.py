@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever import FloatArray, RetrieverError, Vectors
+from retriever import FloatArray, IntArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
-from retriever.searcher import Searcher, SearchOptions, fuse
+from retriever.searcher import MOST_READ, Searcher, SearchOptions, fuse
 from retriever.sentences import pack
 from retriever.vector_index import VectorIndex
 
@@ -104,16 +104,42 @@ def test_what_no_chunk_says_makes_the_words_weigh_less(source: MemorySource) -> 
     assert known.max() <= 1
 
 
+PLAIN = np.stack([unit([0.0, 1.0, 0.0]), unit([0.5, 1.0, 0.0])])
+SENTENCES = [pack(np.stack([unit([0.0, 0.0, 1.0]), unit(BREAD)])), pack(unit([0.0, 0.0, 1.0])[np.newaxis])]
+
+
 def test_the_nearest_sentence_counts_half() -> None:
     source = MemorySource(3)
-    plain = np.stack([unit([0.0, 1.0, 0.0]), unit([0.5, 1.0, 0.0])])
-    sentences = [pack(np.stack([unit([0.0, 0.0, 1.0]), unit(BREAD)])), None]
-    source.add(["a long chunk with bread in it", "a chunk"], plain, sentences=sentences)
+    source.add(["a long chunk with bread in it", "a chunk"], PLAIN, sentences=SENTENCES)
     by_id = {hit.id: hit for hit in searcher_of(source).search("", 2, options=SearchOptions("vector"))}
     assert by_id[1].score == pytest.approx(0.5, abs=0.01)
     assert by_id[1].scores["sentence"] == pytest.approx(1, abs=0.01)
-    assert by_id[2].score == pytest.approx(float(plain[1] @ unit(BREAD)))
-    assert "sentence" not in by_id[2].scores
+    assert by_id[2].score == pytest.approx(float(PLAIN[1] @ unit(BREAD)) / 2, abs=0.01)
+
+
+def test_chunks_without_sentences_do_not_fall_behind_those_that_have_them() -> None:
+    source = MemorySource(3)
+    source.add(["a long chunk with bread in it", "a chunk of an older catalog"], PLAIN, sentences=[SENTENCES[0], None])
+    hits = searcher_of(source).search("", 2, options=SearchOptions("vector"))
+    assert [hit.id for hit in hits] == [2, 1]
+    assert [hit.score for hit in hits] == pytest.approx([float(PLAIN[1] @ unit(BREAD)), 0])
+    assert all("sentence" not in hit.scores for hit in hits)
+
+
+def test_a_deep_search_reads_the_sentences_of_the_likeliest_alone() -> None:
+    asked: list[int] = []
+
+    class Watched(MemorySource):
+        def sentences(self, ids: IntArray) -> list[bytes | None]:
+            asked.extend(ids.tolist())
+            return super().sentences(ids)
+
+    source, count = Watched(3), 3 * MOST_READ
+    vectors = np.stack([unit([1.0, place / count, 0.0]) for place in range(count)])
+    source.add(["the same text"] * count, vectors, sentences=[pack(vector[np.newaxis]) for vector in vectors])
+    hits = searcher_of(source).search("", count, options=SearchOptions("vector"))
+    assert [hit.id for hit in hits] == list(range(1, count + 1))
+    assert sorted(asked) == list(range(1, MOST_READ + 1))
 
 
 def test_the_share_of_the_vectors(source: MemorySource) -> None:

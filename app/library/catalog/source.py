@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.chunks import source_key
@@ -22,6 +22,8 @@ from retriever.sentences import Packed
 from retriever.source import Batch, Position, Source, Where
 from splitter.base import below_headings
 
+_SENTENCES = select(SENTENCES.c.chunk_id, SENTENCES.c.vectors)
+MOST_NAMED = 200  # characters of a title that each chunk is found by; older catalogs have them as long as a book
 _POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
 FILTERS = (DOCUMENT, KIND, SOURCE)
@@ -50,7 +52,13 @@ class CatalogSource(Source):
 
     def added(self, after: int, batch: int = 4096) -> Iterator[Batch]:
         query = (
-            select(CHUNKS.c.id, CHUNKS.c.text, CHUNKS.c.heading, DOCUMENTS.c.title, CHUNKS.c.embedding)
+            select(
+                CHUNKS.c.id,
+                CHUNKS.c.text,
+                CHUNKS.c.heading,
+                func.substr(DOCUMENTS.c.title, 1, MOST_NAMED).label("title"),
+                CHUNKS.c.embedding,
+            )
             .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
             .where(CHUNKS.c.collection_id == self._collection.id)
             .order_by(CHUNKS.c.id)
@@ -68,10 +76,12 @@ class CatalogSource(Source):
 
     def sentences(self, ids: IntArray) -> list[Packed | None]:
         found: dict[int, Packed] = {}
+        # None of a collection that was embedded again since: they are another model's.
+        own = exists().where(COLLECTIONS.c.id == self._collection.id, COLLECTIONS.c.uid == self._collection.uid)
         with self._database.reading() as connection:
             for part in batches(ids.tolist()):
-                rows = connection.execute(select(SENTENCES).where(SENTENCES.c.chunk_id.in_(part)))
-                found.update((row.chunk_id, row.vectors) for row in rows)
+                rows = connection.execute(_SENTENCES.where(SENTENCES.c.chunk_id.in_(part), own)).all()
+                found.update((chunk, packed) for chunk, packed in rows)
         return [found.get(one) for one in ids.tolist()]
 
     def retired(self, after: int) -> list[tuple[int, int]]:

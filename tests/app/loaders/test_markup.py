@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from app.loaders import parse
+from app.loaders import LONGEST_TITLE, parse
 from app.loaders.html import markdown_of
 from app.loaders.markup import RAW_TEXT, MarkdownWriter
 
@@ -119,6 +119,8 @@ def test_the_title_is_the_pages() -> None:
     found = parse(Path("a.html"), page)
     assert (found.title, found.text) == ("Café today", "# H\n\n€")
     assert parse(Path("a.html"), b"<h1>Heading</h1>").title == "Heading"
+    endless = b"<title>" + b"Title " * 50_000 + b"</title>x"
+    assert len(parse(Path("a.html"), endless).title) == LONGEST_TITLE, "each chunk is named by it"
     assert parse(Path("a.html"), b"<p>words").title == "a"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import difflib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from app.errors import CatalogError
 from app.library.catalog import Catalog, open_catalog
 from app.library.catalog.records import Collection
-from app.library.catalog.source import MOST
+from app.library.catalog.source import MOST, MOST_NAMED
 from app.settings import Settings
+from retriever.sentences import pack
 from retriever.source import Position
 from tests.app.library.catalog.samples import DIMENSION, document, make_collection, vector
 
@@ -182,3 +184,21 @@ def test_a_source_of_old_vectors_is_refused(catalog: Catalog, collection: Collec
     catalog.collections.reembed(collection, "new", "n", DIMENSION + 1, [])
     with pytest.raises(CatalogError, match="embedded again: open it anew"):
         source.position()
+
+
+def test_a_title_as_long_as_a_book_names_no_chunk_whole(catalog: Catalog, collection: Collection) -> None:
+    catalog.documents.replace(collection, *document(["one", "two"], title="Title " * 50_000))
+    ((_, texts, _),) = catalog.source(collection).added(0)
+    assert [len(text) for text in texts] == [MOST_NAMED + len("\none")] * 2
+
+
+def test_sentences_of_another_model_are_not_read(catalog: Catalog, collection: Collection) -> None:
+    text, chunks = document(["one"])
+    sentences = pack(vector("one")[np.newaxis])
+    ids = catalog.documents.replace(collection, text, [replace(chunks[0], sentences=sentences)]).chunk_ids
+    source, asked = catalog.source(collection), np.array(ids)
+    assert source.sentences(asked) == [sentences]
+    new = catalog.collections.reembed(collection, "new", "n", DIMENSION, [(ids, chunks[0].embedding[np.newaxis])])
+    catalog.chunks.add_sentences(new, [(ids[0], sentences)])
+    assert catalog.source(new).sentences(asked) == [sentences]
+    assert source.sentences(asked) == [None]
