@@ -3,7 +3,7 @@
 | case | measured | baseline |
 |---|---|---|
 | unchanged | the whole command, over files that are in already | the ingest that brought them in |
-| embed | an ingest without KV | the embedder alone, over the texts that the ingest embeds |
+| embed | an ingest without KV | the embedder alone, over the same texts: chunks, and each sentence once |
 | kv | an ingest with KV, to the disk | a plain prefill of each document, behind the System segment |
 
 The ratio is that of the throughputs: baseline_s / seconds. Models are loaded before, except for `unchanged`.

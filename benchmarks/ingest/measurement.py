@@ -20,6 +20,7 @@ from app.ingestion.worker import FileStamp
 from app.library import Library
 from app.loaders import load
 from app.models import Models
+from app.models.sentences import sentences_of
 from app.settings import Settings
 from benchmarks.caches import plain_prefill
 from benchmarks.corpus import read_texts
@@ -70,11 +71,14 @@ class Bench:
     def embed(self) -> Row:
         docs = self._documents("embed", self.options.embed_documents, MIDDLE)
         with opened(self.settings) as (library, models):
-            texts = [below_headings(*one) for draft in _drafts(library, models, docs) for one in draft.headed()]
-            models.embedder.embed(texts[:8])
+            drafts = _drafts(library, models, docs)
+            chunks = [below_headings(*one) for draft in drafts for one in draft.headed()]
+            texts = [text for draft in drafts for text in draft.texts()]
+            sentences = list(dict.fromkeys(one for text in texts for one in sentences_of(text)))
+            models.embedder.embed(chunks[:8])
             return self._compare(
                 "embed",
-                lambda: timed(lambda: models.embedder.embed(texts)),
+                lambda: timed(lambda: (models.embedder.embed(chunks), models.embedder.embed(sentences))),
                 lambda: self._ingest(library, models, docs, kv=False),
             )
 
@@ -113,6 +117,7 @@ class Bench:
         self, library: Library, models: Models, docs: Path, *, kv: bool, collection: str | None = None
     ) -> IngestResult:
         self._count += 1
+        del models.sentences  # which remembers those of the round before
         made = library.collection_or_new(collection or f"round {self._count}")
         result = Ingest(library, models, made, IngestOptions(kv=kv)).run([docs])
         assert not result.failed, result.failed
