@@ -130,6 +130,8 @@ class Settings(BaseSettings):
     top_tokens: int = Field(default=0, ge=0)
     neighbours: int = Field(default=0, ge=0, le=16)
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
+    vector_share: float | None = Field(default=None, ge=0, le=1)
+    fusion: Literal["linear", "rank"] | None = None
     mmr: float | None = Field(default=None, ge=0, le=1)
     reranker: Name | None = None
     rerank_depth: int = Field(default=20, ge=1)

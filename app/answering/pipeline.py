@@ -21,10 +21,10 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection, Found
+from app.library.fusion import search_options
 from app.models import Models, in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
-from retriever.searcher import SearchOptions
 
 KEYWORD = "keyword"  # a search that needs no embedder
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
@@ -187,7 +187,7 @@ class RagPipeline:
 
     def _search(self, collection: Collection, query: str, asked: Asked) -> Searched:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
-        options, seconds = self._search_options(asked), dict[str, float]()
+        options, seconds = search_options(self.settings, collection, asked.mmr), dict[str, float]()
         depth = first = COPIES * limits.expected
         while True:
             found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
@@ -207,11 +207,6 @@ class RagPipeline:
             joined = beside(selection.chosen, there, limits)
             chunks += [retrieved(one, hits[hit.chunk.id], "neighbour") for one, hit in joined]
         return Searched(chunks, selection.notes, seconds)
-
-    def _search_options(self, asked: Asked) -> SearchOptions:
-        settings = self.settings
-        mmr = settings.mmr if asked.mmr is None else asked.mmr
-        return SearchOptions(mode=settings.retrieval, mmr=mmr, rerank_depth=settings.rerank_depth)
 
     def _rows(self, ids: Sequence[int], first: int) -> Iterator[Found]:
         """In their order. Mostly the first so many are enough, and reading rows takes time."""

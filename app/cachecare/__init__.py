@@ -75,7 +75,7 @@ def _spoken(library: Library, models: Models) -> set[str]:
     """Token hashes of all chunks by the tokenizer of the settings."""
     hashes = set()
     for collection in library.catalog.collections.all():
-        for text in library.catalog.chunks.texts(collection):
+        for _, text in library.catalog.chunks.texts(collection):
             try:
                 hashes.add(models.template.chunk(text).hash)
             except PromptError:

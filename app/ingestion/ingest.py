@@ -16,6 +16,7 @@ from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer, lacking, uncut
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
+from app.library.learning import learn_if_due
 from app.models import Models
 
 Report = Callable[[IngestProgress], None]
@@ -119,6 +120,8 @@ class Ingest:
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
+        if self._tally.chunks:
+            learn_if_due(self._library, self._models, collection.name)
         if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
             self._tally.note(lacking(collection))
 

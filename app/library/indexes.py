@@ -21,6 +21,7 @@ import xxhash
 from app.errors import MaintenanceError
 from app.library import INDEXES, Library
 from app.library.catalog.records import Collection
+from app.library.learning import learn_if_due
 from app.models import Models
 from app.models.embedding import embed_chunks
 from ragcache.host import private_file
@@ -108,6 +109,7 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
             collection = report.collection
         _add_sentences(library, models, collection)
         rebuild(library, report.collection)
+        learn_if_due(library, models, collection.name, anew=True)
         _sweep(library, before, report.collection)
         yield replace(report, done=True)
 

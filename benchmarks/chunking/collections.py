@@ -15,6 +15,7 @@ from app.ingestion.draft import Draft, record
 from app.ingestion.worker import FileStamp
 from app.library import Library
 from app.library.catalog.records import Collection
+from app.library.learning import learn_if_due
 from app.loaders.base import Parsed
 from app.models import Models
 from app.models.embedding import embed_chunks
@@ -59,6 +60,7 @@ class CorpusCollections:
         vectors, _ = embed_chunks(self.models.embedder, draft.headed())
         chunks = draft.chunks(self.models.template, (vectors, self.models.sentences.packed(draft.texts())))
         replaced = self.library.catalog.documents.replace(collection, draft.record, chunks)
+        learn_if_due(self.library, self.models, collection.name)
         return CutText(corpus, draft.pieces, collection, replaced.chunk_ids, tuple(chunk.tokens for chunk in chunks))
 
     def finder(self, cut: CutText, retrieval: str, top_k: int) -> Find:

@@ -142,13 +142,13 @@ class Chunks(DatabasePart):
                     rows[chunk.id] = Found(chunk, documents[chunk.document_id])
         return [rows[one] for one in wanted if one in rows]
 
-    def texts(self, collection: Collection) -> Iterator[str]:
-        """Of all chunks, in the order of their ids."""
+    def texts(self, collection: Collection) -> Iterator[tuple[int, str]]:
+        """Ids and texts of all chunks, in the order of their ids."""
         query = select(CHUNKS.c.id, CHUNKS.c.text).where(CHUNKS.c.collection_id == collection.id).order_by(CHUNKS.c.id)
         after = 0
         with self._database.reading() as connection:
             while rows := connection.execute(query.where(CHUNKS.c.id > after).limit(_ROWS)).all():
-                yield from (row.text for row in rows)
+                yield from ((row.id, row.text) for row in rows)
                 after = rows[-1].id
 
     def without_sentences(self, collection: Collection, after: int, most: int) -> list[tuple[int, str]]:

@@ -100,6 +100,12 @@ class Collections(DatabasePart):
             lock(connection, collection)
             _change(connection, collection.id, _cut_by(splitter, settings))
 
+    def set_retrieval(self, collection: Collection, learnt: Mapping[str, Any] | None) -> None:
+        """How its chunks are found from now on, by all processes."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            _change(connection, collection.id, {"retrieval": None if learnt is None else dict(learnt)})
+
     def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
         """Vectors of two embedders cannot be compared. Raises CatalogError with the command that re-embeds."""
         if fingerprint != collection.embedder_fingerprint:
@@ -121,7 +127,7 @@ class Collections(DatabasePart):
         """Give every chunk its new embedding, in one transaction: `batches` are (ids, vectors) of *all* live chunks.
 
         The collection gets a new uid, so that no index of the old vectors is ever taken for one of the new. Compute the
-        vectors first: nobody else can write while this runs.
+        vectors first: nobody else can write while this runs. What was learnt by the old ones is forgotten.
         """
         change = update(CHUNKS).where(CHUNKS.c.id == bindparam("chunk")).values(embedding=bindparam("new"))
         done = 0
@@ -139,7 +145,7 @@ class Collections(DatabasePart):
                     f"collection {collection.name!r} changed while it was embedded again: run the command again"
                 )
             new = {"embedder": embedder, "embedder_fingerprint": fingerprint, "dimension": dimension}
-            _change(connection, collection.id, new | {"uid": uuid.uuid4().hex})
+            _change(connection, collection.id, new | {"uid": uuid.uuid4().hex, "retrieval": None})
             return _named(connection, collection.name)
 
     def delete(self, collection: Collection) -> Removed:

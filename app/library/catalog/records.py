@@ -41,6 +41,7 @@ class Collection:
     splitter: str
     splitter_settings: Mapping[str, Any]
     created: datetime
+    retrieval: Mapping[str, Any] | None = None  # what was learnt of how its chunks are found
 
 
 @dataclass(frozen=True)
