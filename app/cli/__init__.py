@@ -33,6 +33,7 @@ class Commands(TyperGroup):
         "show": "Show a document: what it is, its chunks, and which have KV.",
         "rm": "Delete documents, or a whole collection.",
         "reindex": "Build the indexes of a collection anew.",
+        "tune": "Learn how much meaning and words count in the search of a collection.",
         "bench": "Run a benchmark; each writes its figures as JSON.",
         "cache": "See, check, fill and clear the KV cache.",
         "db": "Copy and restore the catalog; see and upgrade its schema.",

@@ -103,3 +103,19 @@ def addresses(library: Library, collection: Collection) -> list[str]:
     chunks = [chunk.token_hash for one in documents for chunk in library.catalog.chunks.of_document(one.id)]
     found = variants_of(library, collection, chunks)
     return [variant.key.digest for chunk in chunks for variant in found.get(chunk, ())]
+
+
+def put_sentences(library: Library, models: Models, source: str, chunks: Sequence[Sequence[str]]) -> list[int]:
+    """A document of chunks of these sentences, embedded as an ingest embeds them; returns the ids of its chunks."""
+    collection = library.collection_or_new()
+    texts = [" ".join(sentences) for sentences in chunks]
+    vectors, packed = models.embedder.embed(texts), models.sentences.packed(texts)
+    records, start = [], 0
+    for text, embedding, sentences in zip(texts, vectors, packed, strict=True):
+        token_hash = hashlib.sha256(text.encode()).hexdigest()
+        records.append(ChunkRecord(start, start + len(text), text, 9, token_hash, embedding, sentences=sentences))
+        start += len(text) + 1
+    whole = "\n".join(texts)
+    name = source.rpartition("/")[2]
+    record = DocumentRecord(source, hashlib.sha256(whole.encode()).hexdigest(), len(whole), 7, "prose", name, whole)
+    return list(library.catalog.documents.replace(collection, record, records).chunk_ids)

@@ -1,0 +1,111 @@
+"""`ragcache tune`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.flags import Json, configured
+from app.cli.output import count, plain, print_json, table
+from app.compose import opened
+from app.library.tuning import FusionTrial, Tuned
+from app.library.tuning import tune as tuning
+from app.settings import Settings, variable
+from retriever.balance import FEWEST_CHUNKS
+
+
+@configured("collection", ..., "device", "data_dir", "cache_dir")
+def tune(
+    settings: Settings,
+    questions: Annotated[
+        Path | None, typer.Option(help='JSON lines: a "question", and a "document" or a "text" that answers it.')
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be kept, and change nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Learn how much meaning and words count in the search of a collection, from its own texts or from questions.
+
+    An ingest learns it from the texts by itself. Shares from questions are kept only where they are better on questions
+    that had no part in choosing them, and no ingest changes them.
+    """
+    with opened(settings, looking=dry_run) as (library, models):
+        tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
+    if as_json:
+        print_json(_as_json(tuned))
+        return
+    print(f"{plain(tuned.collection.name)}: {count(tuned.chunks, 'chunk')}, {tuned.balance.chunks:,} of them sampled\n")
+    print(_learnt(tuned))
+    if tuned.held_out is not None:
+        print(f"\n{_trials(tuned)}")
+    print(f"\n{_verdict(tuned, settings, dry_run)}")
+
+
+def _as_json(tuned: Tuned) -> dict[str, Any]:
+    held = tuned.held_out
+    return {
+        "collection": tuned.collection.name,
+        "chunks": tuned.chunks,
+        "before": asdict(tuned.before),
+        "texts": asdict(tuned.balance) | {"ratio": tuned.balance.ratio, "vector_share": tuned.balance.vector_share},
+        "learnt": tuned.found.as_json(),
+        "top_k": tuned.top_k,
+        "trials": [asdict(trial) for trial in tuned.trials],
+        "held_out": None if held is None else asdict(held),
+        "kept": tuned.kept,
+    }
+
+
+def _learnt(tuned: Tuned) -> str:
+    """What is in use and what the texts say. The figures are of the texts."""
+    before, balance = tuned.before, tuned.balance
+    ratio = "" if balance.ratio is None else f"{balance.ratio:.2f}"
+    rows = [
+        ["today", f"{before.vector_share:.2f}", before.fusion, f"({before.by})", "", ""],
+        [
+            "by its texts",
+            f"{balance.vector_share:.2f}",
+            "linear",
+            f"{balance.meaning:.2f}",
+            f"{balance.words:.2f}",
+            ratio,
+        ],
+    ]
+    titles = ["", "vector share", "fusion", "d of meaning", "d of words", "ratio"]
+    return table(titles, rows, right=titles[1:2] + titles[3:])
+
+
+def _trials(tuned: Tuned) -> str:
+    assert tuned.held_out is not None
+    recall = f"recall@{tuned.top_k}"
+    titles = ["fusion", "vector share", recall, "MRR", ""]
+    best = (tuned.found.vector_share, tuned.found.fusion)
+    rows = [[*_figures(one), _mark(place, (one.vector_share, one.fusion) == best)]
+            for place, one in enumerate(tuned.trials)]  # fmt: skip
+    old, new = tuned.held_out.present, tuned.held_out.chosen
+    held = f"{recall} {old.recall:.3f} today, {new.recall:.3f} chosen; MRR {old.mrr:.3f} today, {new.mrr:.3f} chosen"
+    return f"{table(titles, rows, right=titles[1:4])}\n\non questions that had no part in the choice: {held}"
+
+
+def _figures(trial: FusionTrial) -> list[str]:
+    return [trial.fusion, f"{trial.vector_share:.2f}", f"{trial.recall:.3f}", f"{trial.mrr:.3f}"]
+
+
+def _mark(place: int, is_best: bool) -> str:
+    return ", ".join([*(["today"] if place == 0 else []), *(["best on all"] if is_best else [])])
+
+
+def _verdict(tuned: Tuned, settings: Settings, dry_run: bool) -> str:
+    share = f"vector share {tuned.found.vector_share:.2f}, {tuned.found.fusion}"
+    if not tuned.worthwhile:
+        return "nothing was changed: no other share is better on questions that had no part in choosing it"
+    told = f"would keep: {share}" if dry_run else f"kept: {share}"
+    if tuned.held_out is None and not tuned.balance.enough:
+        told += (
+            f", as without learning: {count(tuned.balance.chunks, 'chunk')} with sentences enough, and it takes "
+            f"{FEWEST_CHUNKS} (`--questions` learns from questions)"
+        )
+    fixed = [variable(name) for name in ("vector_share", "fusion") if getattr(settings, name) is not None]
+    return f"{told}. {' and '.join(fixed)} are set and win: unset them to search by it" if fixed else told
