@@ -108,4 +108,6 @@ def _verdict(tuned: Tuned, settings: Settings, dry_run: bool) -> str:
             f"{FEWEST_CHUNKS} (`--questions` learns from questions)"
         )
     fixed = [variable(name) for name in ("vector_share", "fusion") if getattr(settings, name) is not None]
-    return f"{told}. {' and '.join(fixed)} are set and win: unset them to search by it" if fixed else told
+    for one in fixed:
+        told += f". {one} is set and wins: unset it to search by what was learnt"
+    return told

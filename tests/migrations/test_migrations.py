@@ -99,6 +99,23 @@ def test_down_and_up_again(database: Database) -> None:
     assert inspect_schema(database).current
 
 
+def test_a_collection_of_before_has_learnt_nothing_yet(database: Database) -> None:
+    """And of what it learns an older version knows nothing."""
+    upgrade(database, 0)
+    collections = Catalog(database).collections
+    made = make_collection(Catalog(database))
+    collections.set_retrieval(made, {"vector_share": 0.25})
+    assert collections.get(made.name).retrieval == {"vector_share": 0.25}
+    config = Config(attributes={"connection": None})
+    config.set_main_option("script_location", str(SCRIPTS))
+    for step in (lambda: command.downgrade(config, "0003"), lambda: command.upgrade(config, "head")):
+        with database.writing() as connection:
+            config.attributes["connection"] = connection
+            step()
+    assert collections.all() == [made]
+    assert made.retrieval is None
+
+
 def test_there_is_one_newest_revision() -> None:
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
