@@ -11,6 +11,8 @@ they hold over both together. Means over the questions; with --by-corpus there a
 | llama-index vector | its VectorStoreIndex with our embedder, where `vector` is measured |
 | llama-index reciprocal_rerank, relative_score | its QueryFusionRetriever over that and BM25, where `hybrid` is |
 
+A hybrid's share of meaning is what each collection learns at its ingest, unless RAGCACHE_VECTOR_SHARE is set.
+
 llama-index's retrieval is measured over llama-index's chunks. Its BM25Retriever is in llama-index-retrievers-bm25:
 where that is not installed, our words stand in for it, and the row says so.
 """

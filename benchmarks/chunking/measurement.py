@@ -39,7 +39,7 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path | None) ->
         collections.models.embedder.embed(["warm"])  # the model is read at its first use
         for name, split in tqdm(splitters(collections.models, options).items(), desc="chunking", unit="splitter"):
             rows += measure(name, split, asked, collections, options)
-    described = {name: getattr(settings, name) for name in ("model", "embedder", "reranker")}
+    described = {name: getattr(settings, name) for name in ("model", "embedder", "reranker", "vector_share", "fusion")}
     described |= {"sentence_splitter_overlap": OVERLAP, NAME: _version("llama-index-core")}
     told = {BM25_PACKAGE: _version(BM25_PACKAGE), "corpora": list(asked.corpora), "questions": len(questions)}
     publish(described | options.told() | asdict(options.limits) | told, rows, out)
