@@ -48,7 +48,7 @@ class HeldOut:
 
     present: FusionTrial
     chosen: FusionTrial
-    better: bool  # in all, and on neither half worse
+    better: bool  # in recall or MRR, in neither worse, and on neither half worse
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,9 @@ def held_out(scores: Scores, halves: Sequence[npt.NDArray[np.int64]], tried: Seq
     present = [scores[0, one], scores[0, other]]
     gains = [float(np.round(new.sum() - old.sum(), 9)) for new, old in zip(chosen, present, strict=True)]
     final = tried[best(scores, np.concatenate([one, other]))]
-    better = min(gains) >= 0 and sum(gains) > 0 and final != tried[0]
-    return HeldOut(_trial(*tried[0], np.concatenate(present)), _trial(*final, np.concatenate(chosen)), better)
+    old, new = _trial(*tried[0], np.concatenate(present)), _trial(*final, np.concatenate(chosen))
+    no_worse = min(*gains, new.recall - old.recall, new.mrr - old.mrr) >= 0
+    return HeldOut(old, new, no_worse and sum(gains) > 0 and final != tried[0])
 
 
 def _trial(share: float, fusion: str, scores: Scores) -> FusionTrial:

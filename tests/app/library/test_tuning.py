@@ -73,6 +73,17 @@ def test_what_one_half_chooses_and_the_other_does_not_bear_out_is_not() -> None:
     assert found.chosen.mrr < found.present.mrr
 
 
+def test_what_gains_in_one_figure_and_loses_in_the_other_is_not() -> None:
+    """Recall of one question more, for a worse place of all others."""
+    traded = scores([1.0, 1.0, 0.3] * 2, [0.7] * 6, [0.0] * 6)
+    traded[1, :, 0] = 1
+    assert best(traded, np.arange(6)) == 1
+    found = held_out(traded, halves(6), TRIED)
+    assert found.chosen.recall > found.present.recall
+    assert found.chosen.mrr < found.present.mrr
+    assert not found.better
+
+
 def test_what_is_as_good_is_left() -> None:
     same = scores([0.5] * 6, [0.5] * 6, [0.5] * 6)
     assert best(same, np.arange(6)) == 0
