@@ -19,7 +19,7 @@ where that is not installed, our words stand in for it, and the row says so.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.choices import some_of
@@ -36,8 +36,12 @@ class ChunkingBenchOptions(BenchOptions):
 
     of_settings = ("model", "device", "cache_dir")
 
-    corpora: Path = option(MISSING, "Folder of the texts that the questions name.", kind=Path, told=False)
-    questions: Path = option(MISSING, "JSON lines with corpus, question and references.", kind=Path, told=False)
+    corpora: Path | None = option(
+        None, "Folder of the texts that the questions name; or six that we wrote for this.", kind=Path, told=False
+    )
+    questions: Path | None = option(
+        None, "JSON lines with corpus, question and references; or our 210.", kind=Path, told=False
+    )
     retrieval: tuple[str, ...] = option(
         "vector,words,hybrid", "With commas between them.", read=some_of(VECTOR, WORDS, HYBRID)
     )

@@ -19,8 +19,10 @@ from benchmarks.chunking.collections import CorpusCollections, CutText, Find, co
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
 from benchmarks.chunking.llama import BM25_PACKAGE, NAME, OVERLAP, Split, llama_finders, llama_splitters
 from benchmarks.output import Row, publish
+from ragcache.errors import ConfigError
 from splitter.base import ChunkLimits, Piece
 
+OURS = Path(__file__).parent / "texts"
 ALL = "all"
 Score = tuple[float, float, float]  # recall, precision, IoU
 
@@ -32,8 +34,7 @@ class MarkedCorpora:
 
 
 def main(settings: Settings, options: ChunkingBenchOptions, out: Path | None) -> list[Row]:
-    questions = read_questions(options.questions)
-    asked = MarkedCorpora(read_corpora(options.corpora, questions), questions)
+    asked = _asked(options)
     rows: list[Row] = []
     with collections_apart(settings) as collections:
         collections.models.embedder.embed(["warm"])  # the model is read at its first use
@@ -41,9 +42,16 @@ def main(settings: Settings, options: ChunkingBenchOptions, out: Path | None) ->
             rows += measure(name, split, asked, collections, options)
     described = {name: getattr(settings, name) for name in ("model", "embedder", "reranker", "vector_share", "fusion")}
     described |= {"sentence_splitter_overlap": OVERLAP, NAME: _version("llama-index-core")}
-    told = {BM25_PACKAGE: _version(BM25_PACKAGE), "corpora": list(asked.corpora), "questions": len(questions)}
+    told = {BM25_PACKAGE: _version(BM25_PACKAGE), "corpora": list(asked.corpora), "questions": len(asked.questions)}
     publish(described | options.told() | asdict(options.limits) | told, rows, out)
     return rows
+
+
+def _asked(options: ChunkingBenchOptions) -> MarkedCorpora:
+    if (options.corpora is None) != (options.questions is None):
+        raise ConfigError("--corpora and --questions go together: give both, or neither for the texts that we wrote")
+    questions = read_questions(options.questions or OURS / "questions.jsonl")
+    return MarkedCorpora(read_corpora(options.corpora or OURS, questions), questions)
 
 
 def splitters(models: Models, options: ChunkingBenchOptions) -> Mapping[str, Split]:

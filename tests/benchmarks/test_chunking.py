@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from app.settings import load_settings
 from benchmarks.chunking import ChunkingBenchOptions, llama
 from benchmarks.chunking.collections import CorpusCollections, CutText, collections_apart
-from benchmarks.chunking.data import Corpus, Span, SpanQuestion, united
+from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
 from benchmarks.chunking.llama import NAME, llama_finders
-from benchmarks.chunking.measurement import MarkedCorpora, main, measure, overlap
+from benchmarks.chunking.measurement import OURS, MarkedCorpora, main, measure, overlap
 from benchmarks.cli import app
 from ragcache.errors import ConfigError
 from retriever.searcher import SearchOptions
@@ -184,13 +184,27 @@ def test_the_command_compares_all_splitters(tmp_path: Path, tiny_folder: Path) -
     assert {"top_k", "min_tokens", "max_tokens", "embedder", "model", "questions"} <= set(document["settings"])
 
 
+def test_the_texts_that_we_wrote_hold_their_answers() -> None:
+    questions = read_questions(OURS / "questions.jsonl")
+    corpora = read_corpora(OURS, questions)
+    assert len(questions) == 210 and len(corpora) == 6
+    for line in (OURS / "questions.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        text = corpora[record["corpus"]].text
+        assert all(text[one["start"] : one["end"]] == one["text"] for one in record["references"]), record
+
+
+def test_texts_of_ones_own_come_with_questions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--corpora and --questions go together"):
+        main(load_settings(None, cache_dir=tmp_path), ChunkingBenchOptions(corpora=tmp_path), None)
+
+
 @pytest.mark.slow
 def test_a_short_run_has_what_was_asked_for(tmp_path: Path, tiny_folder: Path) -> None:
     flags = write_fruit(tmp_path)
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", device="cpu")
-    options = ChunkingBenchOptions(
-        ("hybrid",), ("fixed", "structure"), peers=False, corpora=tmp_path, questions=Path(flags[-1])
-    )
+    own = {"corpora": tmp_path, "questions": Path(flags[-1])}
+    options = ChunkingBenchOptions(**own, retrieval=("hybrid",), splitters=("fixed", "structure"), peers=False)
     rows = main(settings, options, None)
     assert [(row["splitter"], row["retrieval"]) for row in rows] == [("fixed", "hybrid"), ("structure", "hybrid")]
 
