@@ -170,11 +170,9 @@ class Chunks(DatabasePart):
 
     def at(self, places: Sequence[tuple[int, int]]) -> list[Found]:
         """Chunks with their documents, by document and ordinal, in no order; where there is none, there is none."""
-        of: dict[int, list[int]] = {}
-        for document, ordinal in places:
-            of.setdefault(document, []).append(ordinal)
-        # A condition per document: SQLite scans the whole table for pairs.
-        conditions = [and_(CHUNKS.c.document_id == one, CHUNKS.c.ordinal.in_(own)) for one, own in of.items()]
+        # A condition per run of ordinals: SQLite scans the table for pairs, and a statement takes only so many values.
+        of, ordinal = CHUNKS.c.document_id, CHUNKS.c.ordinal
+        conditions = [and_(of == one, ordinal.between(first, last)) for one, first, last in _runs(places)]
         parts = [conditions[start : start + _CONDITIONS] for start in range(0, len(conditions), _CONDITIONS)]
         with self._database.reading() as connection:
             rows = [row for part in parts for row in connection.execute(_FOUND.where(or_(*part)))]
@@ -221,6 +219,17 @@ class Chunks(DatabasePart):
             for (page, x0, y0, x1, y1), (start, end) in zip(chunk.boxes, of_boxes, strict=True)
         )
         return chunk, DocumentLayout(chunk.text, tuple(pages), tuple(lines))
+
+
+def _runs(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(document, first, last) of ordinals without a gap, ascending."""
+    runs: list[tuple[int, int, int]] = []
+    for document, ordinal in sorted(set(places)):
+        if runs and runs[-1][0] == document and runs[-1][2] == ordinal - 1:
+            runs[-1] = (document, runs[-1][1], ordinal)
+        else:
+            runs.append((document, ordinal, ordinal))
+    return runs
 
 
 def _chunk(row: Sequence[Any]) -> StoredChunk:

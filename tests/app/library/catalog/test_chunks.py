@@ -39,3 +39,11 @@ def test_chunks_are_found_by_their_places(catalog: Catalog, collection: Collecti
     assert found[0] in catalog.chunks.found([*first.chunk_ids, *second.chunk_ids])
     assert catalog.chunks.at([]) == []
     assert len(catalog.chunks.at([(place, 0) for place in range(1, 1200)])) == 2
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_any_number_of_places_of_a_document_is_found(catalog: Catalog, collection: Collection, step: int) -> None:
+    """More than a statement takes values: SQLite 32,766, PostgreSQL 65,535."""
+    replaced = catalog.documents.replace(collection, *document([f"chunk {number}" for number in range(9)]))
+    found = catalog.chunks.at([(replaced.document_id, ordinal) for ordinal in range(0, 70_000, step)])
+    assert [one.chunk.ordinal for one in found] == list(range(0, 9, step))
