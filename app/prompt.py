@@ -162,6 +162,8 @@ class PromptTemplate:
         head = self._control(frame.before_system)
         middle = self._control(frame.after_system)
         system = self._plain(check_text("the system prompt", system_prompt).strip())
+        # Tokens that a prompt puts around each chunk. Where they melt into the chunk's own it takes one less.
+        self.joins = sum(len(self._plain(text)) for text in (self._wording.before_chunk, self._wording.after_chunk))
         self._system = System((*head, *system, *middle, *self._plain(self._wording.before_passages)))
         if not len(self._system):
             raise PromptError("the system prompt is empty, and this model's prompts start with it: give it some words")

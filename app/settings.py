@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
 from dotenv import dotenv_values
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -34,6 +26,7 @@ from ragcache.records import FOLDER, Records
 
 PREFIX = "RAGCACHE_"
 GIB = 1 << 30
+MOST_NEIGHBOURS = 16  # on each side of a hit
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
 REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker", "splitter")
 UNITS = {"": 1, "b": 1} | {
@@ -128,7 +121,7 @@ class Settings(BaseSettings):
     chunk_tokens: int = Field(default=256, ge=1, validate_default=True)
     top_k: int = Field(default=5, ge=1)
     top_tokens: int = Field(default=0, ge=0)
-    neighbours: int = Field(default=0, ge=0, le=16)
+    neighbours: int = Field(default=0, ge=0, le=MOST_NEIGHBOURS)
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
     vector_share: float | None = Field(default=None, ge=0, le=1)
     fusion: Literal["linear", "rank"] | None = None

@@ -13,15 +13,16 @@ what is answered: each citation with the exact place it stands at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsFloat, SupportsIndex, TypedDict
 
 from app.errors import CatalogError, printable
 from app.library.catalog import Catalog
 from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
+from app.settings import MOST_NEIGHBOURS
 from ragcache.errors import ConfigError
 from ragcache.report import COMPUTED, Report
 
@@ -183,6 +184,18 @@ class AskOptions(TypedDict, total=False):
     quotes: bool
 
 
+_WHOLE = (SupportsIndex, "a whole number")
+_TEXT = (str, "a text")
+_KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
+    **dict.fromkeys(("top_k", "top_tokens", "neighbours", "max_tokens"), _WHOLE),
+    **dict.fromkeys(("collection", "linker"), _TEXT),
+    "mmr": (SupportsFloat, "a number from 0 to 1"),
+    "where": (Mapping, "lists of values by document, source or kind"),
+    "history": (Sequence, "pairs of a question and its answer"),
+    "quotes": (bool, "True or False"),
+}
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is None is as in the settings. An unknown name raises TypeError."""
@@ -190,7 +203,7 @@ class Asked:
     collection: str | None = None
     top_k: int | None = None
     top_tokens: int | None = None  # of all chunks together; 0 sets no budget
-    neighbours: int | None = None  # on each side of a hit
+    neighbours: int | None = None  # on each side of a hit; 16 at most
     mmr: float | None = None  # share of relevance against novelty; 1 looks at relevance alone
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
     max_tokens: int | None = None
@@ -200,14 +213,20 @@ class Asked:
     quotes: bool = True  # whether each citation shall name its best sentence
 
     def __post_init__(self) -> None:
+        for name, (kind, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+                raise ConfigError(f"{name}={value!r}: give {wanted}")
+        if any(isinstance(values, str) or not isinstance(values, Collection) for values in (self.where or {}).values()):
+            raise ConfigError(f"where={self.where!r}: give {_KINDS['where'][1]}")
         for name in ("top_k", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value}: ask for at least 1")
-        for name in ("top_tokens", "neighbours"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"{name}={value}: give 0 or more")
+        if self.top_tokens is not None and self.top_tokens < 0:
+            raise ConfigError(f"top_tokens={self.top_tokens}: give 0 or more")
+        if self.neighbours is not None and not 0 <= self.neighbours <= MOST_NEIGHBOURS:
+            raise ConfigError(f"neighbours={self.neighbours}: give 0 to {MOST_NEIGHBOURS}")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self, Unpack
@@ -27,9 +28,6 @@ from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
 
 KEYWORD = "keyword"  # a search that needs no embedder
-# Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
-# so many times more while that is not enough.
-COPIES, DEEPER = 2, 8
 
 
 @dataclass(frozen=True)
@@ -93,10 +91,14 @@ class RagPipeline:
     def retrieve(self, question: str, **options: Unpack[AskOptions]) -> list[Retrieved]:
         """The chunks that an answer would be made from, best first; neighbours behind the hits. Copies of a text count
         once, also in another dress (app/answering/selection.py)."""
+        return self.search(question, **options).chunks
+
+    def search(self, question: str, **options: Unpack[AskOptions]) -> Searched:
+        """The same with what its user should know of it."""
         asked = Asked(**options)
         collection = self._collection(asked.collection)
         with self.models.answering():
-            return self._search(collection, check_question(question), asked).chunks
+            return self._search(collection, check_question(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -187,16 +189,18 @@ class RagPipeline:
 
     def _search(self, collection: Collection, query: str, asked: Asked) -> Searched:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
+        if limits.tokens:
+            limits = replace(limits, joins=self.models.template.joins)
         options, seconds = search_options(self.settings, collection, asked.mmr), dict[str, float]()
-        depth = first = COPIES * limits.expected
-        while True:
+        live = self.library.catalog.source(collection).position().live
+        # A cross-encoder takes long: it goes deeper once, whatever it finds there.
+        for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
             found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
             hits = {hit.id: hit.score for hit in found}
             selection = select(self._rows(list(hits), limits.expected), limits)
-            # A cross-encoder takes long: it goes deeper once, whatever it finds there.
-            if selection.ended or len(hits) < depth or (searcher.reranker is not None and depth > first):
+            cut = not selection.ended and depth == len(hits) < live
+            if not cut:
                 break
-            depth *= DEEPER
         if not selection.chosen:
             self._check_filled(collection)  # it may have been emptied since it was last asked
             if asked.where and not len(self.library.catalog.source(collection).live_ids(asked.where)):
@@ -206,7 +210,7 @@ class RagPipeline:
             there = self.library.catalog.chunks.at(places_beside(selection.chosen, limits.neighbours))
             joined = beside(selection.chosen, there, limits)
             chunks += [retrieved(one, hits[hit.chunk.id], "neighbour") for one, hit in joined]
-        return Searched(chunks, selection.notes, seconds)
+        return Searched(chunks, (*selection.notes, *((_unseen(depth),) if cut else ())), seconds)
 
     def _rows(self, ids: Sequence[int], first: int) -> Iterator[Found]:
         """In their order. Mostly the first so many are enough, and reading rows takes time."""
@@ -245,6 +249,10 @@ class RagPipeline:
 
 def _in_parts(limit: int) -> str:
     return f"the embedder reads {limit} tokens at once: this longer question was searched for in parts"
+
+
+def _unseen(depth: int) -> str:
+    return f"only the best {depth:,} hits were looked at, most of them copies of each other: there may be more chunks"
 
 
 def _how_to_fill(collection: str) -> str:

@@ -12,19 +12,19 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 from app.answering import Asked
-from app.library.catalog.records import Found, StoredChunk
+from app.library.catalog.records import Found
 from app.settings import Settings
-from retriever.words import words
 
 MISFITS = 2
-# Of two texts that say the same, the longer has at most a tenth more: a header line, or the rest of a cut sentence.
-SAME = 0.9
-# What only dresses a text. All other signs tell something, as digits do: -5 is not 5, nor C# C, nor < >.
-_DRESS = ".,;:'\"“”‘’„«»…()[]{}*_`。、，；：「」『』（）"
-_TELLS = re.compile(rf"\d|(?<=\w)#|(?<!\w)[!?]|[^\w\s!?#|>‐‑–—\-{re.escape(_DRESS)}]")
+# Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
+# so many times more while that is not enough, up to the most. Anybody may put any number of copies into a collection.
+COPIES, DEEPER, MOST = 2, 8, 4096
+_BLANKS = re.compile(r"[^\S\t]+")  # a tab may stand for an empty cell
+_STOPS = ".,;:"
 Place = tuple[int, int]  # document, ordinal
 
 
@@ -36,6 +36,7 @@ class Limits:
     tokens: int = 0  # 0: no budget
     neighbours: int = 0  # on each side of a hit
     typical: int = 128  # tokens of a chunk, by which a search goes as deep as it must
+    joins: int = 0  # tokens that a prompt puts around each chunk
 
     @classmethod
     def of(cls, asked: Asked, settings: Settings) -> Self:
@@ -49,6 +50,21 @@ class Limits:
         """How many hits this takes, about."""
         return self.chunks or self.tokens // self.typical + MISFITS
 
+    def depths(self, live: int) -> Iterator[int]:
+        """How many hits to look at in a collection of so many chunks: each time more, while it is not enough."""
+        depth = max(1, min(COPIES * self.expected, live))
+        most = max(depth, min(MOST, live))
+        yield depth
+        while depth < most:
+            depth = min(DEEPER * depth, most)
+            yield depth
+
+    def size(self, one: Found) -> int:
+        return one.chunk.tokens + self.joins
+
+    def full(self, tokens: int) -> bool:
+        return bool(self.tokens) and tokens > self.tokens
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -57,63 +73,50 @@ class Selection:
     notes: tuple[str, ...] = ()
 
 
-class Distinct:
-    """The texts so far. One that says the same in another dress is none of its own: its words, folded, are a run of
-    those of a known one, or the other way round, and all that has a digit or a sign is the same.
-
-    A single word that differs amid two texts may be all that they are about, so however much is alike is no measure.
+def canonical(text: str) -> str:
+    """The same for texts that say the same in another dress: line breaks and runs of spaces, a stop at the very end,
+    capitals at the start of words, and those of a text in capitals. All else may be what a text is about: a sign (.5
+    and 5, w * h and w - h), an accent, a comma ("No, officers may enter"), a word more or less.
     """
-
-    def __init__(self) -> None:
-        self._hashes: set[str] = set()
-        self._said: dict[tuple[str, ...], list[tuple[int, str]]] = {}  # by what tells: number of words, and the words
-
-    def add(self, chunk: StoredChunk) -> bool:
-        """Whether it is new. Each text is folded once, and compared only with those of the same numbers."""
-        if chunk.token_hash in self._hashes:
-            return False
-        self._hashes.add(chunk.token_hash)
-        folded = words(chunk.text)
-        said = (len(folded), f" {' '.join(folded)} ")
-        known = self._said.setdefault(_telling(chunk.text), [])
-        if folded and any(_same(said, other) for other in known):
-            return False
-        known.append(said)
-        return True
+    pieces, capitals = _BLANKS.split(unicodedata.normalize("NFC", text).strip()), text.isupper()
+    folded = " ".join(
+        piece if piece.islower() else _folded(piece, before, capitals) for before, piece in pairwise(["", *pieces])
+    )
+    return folded[:-1] if folded[-1:] in _STOPS and folded[-2:-1].isalpha() else folded
 
 
-def _same(one: tuple[int, str], other: tuple[int, str]) -> bool:
-    (less, short), (more, long) = sorted((one, other))
-    return less >= SAME * more and short in long
-
-
-def _telling(text: str) -> tuple[str, ...]:
-    """The pieces between blanks that hold a digit or a sign, in order."""
-    pieces = (piece.strip(_DRESS) for piece in unicodedata.normalize("NFC", text).casefold().split())
-    return tuple(piece for piece in pieces if _TELLS.search(piece))
+def _folded(piece: str, before: str, capitals: bool) -> str:
+    """Without case where that tells nothing: mW is not MW, nor 5 Mg 5 mg, nor US us, nor a variable x X."""
+    word = piece.rstrip(_STOPS)
+    plain = word.isalpha() and (len(word) > 1 if capitals else len(word) > 2 and word[1:].islower())
+    return piece.lower() if plain and not any(map(str.isnumeric, before)) else piece
 
 
 def select(ranked: Iterable[Found], limits: Limits) -> Selection:
-    """`ranked`: best first; it is read no further than is needed. Of those that say the same the best is kept."""
-    distinct, chosen = Distinct(), list[Found]()
-    used = looked = misfits = passed = 0
+    """`ranked`: best first; it is read no further than is needed. Of those that say the same the best that fits is
+    taken."""
+    taken: dict[str, Found] = {}  # by what they say
+    left: set[str] = set()  # what did not fit; a copy in fewer tokens still may
+    used = passed = 0
     ended = False
     for one in ranked:
-        if not distinct.add(one.chunk):
+        said, size = canonical(one.chunk.text), limits.size(one)
+        if said in taken:
             continue
-        looked += 1
-        if chosen and limits.tokens and used + one.chunk.tokens > limits.tokens:
-            misfits += 1
+        if taken and limits.full(used + size):
+            left.add(said)
         else:
-            chosen.append(one)
-            used += one.chunk.tokens
-            passed = misfits
-        ended = looked == limits.chunks or (limits.chunks is None and misfits == MISFITS)
+            left.discard(said)
+            taken[said] = one
+            used += size
+            passed = len(left)
+        ended = len(taken) + len(left) == limits.chunks or (limits.chunks is None and len(left) == MISFITS)
         if ended:
             break
     # Without a number, what ranks behind the last one was not asked for.
-    left, of = (misfits, looked) if limits.chunks else (passed, len(chosen) + passed)
-    return Selection(tuple(chosen), ended, tuple(_notes(limits.tokens, used, left, of)))
+    missed = len(left) if limits.chunks else passed
+    notes = _notes(limits.tokens, used, missed, len(taken) + missed)
+    return Selection(tuple(taken.values()), ended, tuple(notes))
 
 
 def _notes(budget: int, used: int, left: int, of: int) -> Iterator[str]:
@@ -132,13 +135,13 @@ def places_beside(chosen: Sequence[Found], neighbours: int) -> list[Place]:
 def beside(chosen: Sequence[Found], there: Iterable[Found], limits: Limits) -> list[tuple[Found, Found]]:
     """The neighbours that join, each with its hit: those of the best hit first, on each side the nearest first.
 
-    A side ends where a chunk does not fit. What says the same as a chunk that is chosen already is left out.
+    A side ends where a chunk does not fit, or its document was replaced since the hit was read: what stands there now
+    is no neighbour of it. What says the same as a chunk that is chosen already is left out.
     """
     by_place: Mapping[Place, Found] = {_place(one): one for one in there}
-    distinct, taken = Distinct(), {_place(one) for one in chosen}
-    for one in chosen:
-        distinct.add(one.chunk)
-    used = sum(one.chunk.tokens for one in chosen)
+    taken = {_place(one) for one in chosen}
+    said = {canonical(one.chunk.text) for one in chosen}
+    used = sum(map(limits.size, chosen))
     joined: list[tuple[Found, Found]] = []
     for hit in chosen:
         for side in _sides(hit, limits.neighbours):
@@ -146,12 +149,16 @@ def beside(chosen: Sequence[Found], there: Iterable[Found], limits: Limits) -> l
                 if place in taken:
                     continue
                 found = by_place.get(place)
-                if found is None or (limits.tokens and used + found.chunk.tokens > limits.tokens):
+                if found is None or found.document != hit.document:
                     break
-                taken.add(place)
-                if distinct.add(found.chunk):
+                text = canonical(found.chunk.text)
+                if text not in said:
+                    if limits.full(used + limits.size(found)):
+                        break
+                    said.add(text)
                     joined.append((found, hit))
-                    used += found.chunk.tokens
+                    used += limits.size(found)
+                taken.add(place)
     return joined
 
 

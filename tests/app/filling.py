@@ -36,7 +36,7 @@ def put(pipeline: RagPipeline, texts: Mapping[str, str], collection: str | None 
                 piece.start,
                 piece.end,
                 one,
-                len(chunk),
+                models.template.count(one),
                 chunk.hash,
                 vector,
                 piece.heading,

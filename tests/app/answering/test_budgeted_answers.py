@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app import RagPipeline, Settings
 from app.answering import Citation, Retrieved
 from app.errors import NotFound
+from app.library.catalog.chunks import Chunks
 from ragcache.errors import ModelError
-from retriever import RetrieverError
+from retriever import Hit, RetrieverError
+from retriever.searcher import Searcher
+from retriever.source import Position
 from tests.app.filling import FOLDER, put
 from tests.retriever.test_reranker import write_model
 
@@ -75,6 +79,45 @@ def test_something_new_by_setting_and_by_question(sampled: Settings, pipeline: R
         assert [one.chunk_id for one in other.retrieve(QUESTION, mmr=1.0)] == plain
     with pytest.raises(RetrieverError, match="mmr=2"):
         pipeline.retrieve(QUESTION, mmr=2)
+
+
+def test_a_budget_and_a_number_without_end_cost_what_is_there(
+    pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = pipeline.library.catalog.collections.get("default")
+    live = pipeline.library.catalog.source(collection).position().live
+    searcher = pipeline.library.searcher(collection)
+    depths = list[int]()
+
+    def search(self: Searcher, question: str, k: int, **options: Any) -> list[Hit]:
+        depths.append(k)
+        return [Hit(one, 1.0, {}) for one in searcher.source.live_ids({}).tolist()[:k]]
+
+    monkeypatch.setattr(Searcher, "search", search)
+    for asked in ({"top_tokens": 10**12}, {"top_k": 10**30}):
+        found = pipeline.search(QUESTION, **asked)  # type: ignore[arg-type]  # all of these are numbers
+        assert (len(found.chunks), found.notes) == (live, ())
+    assert depths == [live, live]
+
+
+def test_many_copies_do_not_make_a_search_endless(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a collection of a billion chunks that are copies of two."""
+    source = pipeline.library.catalog.source(pipeline.library.catalog.collections.get("default"))
+    one, other, *_ = source.live_ids({}).tolist()
+    rows, depths = {row.chunk.id: row for row in pipeline.library.catalog.chunks.found([one, other])}, list[int]()
+
+    def search(self: Searcher, question: str, k: int, **options: Any) -> list[Hit]:
+        depths.append(k)
+        return [Hit(place, 1.0, {}) for place in range(k)]
+
+    monkeypatch.setattr(Searcher, "search", search)
+    monkeypatch.setattr(type(source), "position", lambda self: Position(10**9, 0, 10**9))
+    monkeypatch.setattr(Chunks, "found", lambda self, ids: [rows[(one, other)[number % 2]] for number in ids])
+    found = pipeline.search(QUESTION, top_k=5)
+    assert depths == [10, 80, 640, 4096]
+    assert {chunk.chunk_id for chunk in found.chunks} == {one, other}
+    (note,) = found.notes
+    assert "only the best 4,096 hits were looked at" in note
 
 
 @pytest.mark.slow

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answering import Asked
-from app.answering.selection import MISFITS, Distinct, Limits, beside, places_beside, select
+from app.answering.selection import DEEPER, MISFITS, MOST, Limits, beside, places_beside, select
 from app.library.catalog.records import Document, Found, StoredChunk
-from app.settings import Settings, load_settings
-from ragcache.errors import ConfigError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-TEXT = " ".join(f"word{place}" for place in "abcdefghijklmnopqrstuvwxyz") + " said the keeper of the light"
 
 
 def found(number: int, tokens: int = 10, text: str | None = None, document: int = 1) -> Found:
@@ -30,11 +27,6 @@ def found(number: int, tokens: int = 10, text: str | None = None, document: int 
 
 def numbers(chosen: Sequence[Found]) -> list[int]:
     return [one.chunk.id for one in chosen]
-
-
-def distinct(*texts: str) -> int:
-    seen = Distinct()
-    return sum(seen.add(found(0, text=text).chunk) for text in texts)
 
 
 def test_a_number_ends_it_and_no_more_is_read() -> None:
@@ -93,58 +85,29 @@ def test_what_is_selected(ranked: list[tuple[int, int]], most: int | None, budge
     # Whatever was looked at and left out would not have fitted where it stood.
     for one in hits[: chosen[-1].chunk.id] if chosen else []:
         before = [other for other in chosen if other.chunk.id < one.chunk.id]
-        copy = one.chunk.text in {other.chunk.text for other in hits[: one.chunk.id]}
+        copy = one.chunk.text in {other.chunk.text for other in chosen}
         full = sum(other.chunk.tokens for other in before) + one.chunk.tokens > budget
         assert one in chosen or copy or full
 
 
-@pytest.mark.parametrize(
-    "dressed",
-    [
-        TEXT.upper(),
-        "\n\n".join(["", *TEXT.split(), "\t"]),
-        f"“{TEXT.replace(' said', '; said')}!”",
-        f"## **{TEXT}**.",
-        f"# On keepers\n\n{TEXT}",
-        TEXT.rpartition(" ")[0],
-    ],
-    ids=["case", "blanks", "punctuation", "markup", "a header line", "a word less"],
-)
-def test_what_says_the_same_counts_once(dressed: str) -> None:
-    assert distinct(TEXT, dressed) == distinct(dressed, TEXT) == 1
+def test_a_budget_counts_what_a_prompt_puts_around_a_chunk() -> None:
+    hits = [found(number, 10) for number in range(9)]
+    assert len(select(hits, Limits(None, 100)).chosen) == 9
+    assert len(select(hits, Limits(None, 100, joins=3)).chosen) == 7
+    document = [found(number) for number in range(3)]
+    assert len(beside([document[1]], document, Limits(None, 36, 1, joins=2))) == 2
+    assert len(beside([document[1]], document, Limits(None, 35, 1, joins=2))) == 1
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (f"{TEXT} 5", f"{TEXT} 6"),
-        (f"{TEXT} 5", TEXT),
-        (f"{TEXT} -5", f"{TEXT} 5"),
-        (f"{TEXT} $5", f"{TEXT} €5"),
-        (f"{TEXT} 1.5", f"{TEXT} 1,5"),
-        (f"{TEXT} A7-x", f"{TEXT} A7-y"),
-        (f"{TEXT} C#", f"{TEXT} C"),
-        (f"{TEXT} a != b", f"{TEXT} a == b"),
-        (f"Ann: {TEXT}", f"Bob: {TEXT}"),
-        (TEXT.replace("wordk", "wordkk"), TEXT),
-        (TEXT.replace("said", "never said"), TEXT),
-        (" ".join([TEXT] * 9), TEXT),
-        ("no", "nothing"),
-        ("…", "—"),
-    ],
-)
-def test_what_differs_in_a_word_or_a_number_does_not(one: str, other: str) -> None:
-    assert distinct(one, other) == distinct(other, one) == 2
-
-
-def test_two_quarters_are_two() -> None:
-    rows = [f"| Q{quarter} | revenue | 4.{quarter} million | as planned |" * 8 for quarter in range(1, 5)]
-    assert distinct(*rows) == 4
-
-
-def test_the_better_ranked_of_two_is_kept() -> None:
-    hits = [found(3, text=TEXT.upper()), found(1, text="else"), found(7, text=TEXT)]
-    assert numbers(select(hits, Limits(3)).chosen) == [3, 1]
+@pytest.mark.parametrize("limits", [Limits(5), Limits(10**30), Limits(None, 10**12), Limits(None, 900)])
+@pytest.mark.parametrize("live", [0, 1, 16, 10**5, 10**7])
+def test_a_search_goes_no_deeper_than_is_of_use(limits: Limits, live: int) -> None:
+    depths = list(limits.depths(live))
+    assert depths == sorted(set(depths))
+    assert depths[0] >= 1
+    assert depths[-1] == max(1, min(live, max(MOST, 2 * limits.expected)))
+    assert all(deeper <= DEEPER * depth for depth, deeper in pairwise(depths))
+    assert len(depths) <= 5
 
 
 def test_neighbours_of_the_best_come_first() -> None:
@@ -168,9 +131,11 @@ def test_a_side_ends_where_one_does_not_fit_or_is_missing() -> None:
     assert [one.chunk.id for one, _ in beside([document[0]], [document[2]], Limits(1, 0, 2))] == []
 
 
-def test_a_neighbour_that_says_the_same_does_not_join() -> None:
-    document = [found(0, text=TEXT), found(1, text="between"), found(2, text=TEXT.upper())]
-    assert [one.chunk.id for one, _ in beside([document[1]], document, Limits(1, 0, 1))] == [0]
+def test_what_replaced_a_document_stands_beside_no_hit_of_it() -> None:
+    hit, now = found(1), [found(0), found(2)]
+    replaced = [Found(one.chunk, replace(one.document, content_hash="b")) for one in now]
+    assert len(beside([hit], now, Limits(1, 0, 1))) == 2
+    assert beside([hit], replaced, Limits(1, 0, 1)) == []
 
 
 @given(
@@ -191,31 +156,3 @@ def test_neighbours_keep_the_budget(sizes: list[int], places: list[int], neighbo
         assert sum(sizes[number] for number in every) <= budget
     if not budget:
         assert set(every) == set(numbers(hits)) | {one.chunk.id for one in there}
-
-
-def test_what_is_asked_wins_over_the_settings() -> None:
-    def limits(settings: Settings, **asked: int) -> tuple[int | None, int, int]:
-        made = Limits.of(Asked(**asked), settings)  # type: ignore[arg-type]  # all of these are numbers
-        return made.chunks, made.tokens, made.neighbours
-
-    assert limits(Settings()) == (5, 0, 0)
-    assert limits(Settings(top_tokens=900, neighbours=1)) == (None, 900, 1)
-    assert limits(Settings(), top_tokens=900) == (None, 900, 0)
-    # A number that somebody has set is meant beside a budget too.
-    assert limits(Settings(top_k=3, top_tokens=900)) == (3, 900, 0)
-    assert limits(Settings(top_tokens=900), top_k=4) == (4, 900, 0)
-    assert limits(Settings(top_tokens=900, neighbours=1), top_tokens=0, neighbours=0) == (5, 0, 0)
-    for name in ("top_tokens", "neighbours"):
-        with pytest.raises(ConfigError, match=f"{name}=-1: give 0 or more"):
-            limits(Settings(), **{name: -1})
-
-
-def test_a_number_of_the_environment_is_meant_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / ".env"
-    file.write_text("RAGCACHE_TOP_K=3\n")
-    file.chmod(0o600)
-    assert Limits.of(Asked(), load_settings(file, top_tokens=900)).chunks == 3
-    monkeypatch.setenv("RAGCACHE_TOP_K", "4")
-    assert Limits.of(Asked(), load_settings(None, top_tokens=900)).chunks == 4
-    monkeypatch.delenv("RAGCACHE_TOP_K")
-    assert Limits.of(Asked(), load_settings(None, top_tokens=900)).chunks is None
