@@ -4,40 +4,77 @@ number format of the settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from app.cli.doctor import Finding
 from app.models import resolve_model
-from app.models.loading import check_vllm, load_model, resolve_device, resolve_dtype
+from app.models.loading import ENGINES, check_vllm, load_model, load_reranker, resolve_device, resolve_dtype
 from app.settings import Settings, variable
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.errors import ConfigError
+from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
 from ragcache.store import open_store
 from ragcache.store.codec import open_codec
 from ragcache.store.eviction import open_order
+from splitter import make_splitter
+from splitter.base import Offsets
 
 PASSAGE, ASKED = "The lighthouse of Port Ferris was designed by Ada Brandt.", "Who designed the lighthouse?"
 
-STRATEGIES: Mapping[str, Callable[[str], object]] = {  # what makes them, by their settings
-    "linker": make_linker,
-    "codec": open_codec,
-    "eviction": open_order,
+NONE = "none"
+
+
+def _engine(settings: Settings) -> None:
+    if settings.engine not in ENGINES:
+        raise ConfigError(f"unknown engine {settings.engine!r}: choose from {', '.join(ENGINES)}")
+
+
+def _splitter(settings: Settings) -> None:
+    """Made as an ingest makes it, but for the models that it cuts with."""
+    limits = {"min_tokens": settings.min_chunk_tokens, "max_tokens": settings.chunk_tokens}
+    make_splitter(settings.splitter, CharacterTokens(), lambda texts: np.ones((len(texts), 1), np.float32), limits)
+
+
+def _reranker(settings: Settings) -> None:
+    if (reranker := load_reranker(settings)) is not None:
+        reranker.load()
+
+
+class CharacterTokens:
+    """Where only the name of a splitter is looked at."""
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+    def offsets(self, text: str) -> Sequence[Offsets]:
+        return [(place, place + 1) for place in range(len(text))]
+
+
+# Every setting that names a strategy, and what makes it of the settings.
+STRATEGIES: Mapping[str, Callable[[Settings], object]] = {
+    "engine": _engine,
+    "splitter": _splitter,
+    "reranker": _reranker,
+    "linker": lambda settings: make_linker(settings.linker),
+    "codec": lambda settings: open_codec(settings.codec),
+    "eviction": lambda settings: open_order(settings.eviction),
 }
 
 
 def check_names(settings: Settings) -> list[Finding]:
     """Each by itself: one that is wrong hides no other."""
-    return [_check_name(setting, getattr(settings, setting)) for setting in STRATEGIES]
+    return [_check_name(setting, settings) for setting in STRATEGIES]
 
 
-def _check_name(setting: str, given: str) -> Finding:
+def _check_name(setting: str, settings: Settings) -> Finding:
     try:
-        STRATEGIES[setting](given)
-    except ConfigError as error:
+        STRATEGIES[setting](settings)
+    except RagcacheError as error:
         return Finding(setting, False, f"{error}; set {variable(setting)}")
-    return Finding(setting, True, given)
+    return Finding(setting, True, getattr(settings, setting) or NONE)
 
 
 def check_vllm_engine(settings: Settings) -> list[Finding]:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from packaging.requirements import Requirement
@@ -11,8 +12,9 @@ from packaging.requirements import Requirement
 from app.cli import doctor
 from app.cli.doctor import CHECKS, Finding, examine
 from app.cli.engine_check import STRATEGIES
-from app.settings import Settings, load_settings
+from app.settings import Name, Settings, load_settings
 from ragcache.errors import ModelError
+from splitter import SPLITTERS
 
 
 @pytest.fixture
@@ -86,14 +88,47 @@ def test_a_name_that_no_registry_knows_is_amiss(tmp_path: Path, setting: str) ->
     findings = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, **{setting: "nope"}))
     assert {finding.name: finding.ok for finding in findings} == {name: name != setting for name in STRATEGIES}
     wrong = only([finding for finding in findings if not finding.ok])
-    assert re.fullmatch(rf"unknown .*'nope': choose from \w.*; set RAGCACHE_{setting.upper()}", wrong.detail)
+    known = "(unknown .*'nope': choose from|no model 'nope': give)"
+    assert re.fullmatch(rf"{known} \w.*; set RAGCACHE_{setting.upper()}", wrong.detail)
+    assert wrong.name == setting
+
+
+def test_every_setting_that_is_a_name_is_looked_at() -> None:
+    """The models have checks of their own, and a collection may have any name."""
+    kinds = get_type_hints(Settings, include_extras=True)
+    named = {setting for setting, kind in kinds.items() if kind in (Name, Name | None)}
+    assert named - {"model", "embedder", "collection"} == set(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"splitter": "semantic:granularity=verse"}, "verse"),
+        ({"splitter": "nosuch.package.Parser"}, "cannot import the splitter nosuch.package.Parser"),
+        ({"splitter": "llama_index.core.node_parser.SentenceSplitter:nope=1"}, "has no setting 'nope'"),
+        ({"reranker": "/no/such"}, "no model '/no/such'"),
+    ],
+)
+def test_what_an_ingest_or_a_question_would_fail_at_is_amiss(
+    tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    wrong = only(
+        [one for one in doctor.check_strategies(load_settings(None, cache_dir=tmp_path, **settings)) if not one.ok]
+    )
+    assert told in wrong.detail
+
+
+def test_any_splitter_of_ours_and_a_parser_of_llama_index_are_sound(tmp_path: Path) -> None:
+    for splitter in (*SPLITTERS, "llama_index.core.node_parser.SemanticSplitterNodeParser:buffer_size=2"):
+        findings = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, splitter=splitter))
+        assert all(finding.ok for finding in findings), splitter
+        assert ("reranker", "none") in {(finding.name, finding.detail) for finding in findings}
 
 
 def test_a_linker_with_a_wrong_setting_is_amiss(tmp_path: Path) -> None:
-    wrong, *others = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, linker="query:nope=1"))
-    assert "has no setting 'nope'" in wrong.detail
-    assert not wrong.ok
-    assert all(finding.ok for finding in others)
+    findings = doctor.check_strategies(load_settings(None, cache_dir=tmp_path, linker="query:nope=1"))
+    wrong = only([finding for finding in findings if not finding.ok])
+    assert (wrong.name, "has no setting 'nope'" in wrong.detail) == ("linker", True)
 
 
 def test_an_error_becomes_a_finding_and_the_rest_is_still_checked(settings: Settings) -> None:
