@@ -26,6 +26,8 @@ from retriever import searcher
 from splitter.base import Piece
 
 MODES = {VECTOR: searcher.VECTOR, WORDS: searcher.KEYWORD, HYBRID: searcher.HYBRID}
+# What a question is answered by beside the flags of the benchmark; the reranker is told in its JSON.
+PINNED = ("top_tokens", "neighbours", "mmr", "rerank_depth")
 NO_FILE = FileStamp("0" * 64, 0, 0)
 
 Find = Callable[[str], Sequence[Span]]  # from a question to its chunks, best first
@@ -79,9 +81,11 @@ class CorpusCollections:
 
 @contextmanager
 def collections_apart(settings: Settings) -> Iterator[CorpusCollections]:
-    """Beside the user's own, which are not touched."""
+    """Beside the user's own, which are not touched. What the environment says of a question stays outside: figures of
+    one command would differ from user to user, and tell nothing of it."""
+    pinned = {name: Settings.model_fields[name].default for name in PINNED}
     settings.cache_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        alone = settings.model_copy(update={"data_dir": Path(folder), "database_url": None})
+        alone = settings.model_copy(update={"data_dir": Path(folder), "database_url": None} | pinned)
         with opened(alone) as (library, models):
             yield CorpusCollections(library, models)

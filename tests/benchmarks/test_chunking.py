@@ -14,7 +14,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from typer.testing import CliRunner
 
-from app.settings import load_settings
+from app.settings import Settings, load_settings
 from benchmarks.chunking import ChunkingBenchOptions, llama
 from benchmarks.chunking.collections import CorpusCollections, CutText, collections_apart
 from benchmarks.chunking.data import Corpus, Span, SpanQuestion, read_corpora, read_questions, united
@@ -76,6 +76,23 @@ def test_chunks_are_found_as_the_product_ranks_them(
         hits = searcher.search(question, 3, options=SearchOptions(mode=mode))
         assert hits
         assert find(question) == [spans[hit.id] for hit in hits]
+
+
+def test_what_the_environment_says_of_questions_changes_no_figure(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {"top_tokens": 7, "neighbours": 2, "mmr": 0.1, "rerank_depth": 1}
+    for name, value in changed.items():
+        monkeypatch.setenv(f"RAGCACHE_{name.upper()}", str(value))
+    settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, data_dir=tmp_path, device="cpu")
+    assert {name: getattr(settings, name) for name in changed} == changed
+    with collections_apart(settings) as opened:
+        find = opened.finder(opened.fill(Corpus("fruit", TEXT, "prose"), PIECES), "words", 2)
+        assert len(find("Who eats the lamp, apples and pears?")) == 2
+        used = opened.library.settings
+    assert {name: getattr(used, name) for name in changed} == {
+        name: Settings.model_fields[name].default for name in changed
+    }
 
 
 def test_headings_are_embedded_as_an_ingest_embeds_them(collections: CorpusCollections) -> None:
