@@ -42,7 +42,8 @@ class CatalogRetriever(BaseRetriever):
         super().__init__()
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [as_node(one) for one in self._pipeline.retrieve(query_bundle.query_str, **self._options)]
+        found = self._pipeline.search(query_bundle.query_str, **self._options)
+        return [as_node(one, found.notes) for one in found.chunks]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await in_thread(self._retrieve, query_bundle)

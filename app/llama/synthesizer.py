@@ -42,6 +42,7 @@ from splitter.nodes import HEADING
 SOURCES = ("source", "file_path", "file_name", "url")
 PAGE = "page_label"
 REASON: Final = "retrieved_as"
+NOTES: Final = "retrieval_notes"
 NEIGHBOUR: Final = "neighbour"
 dispatcher = get_dispatcher(__name__)
 
@@ -89,8 +90,8 @@ def cited_nodes(citations: Sequence[Citation], nodes: Sequence[NodeWithScore]) -
     return [by_id[str(citation.chunk_id)] for citation in citations]
 
 
-def as_node(one: Retrieved) -> NodeWithScore:
-    """A chunk of the catalog, the same node each time."""
+def as_node(one: Retrieved, notes: Sequence[str] = ()) -> NodeWithScore:
+    """A chunk of the catalog, the same node each time but for what its user should know of how it was found."""
     metadata: dict[str, Any] = {"source": one.source, "title": one.title}
     if one.heading:
         metadata[HEADING] = HEADING_SEPARATOR.join(one.heading)
@@ -98,10 +99,14 @@ def as_node(one: Retrieved) -> NodeWithScore:
         metadata[PAGE] = str(one.pages[0][0])
     if one.reason == NEIGHBOUR:
         metadata[REASON] = one.reason
+    if notes:
+        metadata[NOTES] = list(notes)  # each node has them: any may be left out on the way to an answer
     node = TextNode(
         id_=str(one.chunk_id),
         text=one.text,
         metadata=metadata,
+        excluded_llm_metadata_keys=[NOTES],
+        excluded_embed_metadata_keys=[NOTES],
         start_char_idx=one.start,
         end_char_idx=one.end,
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=str(one.document_id))},
@@ -165,7 +170,9 @@ class CachedSynthesizer(BaseSynthesizer):
 
     def start(self, question: str, nodes: Sequence[NodeWithScore], **request: Any) -> AnswerStream:
         """The answer as our own pipeline gives it."""
-        return self._answering.start(AnswerRequest(question, retrieved_nodes(nodes), **(self._request | request)))
+        told = dict.fromkeys(note for scored in nodes for note in scored.node.metadata.get(NOTES, ()))
+        given = {"notes": tuple(told)} | self._request | request
+        return self._answering.start(AnswerRequest(question, retrieved_nodes(nodes), **given))
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
         return self.start(query_str, _nodes(text_chunks), **response_kwargs).answer.text

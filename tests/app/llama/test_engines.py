@@ -11,9 +11,10 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugH
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from app import RagPipeline
+from app.answering import AskOptions
 from app.answering.answerer import NOTHING_FOUND
 from app.llama.engines import CachedChatEngine, CachedQueryEngine, CatalogRetriever, KVGenTransform
 from app.llama.synthesizer import CachedSynthesizer, retrieved_nodes
@@ -88,6 +89,17 @@ def test_neighbours_are_told_apart(pipeline: RagPipeline) -> None:
     assert [one.reason for one in retrieved_nodes(found)] == ["hit", "neighbour", "neighbour"][: len(found)]
     assert len(found) > 1
     assert len(CatalogRetriever(pipeline, top_tokens=1).retrieve(QUESTION)) == 1
+
+
+def test_what_retrieval_left_out_is_told_with_the_answer(pipeline: RagPipeline) -> None:
+    options: AskOptions = {"top_k": 4, "top_tokens": 1}
+    response = CachedQueryEngine(pipeline, CatalogRetriever(pipeline, **options), max_tokens=2).query(QUESTION)
+    ours = pipeline.ask(QUESTION, max_tokens=2, **options)
+    assert len(ours.notes) == 2
+    assert response.metadata is not None
+    assert tuple(response.metadata["notes"]) == ours.notes
+    (node,) = CatalogRetriever(pipeline, **options).retrieve(QUESTION)
+    assert node.node.get_content(MetadataMode.LLM).count("left out") == 0
 
 
 def test_streams(pipeline: RagPipeline, nodes: list[TextNode]) -> None:
