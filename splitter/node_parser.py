@@ -21,7 +21,7 @@ from llama_index.core.schema import MetadataMode
 from pydantic import PrivateAttr, ValidationError
 
 from splitter.base import SURROGATE, ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
-from splitter.placing import places
+from splitter.placing import Misplaced, places
 from splitter.ruler import Ruler, fit
 from splitter.spec import SplitterError, Value, written
 
@@ -75,13 +75,11 @@ class NodeParserSplitter(Splitter):
             parts = _parts(self._parser, sound)
         except FAILURES as error:
             raise SplitterError(f"{self._path} fails on this text: {_told(error)}") from error
-        spans = places(sound, parts)
-        if spans is None:
-            raise SplitterError(
-                f"{self._path} changes this text, leaves some of it out or turns its order round, so its nodes are no "
-                "spans of it: choose another splitter"
-            )
-        return spans
+        try:
+            return places(sound, parts)
+        except Misplaced as error:
+            told = f"{self._path} {error}, so its nodes are no spans of it: choose another splitter"
+            raise SplitterError(told) from error
 
 
 class EmbedModel(BaseEmbedding):
