@@ -1,5 +1,5 @@
-"""From documents to chunks: splitters by name, plain or as llama-index node parsers (splitter/nodes.py), and any node
-parser of llama-index by its import path (splitter/node_parser.py).
+"""From documents to chunks: splitters by name, plain or as llama-index node parsers (splitter/nodes.py), and node
+parsers of llama-index by their import path (splitter/node_parser.py).
 
 A new splitter is a file here, a line in SPLITTERS and a row in tests/splitter/test_contract.py.
 """

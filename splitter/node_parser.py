@@ -1,4 +1,4 @@
-"""Any node parser of llama-index as a splitter, by its import path:
+"""Node parsers of llama-index as splitters, by their import path:
 `llama_index.core.node_parser.SentenceSplitter:chunk_size=200,chunk_overlap=20`.
 
 Whoever names a path runs the code of its module, so nobody but the operator may.
@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import isabstract, signature, unwrap
+from traceback import format_exception_only
+from types import TracebackType
 from typing import Any, get_args
 
 import numpy as np
@@ -17,9 +19,10 @@ from llama_index.core import Document
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from pydantic import PrivateAttr, ValidationError
 
+from ragcache.errors import RagcacheError
 from splitter.base import SURROGATE, ChunkLimits, Embed, Offsets, Piece, Splitter, Tokens, check_kind
 from splitter.placing import Misplaced, places
 from splitter.ruler import Ruler, fit
@@ -29,8 +32,9 @@ PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 # What is no text that a setting could give. `tokenizer` and the embedding are ours.
 OBJECTS = {"callback_manager", "id_func", "tokenizer", "sentence_splitter", "chunking_tokenizer_fn"}
 NODES_ONLY = {"include_metadata", "include_prev_next_rel"}  # no matter to spans
-# In what ways a parser of somebody else's fails: by a setting, a text, or a package that is not there.
-FAILURES = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, ImportError, OSError)
+LONGEST = 500  # characters that are told of an error
+# What is not a parser's doing, whatever it is amid: the user's key, a full memory, and what ours have told by then.
+NOT_ITS_OWN = (KeyboardInterrupt, MemoryError, RagcacheError)
 
 
 class NodeParserSplitter(Splitter):
@@ -71,15 +75,31 @@ class NodeParserSplitter(Splitter):
 
     def _spans(self, text: str) -> list[Offsets]:
         sound = SURROGATE.sub("\ufffd", text)  # llama-index hashes texts, and these have no bytes
-        try:
+        with Foreign(f"{self._path} fails on this text"):
             parts = _parts(self._parser, sound)
-        except FAILURES as error:
-            raise SplitterError(f"{self._path} fails on this text: {_told(error)}") from error
         try:
             return places(sound, parts)
         except Misplaced as error:
             told = f"{self._path} {error}, so its nodes are no spans of it: choose another splitter"
             raise SplitterError(told) from error
+
+
+class Foreign:
+    """A block that runs somebody else's code, which may fail in any way, and may end the program as if all was well:
+    what it raises becomes one SplitterError.
+    """
+
+    def __init__(self, what: str):
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, NOT_ITS_OWN):
+            raise SplitterError(f"{self._what}: {_told(error)}") from error
 
 
 class EmbedModel(BaseEmbedding):
@@ -108,12 +128,10 @@ class EmbedModel(BaseEmbedding):
 def parser_class(path: str) -> type[NodeParser]:
     """Imports its module. Raises SplitterError where that holds no NodeParser of this name."""
     module, _, name = path.rpartition(".")
-    if not PATH.fullmatch(path) or module.partition(".")[0] == "__main__":
+    if not PATH.fullmatch(path) or "__main__" in path.split("."):
         raise SplitterError(f"{path!r} is no import path of a class: write package.module.Class")
-    try:
+    with Foreign(f"cannot import the splitter {path}"):
         found = getattr(import_module(module), name)
-    except (*FAILURES, SyntaxError) as error:
-        raise SplitterError(f"cannot import the splitter {path}: {_told(error)}") from error
     if not (isinstance(found, type) and issubclass(found, NodeParser)):
         raise SplitterError(
             f"{path} is no splitter: it should be a class below llama_index.core.node_parser.NodeParser"
@@ -125,7 +143,8 @@ def parser_class(path: str) -> type[NodeParser]:
 
 def _made(path: str, settings: Mapping[str, Value], tokens: Tokens, embed: Embed | None) -> NodeParser:
     parser = parser_class(path)
-    taken = {name for name, one in signature(parser).parameters.items() if one.kind is not one.VAR_KEYWORD}
+    with Foreign(f"cannot make the splitter {path}"):
+        taken = {name for name, one in signature(parser).parameters.items() if one.kind is not one.VAR_KEYWORD}
     holding = {name: field.annotation for name, field in parser.model_fields.items()}
     if "llm" in taken or any(_holds(annotation, BaseLLM) for annotation in holding.values()):
         raise SplitterError(f"{path} asks a language model while it splits: choose a splitter that does without")
@@ -140,10 +159,9 @@ def _made(path: str, settings: Mapping[str, Value], tokens: Tokens, embed: Embed
     given: dict[str, Any] = {name: EmbedModel(embed) for name in embedding if embed}
     if "tokenizer" in taken:
         given["tokenizer"] = lambda text: range(tokens.count(text))  # its length is all that parsers ask for
-    try:
-        return parser(**given, **settings)
-    except FAILURES as error:
-        raise SplitterError(f"cannot make the splitter {path}: {_told(error)}") from error
+    with Foreign(f"cannot make the splitter {path}"):
+        made = parser(**given, **settings)
+    return made
 
 
 def _parts(parser: NodeParser, text: str) -> list[tuple[str, int | None]]:
@@ -151,9 +169,19 @@ def _parts(parser: NodeParser, text: str) -> list[tuple[str, int | None]]:
     own = unwrap(type(parser)._parse_nodes)  # llama-index wraps it to trace it
     if isinstance(parser, MetadataAwareTextSplitter) and own is unwrap(MetadataAwareTextSplitter._parse_nodes):
         # These print a warning for small chunks, to the output that others read, where there may be metadata.
-        return [(part, None) for part in parser.split_text(text)]
-    nodes = parser.get_nodes_from_documents([Document(text=text)])
-    return [(node.get_content(MetadataMode.NONE), getattr(node, "start_char_idx", None)) for node in nodes]
+        found: list[tuple[str, int | None]] = [(part, None) for part in parser.split_text(text)]
+    else:
+        nodes = parser.get_nodes_from_documents([Document(text=text)])
+        found = [(node.get_content(MetadataMode.NONE), _offset(node, text)) for node in nodes]
+    if any(not isinstance(part, str) for part, _ in found):
+        raise TypeError("its nodes are no texts")
+    return found
+
+
+def _offset(node: BaseNode, text: str) -> int | None:
+    """Where it says that it starts, if that is in the text."""
+    said = getattr(node, "start_char_idx", None)
+    return said if isinstance(said, int) and 0 <= said < len(text) else None
 
 
 def _holds(annotation: Any, wanted: type) -> bool:
@@ -167,4 +195,5 @@ def _told(error: BaseException) -> str:
     """On one line."""
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    told = " ".join("".join(format_exception_only(error)).split())  # also where it cannot say what it is
+    return told if len(told) <= LONGEST else f"{told[:LONGEST]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,18 @@ from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, MetadataMode
+
+FAULTS: dict[str, BaseException] = {
+    "lookup": KeyError("no such thing"),
+    "exit": SystemExit(0),
+    "exception": Exception("boom"),
+    "assertion": AssertionError(),
+    "stop": StopIteration(),
+    "pattern": re.error("missing )"),
+    "long": ValueError("x " * 100_000),
+    "key": KeyboardInterrupt(),
+    "memory": MemoryError(),
+}
 
 
 class Strange(NodeParser):
@@ -32,8 +45,12 @@ class Strange(NodeParser):
             "blank": [" ", text[:20], "\n", text[20:]],
             "spaces": [" ".join(text[:30].split()), "\n".join(text[30:].split())],
         }
-        if self.way == "raises":
-            raise KeyError("no such thing")
+        if self.way in FAULTS:
+            raise FAULTS[self.way]
+        if self.way == "text":
+            return [text]  # type: ignore[list-item]
+        if self.way == "none":
+            return None  # type: ignore[return-value]
         return [*build_nodes_from_splits(ways[self.way], document)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -121,15 +122,70 @@ def test_parsers_of_llama_index_that_change_the_text_are_refused(name: str) -> N
         make(name).split("<h1>One</h1><p>Two <b>three</b>.</p>", "html")
 
 
-def test_a_parser_that_fails_costs_its_text() -> None:
-    with pytest.raises(SplitterError, match=r"Strange fails on this text: KeyError: 'no such thing'"):
-        strange("raises").split(TEXT)
+@pytest.mark.parametrize(
+    ("way", "told"),
+    {
+        "lookup": "KeyError: 'no such thing'$",
+        "exit": "SystemExit: 0$",
+        "exception": "Exception: boom$",
+        "assertion": "AssertionError$",
+        "stop": "StopIteration$",
+        "pattern": r"(re.error|re.PatternError): missing \)$",
+        "long": "ValueError: [x ]{480,500}…$",
+        "text": "AttributeError",
+        "none": "TypeError",
+    }.items(),
+)
+def test_a_parser_that_fails_costs_its_text(way: str, told: str) -> None:
+    with pytest.raises(SplitterError, match=f"Strange fails on this text: {told}") as raised:
+        strange(way).split(TEXT)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("way", "error"), [("key", KeyboardInterrupt), ("memory", MemoryError)])
+def test_what_is_not_its_doing_goes_on(way: str, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        strange(way).split(TEXT)
+
+
+MUTE = "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})"
+MAKING = """
+from llama_index.core.node_parser import NodeParser
+class Parser(NodeParser):
+    def __init__(self, **settings):
+        {}
+    def _parse_nodes(self, nodes, show_progress=False, **more):
+        return nodes
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["import sys; sys.exit(0)", "raise Exception('own')", "assert False", "raise StopIteration", MUTE]
+)
+@pytest.mark.parametrize(("whole", "told"), [("{}", "cannot import"), (MAKING, "cannot make")])
+def test_a_module_that_fails_is_told_on_one_line(
+    code: str, whole: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it raises: a SystemExit would end the program as if all was well."""
+    name = f"foreign_{abs(hash((code, told)))}"
+    (tmp_path / f"{name}.py").write_text(whole.format(code))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SplitterError, match=rf"^{told} the splitter {name}.Parser: ") as raised:
+        make_splitter(f"{name}.Parser", Words(), letters, LIMITS)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_pattern_that_is_none_fails_where_it_is_used() -> None:
+    spec = 'SentenceSplitter:chunk_size=10,chunk_overlap=0,secondary_chunking_regex="("'
+    with pytest.raises(SplitterError, match=r"SentenceSplitter (fails on this text|.*): .*error: missing \)"):
+        make(spec).split("word " * 300)
 
 
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
         ("__main__.Parser", "is no import path of a class: write package.module.Class"),
+        ("unittest.__main__.Parser", "is no import path of a class"),
         ("./parser.py", "is no import path of a class"),
         ("tests.splitter.words", "tests.splitter.words is no splitter: it should be a class below"),
         ("os.path", "os.path is no splitter"),
