@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class IngestOptions:
     glob: Sequence[str] = ()  # of the files in folders, those whose names or paths match one of these; all by default
-    splitter: str | None = None  # from now on, for the collection
+    splitter: str | None = None  # of the collection, from the first file on that it cuts
     workers: int | None = None  # processes that read files; by the cores of the machine when None
     kv: bool = True  # compute the chunks' KV too
     # Delete documents below the paths whose files are gone. Where all that was below a path is gone, True refuses.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from app.ingestion import Failure
+from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp
 from app.library.catalog.records import ChunkRecord, DocumentRecord, Vectors
 from app.loaders.base import Parsed
@@ -47,6 +49,12 @@ class Draft:
 def draft(source: str, stamp: FileStamp, parsed: Parsed, splitter: Splitter) -> Draft:
     pieces = tuple(splitter.split(parsed.text, parsed.kind))
     return Draft(record(source, stamp, parsed), parsed, pieces)
+
+
+def uncut(file: Pending, error: Exception) -> Failure:
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
+    return Failure(file.source, f"{reason}; its older version stays" if file.is_ready else reason)
 
 
 def record(source: str, stamp: FileStamp, parsed: Parsed) -> DocumentRecord:

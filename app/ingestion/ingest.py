@@ -10,10 +10,11 @@ from time import perf_counter
 
 from app.errors import CatalogError, CollectionBusy, IngestError, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
+from app.ingestion.draft import uncut
 from app.ingestion.readers import Readers
 from app.ingestion.survey import FolderSurvey, Pending, Room, lost_documents, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
-from app.ingestion.writer import OF_A_TEXT, Writer, lacking, uncut
+from app.ingestion.writer import OF_A_TEXT, Writer, lacking
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
 from app.library.learning import learn_if_due
@@ -122,6 +123,12 @@ class Ingest:
         writer.finish()
         if self._tally.chunks:
             learn_if_due(self._library, self._models, collection.name)
+        if self._options.splitter and not writer.bound:
+            kept = self._library.catalog.collections.get(collection.name).splitter
+            if kept != collection.splitter:
+                self._tally.note(
+                    f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"
+                )
         if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
             self._tally.note(lacking(collection))
 
@@ -153,17 +160,16 @@ class Ingest:
                 tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
 
     def _cut_as_asked(self, collection: Collection) -> Collection:
+        """With the splitter of this ingest, which the catalog has when it has cut a document."""
         wanted = self._options.splitter
-        if wanted is None:
-            return collection
-        self._library.trust_splitter(wanted)
-        if wanted == collection.splitter:
+        if wanted is not None:
+            self._library.trust_splitter(wanted)
+        elif not self._library.catalog.source(collection).position().high:  # nothing was ever cut, so it may be wrong
+            wanted = self._library.settings.splitter
+        if wanted is None or wanted == collection.splitter:
             return collection
         self._library.splitter(collection, wanted)  # raises where there is no such splitter
-        collections = self._library.catalog.collections
-        collections.set_splitter(collection, wanted, collection.splitter_settings)
-        self._tally.note(f"files are cut by {wanted!r} from now on; documents that were in keep their chunks")
-        return collections.get(collection.name)
+        return replace(collection, splitter=wanted)
 
     def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> FolderSurvey:
         settings, tally = self._library.settings, self._tally

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from app.ingestion import Failure, IngestTally
-from app.ingestion.draft import ChunkVectors, Draft
+from app.ingestion import IngestTally
+from app.ingestion.draft import ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
@@ -49,12 +49,6 @@ Tell = Callable[[float], None]  # the same as a share
 log = logging.getLogger(__name__)
 
 
-def uncut(file: Pending, error: Exception) -> Failure:
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    reason = f"cannot be cut into chunks that are embedded ({told}): split it, or convert it to another format"
-    return Failure(file.source, f"{reason}; its older version stays" if file.is_ready else reason)
-
-
 class Writer:
     def __init__(
         self, library: Library, models: Models, collection: Collection, tally: IngestTally, kv: bool, advance: Advance
@@ -69,6 +63,7 @@ class Writer:
         self._touched: list[tuple[int, int, int]] = []
         self._in_parts = 0  # chunks
         self._behind = 0  # changes that the indexes have not seen
+        self.bound = False  # whether a document was cut, so that the collection keeps its splitter
 
     # -- made when the first document comes -------------------------------------------------------------------------
 
@@ -204,6 +199,10 @@ class Writer:
             return
         if self._capture:
             self._capture.capture(draft, captured)
+        if not self.bound and (older := self._library.keep_splitter(self._collection)):
+            told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"
+            self._tally.note(f"{told}; documents that were in keep their chunks")
+        self.bound = True
         replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)

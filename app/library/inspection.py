@@ -76,7 +76,7 @@ class Shown:
     chunks: tuple[StoredChunk, ...]
     hashes: Mapping[str, int]  # the ordinal of the first chunk of the document with this token hash
     kv: Mapping[str, list[StoredVariant]] = field(default_factory=dict)  # by token hash
-    way: str = ""  # how its collection's splitter cuts it, where that is one that chooses
+    way: str = ""  # how it was cut, where its splitter is known and one that chooses
 
     def variants(self, chunk: StoredChunk) -> list[StoredVariant]:
         return self.kv.get(chunk.token_hash, [])
@@ -106,7 +106,8 @@ def _shown(library: Library, collection: Collection, document: Document, chunk_i
     ordinals = {chunk.token_hash: chunk.ordinal for chunk in reversed(chunks)}
     kv = variants_of(library, collection, [chunk.token_hash for chunk in chosen])
     headed = any(chunk.heading for chunk in chunks)
-    cut = way(collection.splitter, document.kind, headed) if chunks else ""
+    known = chunks and chunks[0].id > library.catalog.collections.cut_since(collection)  # all were written at once
+    cut = way(collection.splitter, document.kind, headed) if known else ""
     return Shown(collection, document, layout.pages, len(layout.text), chosen, ordinals, kv, cut)
 
 

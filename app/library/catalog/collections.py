@@ -38,6 +38,7 @@ _COLUMNS = [COLLECTIONS.c[name] for name in Collection.__dataclass_fields__]
 LONGEST_NAME = 200
 LONGEST_SPLITTER = 64
 WHOLE_SPLITTER = "splitter"  # its key among its settings
+CUT_SINCE = "since"  # beside it: the highest chunk of before
 _RUN = [INGEST_RUNS.c[name] for name in IngestRun.__dataclass_fields__]
 
 
@@ -96,9 +97,17 @@ class Collections(DatabasePart):
 
     def set_splitter(self, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
         """How documents are cut from now on; those that are in stay as they are."""
+        high = select(COLLECTIONS.c.high).where(COLLECTIONS.c.id == collection.id)
         with self._database.writing() as connection:
             lock(connection, collection)
-            _change(connection, collection.id, _cut_by(splitter, settings))
+            since = {CUT_SINCE: connection.scalar(high)}
+            _change(connection, collection.id, _cut_by(splitter, {**settings, **since}))
+
+    def cut_since(self, collection: Collection) -> int:
+        """Chunks with higher ids were cut by the collection's splitter; of others it may have been another one."""
+        query = select(COLLECTIONS.c.splitter_settings).where(COLLECTIONS.c.id == collection.id)
+        with self._database.reading() as connection:
+            return int((connection.scalar(query) or {}).get(CUT_SINCE, 0))
 
     def set_retrieval(self, collection: Collection, learnt: Mapping[str, Any] | None) -> None:
         """How its chunks are found from now on, by all processes."""
@@ -192,9 +201,9 @@ def _find(connection: Connection, name: str) -> Collection | None:
 
 def _collection(row: Row[Any]) -> Collection:
     found = Collection(**row._mapping)
-    settings = dict(found.splitter_settings)
-    whole = settings.pop(WHOLE_SPLITTER, None)
-    return found if whole is None else replace(found, splitter=str(whole), splitter_settings=settings)
+    settings = {key: value for key, value in found.splitter_settings.items() if key not in (WHOLE_SPLITTER, CUT_SINCE)}
+    whole = found.splitter_settings.get(WHOLE_SPLITTER, found.splitter)
+    return replace(found, splitter=str(whole), splitter_settings=settings)
 
 
 def _cut_by(splitter: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
 from app.library import Library
+from app.library.inspection import show_document
 from app.models import Models
 from app.settings import Settings
 from splitter import SPLITTERS, SplitterError, way
@@ -89,6 +90,63 @@ def test_a_module_that_only_the_catalog_names_is_not_imported(
         (docs / "c.txt").write_text(f"Words of {asked}.")
         options = IngestOptions(kv=False, workers=1, splitter=asked)
         assert Ingest(named, models, named.collection(), options).run([docs]).failed == ()
+
+
+@pytest.mark.parametrize("way", ["upper", "exit", "exception"])
+def test_a_splitter_that_cuts_nothing_is_not_kept(
+    library: Library, models: Models, docs: Path, ingest: Run, way: str
+) -> None:
+    """A later ingest, which does not name it, is to go on as before."""
+    (docs / "a.txt").write_text("Words.")
+    ingest(splitter=PARAGRAPHS)
+    (docs / "b.txt").write_text("words of another file")
+    wrong = f"tests.splitter.parsers.Strange:way={way}"
+    result = ingest(splitter=wrong)
+    assert (result.added, [Path(one.source).name for one in result.failed]) == (0, ["b.txt"])
+    told = f"nothing was cut by {wrong!r}, so new files are cut by {PARAGRAPHS!r} as before"
+    assert (told in result.notes, splitter_of(library)) == (True, PARAGRAPHS)
+    other = later(library, models)
+    again = Ingest(other, models, other.collection(), IngestOptions(kv=False, workers=1)).run([docs])
+    assert (again.added, again.failed, splitter_of(library)) == (1, (), PARAGRAPHS)
+
+
+def test_a_collection_that_nothing_was_cut_for_is_not_bound(library: Library, models: Models, docs: Path) -> None:
+    (docs / "a.txt").write_text("lower case")
+    options = IngestOptions(kv=False, workers=1)
+    wrong = later(library, models, splitter="tests.splitter.parsers.Strange:way=upper")
+    assert len(Ingest(wrong, models, wrong.collection_or_new("default"), options).run([docs]).failed) == 1
+    right = later(library, models, splitter=PARAGRAPHS)
+    result = Ingest(right, models, right.collection_or_new("default"), options).run([docs])
+    assert (result.added, result.failed, splitter_of(library)) == (1, (), PARAGRAPHS)
+    assert not any("from now on" in note for note in result.notes)
+    (docs / "b.txt").write_text("more")
+    other = later(library, models, splitter="fixed")  # what has cut a document stays
+    Ingest(other, models, other.collection_or_new("default"), options).run([docs])
+    assert splitter_of(library) == PARAGRAPHS
+
+
+def test_a_module_that_ends_the_program_is_an_error(
+    library: Library, docs: Path, ingest: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ending.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    (docs / "a.txt").write_text("Words.")
+    with pytest.raises(SplitterError, match=r"cannot import the splitter ending.Parser: SystemExit: 0"):
+        ingest(splitter="ending.Parser")
+    assert splitter_of(library) == "auto"
+
+
+def test_what_is_shown_is_how_a_document_was_cut(library: Library, docs: Path, ingest: Run) -> None:
+    """Of documents that another splitter has cut before, nobody knows."""
+    for name, splitter in (("a", "fixed"), ("b", "auto"), ("c", None)):
+        (docs / f"{name}.md").write_text(f"# Head\n\nWords of {name}.\n")
+        ingest(splitter=splitter)
+    ways = [show_document(library, str(docs / f"{name}.md")).way for name in "abc"]
+    assert ways == ["", "markdown (below its headings)", "markdown (below its headings)"]
+    (docs / "d.md").write_text("# Head\n\nWords of d.\n")
+    ingest(splitter="fixed")
+    ingest(splitter="auto")  # cuts nothing, so it is not kept
+    assert {show_document(library, str(docs / f"{name}.md")).way for name in "abcd"} == {""}
 
 
 def test_a_parser_that_a_text_breaks_costs_its_file(library: Library, docs: Path, ingest: Run) -> None:
