@@ -25,7 +25,9 @@ def reindex(settings: Settings, as_json: Json = False) -> None:
         for report in reindexing(library, models, settings.collection):
             embedded, long = report.embedded, report.in_parts
             bar.total = report.chunks
-            bar.update(report.embedded - bar.n)
+            if report.sentences:  # the bar starts anew: they are of as many chunks
+                bar.set_description_str("sentences", refresh=False)
+            bar.update((report.sentences or report.embedded) - bar.n)
         if long:
             print(f"note: {in_parts(models.embedder, long)}", file=sys.stderr)
     if as_json:

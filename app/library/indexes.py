@@ -96,6 +96,7 @@ class Reindexed:
     chunks: int  # of the collection
     embedded: int = 0  # of them, anew, in this run or one that was stopped
     in_parts: int = 0  # of those of this run
+    sentences: int = 0  # chunks whose sentences were embedded in this run
     done: bool = False
 
 
@@ -106,8 +107,7 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
         if models.embedder_fingerprint != collection.embedder_fingerprint:
             for report in _reembed(library, models, collection):
                 yield report
-            collection = report.collection
-        _add_sentences(library, models, collection)
+        report = yield from _add_sentences(library, models, report)
         rebuild(library, report.collection)
         learn_if_due(library, models, collection.name, anew=True)
         _sweep(library, before, report.collection)
@@ -146,13 +146,17 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def _add_sentences(library: Library, models: Models, collection: Collection) -> None:
+def _add_sentences(library: Library, models: Models, report: Reindexed) -> Generator[Reindexed, None, Reindexed]:
     """To chunks that were embedded anew, or ingested before these were kept. A run that was stopped goes on here."""
     chunks, after = library.catalog.chunks, 0
-    while lacking := chunks.without_sentences(collection, after, _BATCH):
+    while lacking := chunks.without_sentences(report.collection, after, _BATCH):
         packed = models.sentences.packed([text for _, text in lacking])
-        chunks.add_sentences(collection, [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)])
+        rows = [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)]
+        chunks.add_sentences(report.collection, rows)
         after = lacking[-1][0]
+        report = replace(report, sentences=report.sentences + len(lacking))
+        yield report
+    return report
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:

@@ -110,6 +110,19 @@ def test_one_stopped_behind_the_change_leaves_nothing(
     assert not library.index_folder(old).exists()
 
 
+def test_sentences_are_reported_as_they_come(library: Library, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take as long as the chunks do, or longer. A run that was stopped amid them goes on."""
+    fill(library, models, books=BOOKS)
+    monkeypatch.setattr("app.library.indexes._BATCH", 2)
+    running = reindex(library, models, "default")
+    seen = [(report.embedded, report.sentences) for report in itertools.islice(running, 6)]
+    running.close()
+    assert seen[-3:] == [(6, 0), (6, 0), (6, 2)], "all chunks, then the change, then their sentences"
+    rest = list(reindex(library, models, "default"))
+    assert [(report.sentences, report.done) for report in rest] == [(2, False), (4, False), (4, True)]
+    check(library, models)
+
+
 def test_chunks_that_are_gone_meanwhile_are_left_out(library: Library, models: Models) -> None:
     collection = fill(library, models, books=BOOKS)
     running = reindex(library, models, "default")
