@@ -103,7 +103,8 @@ class Ingest:
     def _ingest(self, collection: Collection, paths: Sequence[Path]) -> None:
         collection = self._cut_as_asked(collection)
         states = self._library.catalog.documents.states(collection)
-        survey, room = self._survey(paths, states), Room(self._library.settings, self._options.kv)
+        survey = self._survey(paths, states)
+        room = Room(self._library.settings, self._options.kv, collection.dimension)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := room.warning(survey.pending)):
             self._tell(f"warning: {warning}")

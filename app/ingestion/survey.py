@@ -34,6 +34,11 @@ TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
 CHARACTERS = 3  # of a text for each token at least, in most languages
 VARIANTS = 2  # a long document has a lead variant of each chunk too
+# Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them.
+PER_CHARACTER = 4
+SENTENCE = 20  # characters of a short one: rows and turns are sentences too
+FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
+COPIES = 2  # of a chunk's vector, in the catalog and in the index
 
 
 @dataclass(frozen=True)
@@ -224,10 +229,11 @@ def _is_gone(source: str) -> bool:
 
 
 class Room:
-    """Of one ingest, with or without KV."""
+    """Of one ingest, with or without KV; `dimension`: of the embedder's vectors."""
 
-    def __init__(self, settings: Settings, kv: bool):
+    def __init__(self, settings: Settings, kv: bool, dimension: int):
         self._settings = settings
+        self._dimension = dimension
         self._kv = kv and settings.disk_bytes > 0
 
     @shared_property
@@ -238,6 +244,14 @@ class Room:
         from app.ingestion.estimate import bytes_per_token
 
         return bytes_per_token(self._settings)
+
+    @property
+    def per_character(self) -> float:
+        """Bytes of the catalog and the index. Vectors take most of them: of chunks, in 4 bytes a number, and of their
+        sentences, in one and 4 for the scale.
+        """
+        chunk = CHARACTERS * self._settings.chunk_tokens * FULL
+        return PER_CHARACTER + (self._dimension + 4) / SENTENCE + COPIES * 4 * self._dimension / chunk
 
     def warning(self, files: Iterable[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
@@ -261,7 +275,7 @@ class Room:
         kv = int(characters / CHARACTERS * self._per_token * VARIANTS)
         self._check(self._settings.cache_dir, min(kv, self._settings.disk_bytes) if kv else 0)
         if self._settings.database_url is None:
-            self._check(self._settings.data_dir, 4 * characters)
+            self._check(self._settings.data_dir, int(characters * self.per_character))
 
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)

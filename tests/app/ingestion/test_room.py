@@ -2,15 +2,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import app.ingestion.survey as room
 from app.errors import IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
+from app.ingestion.survey import Room
 from app.library import Library
 from app.models import Models
+from app.models.sentences import sentences_of
 from app.settings import free_bytes
+from retriever.sentences import pack
 from tests.app.ingestion.conftest import Run
 
 
@@ -61,6 +65,32 @@ def test_it_stops_before_the_disk_is_full_and_goes_on_later(
     assert len(library.catalog.documents.all(collection)) == 1
     assert sorted(library.settings.cache_dir.rglob("*.kv")) == before
     assert ingest(kv=True).added == 1
+
+
+@pytest.mark.parametrize("dimension", [384, 1024, 4096])
+def test_the_vectors_of_a_text_are_reckoned_with(
+    library: Library, monkeypatch: pytest.MonkeyPatch, dimension: int
+) -> None:
+    """Of its chunks, which are also in the index, and of their sentences: they take many times the text."""
+    text = "\n".join(f"In year {year} the keeper of the light wrote a line." for year in range(2000))
+    chunks = [text[start : start + 400] for start in range(0, len(text), 400)]
+    sentences = sum(len(pack(np.ones((len(sentences_of(chunk)), dimension), np.float32))) for chunk in chunks)
+    stored = sentences + len(chunks) * 2 * dimension * 4 + 2 * len(text)
+    checked = Room(library.settings, False, dimension)
+    assert stored <= len(text) * checked.per_character <= 4 * stored
+    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + stored)
+    with pytest.raises(IngestError, match="is nearly full"):
+        checked.check(2 * len(text))
+    Room(library.settings, False, 8).check(len(text))
+
+
+def test_the_embedder_of_the_collection_says_what_vectors_take(
+    ingest: Run, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "a.txt").write_text("Words of the harbour master. " * 200)
+    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + 4 * 200 * 29)  # of 4 bytes a character
+    with pytest.raises(IngestError, match="is nearly full"):
+        ingest()
 
 
 def test_a_reserve_is_kept() -> None:
