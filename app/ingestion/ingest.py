@@ -124,14 +124,14 @@ class Ingest:
         writer.finish()
         if self._tally.chunks:
             learn_if_due(self._library, self._models, collection.name)
+        if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
+            self._tally.note(lacking(collection))
         if self._options.splitter and not writer.bound:
             kept = self._library.catalog.collections.get(collection.name).splitter
             if kept != collection.splitter:
                 self._tally.note(
                     f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"
                 )
-        if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
-            self._tally.note(lacking(collection))
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
         """What an ingest would do, and how much that is; nothing of it is done."""
