@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     splitter: Name = "auto"
     min_chunk_tokens: int = Field(default=32, ge=1)
     # Checked also where only the minimum was set.
-    chunk_tokens: int = Field(default=256, ge=1, validate_default=True)
+    chunk_tokens: int = Field(default=240, ge=1, validate_default=True)
     top_k: int = Field(default=5, ge=1)
     top_tokens: int = Field(default=0, ge=0)
     neighbours: int = Field(default=0, ge=0, le=MOST_NEIGHBOURS)

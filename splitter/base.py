@@ -59,7 +59,7 @@ class ChunkLimits:
     """How many tokens a piece may have, both ends included."""
 
     min_tokens: int = 32
-    max_tokens: int = 256
+    max_tokens: int = 240
     overlap: int = 0  # tokens that a piece may share with the one before it
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ class ChunkingBenchOptions(BenchOptions):
     by_corpus: bool = option(False, "Rows of each corpus, beside those of all questions.")
     top_k: int = option(5, "Chunks that are retrieved for a question.", least=1)
     min_tokens: int = option(32, "Fewest tokens of a chunk of ours.", least=1)
-    max_tokens: int = option(256, "Most tokens of a chunk of ours.", least=8)
+    max_tokens: int = option(240, "Most tokens of a chunk of ours.", least=8)
 
     @property
     def limits(self) -> ChunkLimits:
