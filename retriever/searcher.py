@@ -22,7 +22,8 @@ RERANK = "rerank"  # the stage, in seconds
 LINEAR, RANK = "linear", "rank"
 FUSIONS = (LINEAR, RANK)
 _ROUNDS = 3
-MOST_READ = 256  # chunks whose sentences are read for a question; a search of usual depth finds fewer
+# Chunks whose sentences are read for a question: the likeliest so many, and more of them where more are asked for.
+LEAST_READ, MOST_READ = 64, 256
 MODES = (VECTOR, KEYWORD, HYBRID)
 RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
 
@@ -148,7 +149,7 @@ class Searcher:
             covered = np.zeros(len(ids))
             if options.mode == HYBRID:
                 ids, covered = self.keywords.covered(question, depth, chosen, ids)
-            found = self._meant(asked, ids, covered, options)
+            found = self._meant(asked, ids, covered, min(max(LEAST_READ, 2 * k), MOST_READ), options)
             ranked = found[VECTOR]
             if options.mode == HYBRID:
                 found[KEYWORD] = {one: score for one, score in _by_id(ids, covered).items() if score}
@@ -165,11 +166,13 @@ class Searcher:
         return found
 
     def _meant(
-        self, vector: Vectors, ids: IntArray, covered: FloatArray, options: SearchOptions
+        self, vector: Vectors, ids: IntArray, covered: FloatArray, most: int, options: SearchOptions
     ) -> dict[str, dict[int, float]]:
-        """How near each chunk is, with its nearest sentence where all that count have any: best first."""
+        """How near each chunk is: best first. The likeliest with their nearest sentence, where all of them have any."""
         whole = self.vectors.vectors(ids).astype(np.float64) @ vector.astype(np.float64)
-        both, read = whole.copy(), _likeliest(whole * options.vector_share + covered * (1 - options.vector_share))
+        share = options.vector_share if options.mode == HYBRID else 1.0
+        likely = whole * share + covered * (1 - share)
+        both, read = whole.copy(), _likeliest(likely, most)
         sentence = nearest(vector, self.source.sentences(ids[read]) if options.sentence_share else [])
         # Chunks of an older catalog may have none, and would fall behind those that have.
         there = read[: len(sentence)] if not np.isnan(sentence).any() else read[:0]
@@ -197,11 +200,11 @@ class Searcher:
         return [hits[place] for place in order]
 
 
-def _likeliest(scores: FloatArray) -> IntArray:
-    """Places of at most so many that their sentences are read, in order."""
-    if len(scores) <= MOST_READ:
+def _likeliest(scores: FloatArray, most: int) -> IntArray:
+    """Their places, ascending."""
+    if len(scores) <= most:
         return np.arange(len(scores))
-    return np.sort(np.argpartition(-scores, MOST_READ)[:MOST_READ])
+    return np.sort(np.argpartition(-scores, most)[:most])
 
 
 def _ids(hits: Sequence[Hit]) -> IntArray:

@@ -6,6 +6,7 @@ import shlex
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -192,13 +193,13 @@ class RagPipeline:
         if limits.tokens:
             limits = replace(limits, joins=self.models.template.joins)
         options, seconds = search_options(self.settings, collection, asked.mmr), dict[str, float]()
-        live = self.library.catalog.source(collection).position().live
+        live = cache(lambda: self.library.catalog.source(collection).position().live)
         # A cross-encoder takes long: it goes deeper once, whatever it finds there.
         for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
             found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
             hits = {hit.id: hit.score for hit in found}
             selection = select(self._rows(list(hits), limits.expected), limits)
-            cut = not selection.ended and depth == len(hits) < live
+            cut = not selection.ended and depth == len(hits) < live()
             if not cut:
                 break
         if not selection.chosen:

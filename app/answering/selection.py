@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -50,11 +50,15 @@ class Limits:
         """How many hits this takes, about."""
         return self.chunks or self.tokens // self.typical + MISFITS
 
-    def depths(self, live: int) -> Iterator[int]:
-        """How many hits to look at in a collection of so many chunks: each time more, while it is not enough."""
-        depth = max(1, min(COPIES * self.expected, live))
-        most = max(depth, min(MOST, live))
+    def depths(self, live: Callable[[], int]) -> Iterator[int]:
+        """How many hits to look at in a collection of `live` chunks: each time more, while it is not enough. Mostly the
+        first are enough, and the collection is not asked.
+        """
+        depth = COPIES * self.expected
+        if depth > MOST:
+            depth = max(1, min(depth, live()))
         yield depth
+        most = max(depth, min(MOST, live()))
         while depth < most:
             depth = min(DEEPER * depth, most)
             yield depth

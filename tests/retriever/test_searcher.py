@@ -9,7 +9,7 @@ import pytest
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
-from retriever.searcher import MOST_READ, Searcher, SearchOptions, fuse
+from retriever.searcher import LEAST_READ, MOST_READ, Searcher, SearchOptions, fuse
 from retriever.sentences import pack
 from retriever.vector_index import VectorIndex
 
@@ -140,6 +140,9 @@ def test_a_deep_search_reads_the_sentences_of_the_likeliest_alone() -> None:
     hits = searcher_of(source).search("", count, options=SearchOptions("vector"))
     assert [hit.id for hit in hits] == list(range(1, count + 1))
     assert sorted(asked) == list(range(1, MOST_READ + 1))
+    asked.clear()
+    searcher_of(source).search("", 5, options=SearchOptions("vector", depth=count))
+    assert sorted(asked) == list(range(1, LEAST_READ + 1))
 
 
 def test_the_share_of_the_vectors(source: MemorySource) -> None:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, or_, select
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.chunks import source_key
@@ -22,9 +22,16 @@ from retriever.sentences import Packed
 from retriever.source import Batch, Position, Source, Where
 from splitter.base import below_headings
 
-_SENTENCES = select(SENTENCES.c.chunk_id, SENTENCES.c.vectors)
+# Made once: to put a statement together takes longer than to run it. A collection that was embedded again since has
+# none, as they are another model's.
+_OWN = (COLLECTIONS.c.id == bindparam("collection"), COLLECTIONS.c.uid == bindparam("uid"))
+_SENTENCES = select(SENTENCES.c.chunk_id, SENTENCES.c.vectors).where(
+    SENTENCES.c.chunk_id.in_(bindparam("chunks", expanding=True)), exists().where(*_OWN)
+)
 MOST_NAMED = 200  # characters of a title that each chunk is found by; older catalogs have them as long as a book
-_POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid)
+_POSITION = select(COLLECTIONS.c.high, COLLECTIONS.c.retired, COLLECTIONS.c.live, COLLECTIONS.c.uid).where(
+    COLLECTIONS.c.id == bindparam("collection")
+)
 DOCUMENT, KIND, SOURCE = "document", "kind", "source"
 FILTERS = (DOCUMENT, KIND, SOURCE)
 MOST = 30_000  # values: a statement takes 32,766 in SQLite, and 65,535 in PostgreSQL
@@ -45,7 +52,7 @@ class CatalogSource(Source):
 
     def position(self) -> Position:
         with self._database.reading() as connection:
-            row = connection.execute(_POSITION.where(COLLECTIONS.c.id == self._collection.id)).one_or_none()
+            row = connection.execute(_POSITION, {"collection": self._collection.id}).one_or_none()
         if row is None or row.uid != self._collection.uid:
             raise CatalogError(f"collection {self._collection.name!r} was deleted or embedded again: open it anew")
         return Position(row.high, row.retired, row.live)
@@ -76,11 +83,10 @@ class CatalogSource(Source):
 
     def sentences(self, ids: IntArray) -> list[Packed | None]:
         found: dict[int, Packed] = {}
-        # None of a collection that was embedded again since: they are another model's.
-        own = exists().where(COLLECTIONS.c.id == self._collection.id, COLLECTIONS.c.uid == self._collection.uid)
+        own = {"collection": self._collection.id, "uid": self._collection.uid}
         with self._database.reading() as connection:
             for part in batches(ids.tolist()):
-                rows = connection.execute(_SENTENCES.where(SENTENCES.c.chunk_id.in_(part), own)).all()
+                rows = connection.execute(_SENTENCES, own | {"chunks": part}).all()
                 found.update((chunk, packed) for chunk, packed in rows)
         return [found.get(one) for one in ids.tolist()]
 
