@@ -66,11 +66,16 @@ class Balance:
         return 1 / (1 + weight)
 
 
+def tells(sentences: Sequence[str]) -> bool:
+    """Whether a chunk has a sentence to ask by, and enough that is left."""
+    return len(sentences) >= FEWEST_SENTENCES and any(map(_asks, sentences))
+
+
 def withheld(sentences: Sequence[str], vectors: Vectors, chance: np.random.Generator) -> Withheld | None:
     """A chunk by its sentences and their vectors, [sentences, dimension]; None for one that is too short."""
-    asking = [place for place, one in enumerate(sentences) if len(words(one)) >= FEWEST_WORDS]
-    if len(sentences) < FEWEST_SENTENCES or not asking:
+    if not tells(sentences):
         return None
+    asking = [place for place, one in enumerate(sentences) if _asks(one)]
     chosen = asking[int(chance.integers(len(asking)))]
     left = vectors.sum(axis=0) - vectors[chosen]
     rest = "\n".join(one for place, one in enumerate(sentences) if place != chosen)
@@ -101,6 +106,10 @@ def _covered(sample: Sequence[Withheld]) -> Scores:
     index.catch_up(source)
     covered: list[FloatArray] = [index.covered(one.question, 1, None, ids)[1] for one in sample]
     return np.stack(covered).astype(np.float64)
+
+
+def _asks(sentence: str) -> bool:
+    return len(words(sentence)) >= FEWEST_WORDS
 
 
 def _unit(vector: Vectors) -> Vectors:

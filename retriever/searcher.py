@@ -24,6 +24,7 @@ FUSIONS = (LINEAR, RANK)
 _ROUNDS = 3
 # Chunks whose sentences are read for a question: the likeliest so many, and more of them where more are asked for.
 LEAST_READ, MOST_READ = 64, 256
+MOST_DIVERSE = 256  # hits that are chosen by novelty too; further ones follow as they are
 MODES = (VECTOR, KEYWORD, HYBRID)
 RANK_OFFSET = 60  # of reciprocal rank fusion, as its authors chose it
 
@@ -196,8 +197,14 @@ class Searcher:
         scores = np.array([hit.score for hit in hits])
         spread = float(np.ptp(scores))
         relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
-        order = diversify(relevance.tolist(), self.vectors.vectors(_ids(hits)), k, share)
-        return [hits[place] for place in order]
+        near = hits[: max(MOST_DIVERSE, 2 * k)][: 2 * MOST_DIVERSE]
+        order = diversify(
+            relevance[: len(near)].tolist(), self.vectors.vectors(_ids(near)), min(k, MOST_DIVERSE), share
+        )
+        chosen = set(order.tolist())
+        # Whoever asks for so many looks for copies among them; comparing each with each would take minutes.
+        rest = [hit for place, hit in enumerate(hits) if place not in chosen]
+        return [*(hits[place] for place in order), *rest][:k]
 
 
 def _likeliest(scores: FloatArray, most: int) -> IntArray:

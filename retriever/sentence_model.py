@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from retriever.shared_property import shared_property
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]
 PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
+HEADLESS = ("Model", "ForMaskedLM", "ForPreTraining")  # architectures that no cross-encoder has
 SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
 
 
@@ -133,6 +135,18 @@ def _by_library(model: SentenceTransformer) -> torch.Tensor:
     return vectors
 
 
+def refuse_headless(folder: Path) -> None:
+    """The library would give a model without a head one of random numbers. Raises RetrieverError."""
+    try:
+        made = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or []
+    except (OSError, ValueError, AttributeError):
+        return  # the library tells better what is wrong
+    if isinstance(made, list) and made and all(str(one).endswith(HEADLESS) for one in made):
+        raise RetrieverError(
+            f"the model in {folder} is a {made[0]}, which ranks nothing: a reranker is a cross-encoder"
+        )
+
+
 class Reranker:
     """A cross-encoder: reads question and chunk together, which is slow and tells better than their vectors.
 
@@ -145,6 +159,7 @@ class Reranker:
 
     @shared_property
     def _model(self) -> CrossEncoder:
+        refuse_headless(self.folder)
         with loading("reranking", self.folder):
             model = CrossEncoder(str(self.folder), device=self._device, local_files_only=True)
         if model.num_labels != 1:

@@ -194,6 +194,8 @@ def _holds(annotation: Any, wanted: type) -> bool:
 def _told(error: BaseException) -> str:
     """On one line."""
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-    told = " ".join("".join(format_exception_only(error)).split())  # also where it cannot say what it is
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    else:
+        said = "".join(format_exception_only(error))  # also where it cannot say what it is
+    told = " ".join(said.split())
     return told if len(told) <= LONGEST else f"{told[:LONGEST]}…"

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsFloat, SupportsIndex, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict
 
 from app.errors import CatalogError, printable
 from app.library.catalog import Catalog
@@ -189,7 +190,7 @@ _TEXT = (str, "a text")
 _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
     **dict.fromkeys(("top_k", "top_tokens", "neighbours", "max_tokens"), _WHOLE),
     **dict.fromkeys(("collection", "linker"), _TEXT),
-    "mmr": (SupportsFloat, "a number from 0 to 1"),
+    "mmr": (Real, "a number from 0 to 1"),
     "where": (Mapping, "lists of values by document, source or kind"),
     "history": (Sequence, "pairs of a question and its answer"),
     "quotes": (bool, "True or False"),
@@ -225,6 +226,10 @@ class Asked:
                 raise ConfigError(f"{name}={value}: ask for at least 1")
         if self.top_tokens is not None and self.top_tokens < 0:
             raise ConfigError(f"top_tokens={self.top_tokens}: give 0 or more")
+        if self.mmr is not None and not 0 <= self.mmr <= 1:
+            raise ConfigError(f"mmr={self.mmr}: give {_KINDS['mmr'][1]}")
+        if isinstance(self.history, str) or any(not isinstance(one, Sequence) or len(one) != 2 for one in self.history):
+            raise ConfigError(f"history={self.history!r:.100}: give {_KINDS['history'][1]}")
         if self.neighbours is not None and not 0 <= self.neighbours <= MOST_NEIGHBOURS:
             raise ConfigError(f"neighbours={self.neighbours}: give 0 to {MOST_NEIGHBOURS}")
 

@@ -253,7 +253,7 @@ def _in_parts(limit: int) -> str:
 
 
 def _unseen(depth: int) -> str:
-    return f"only the best {depth:,} hits were looked at, most of them copies of each other: there may be more chunks"
+    return f"only the best {depth:,} hits were looked at: there may be more chunks"
 
 
 def _how_to_fill(collection: str) -> str:

@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Self
 
 from app.answering import Asked
@@ -23,8 +22,7 @@ MISFITS = 2
 # Copies of a text are found together and count once: so many times the chunks that are wanted are looked at, and again
 # so many times more while that is not enough, up to the most. Anybody may put any number of copies into a collection.
 COPIES, DEEPER, MOST = 2, 8, 4096
-_BLANKS = re.compile(r"[^\S\t]+")  # a tab may stand for an empty cell
-_STOPS = ".,;:"
+_SET = re.compile(r"^\s|\S(?:\t|\s\s)|^[-*+#|>]|^\d+[.)]")  # what is set by blanks or lines: code, tables, lists
 Place = tuple[int, int]  # document, ordinal
 
 
@@ -58,7 +56,7 @@ class Limits:
         if depth > MOST:
             depth = max(1, min(depth, live()))
         yield depth
-        most = max(depth, min(MOST, live()))
+        most = max(depth, min(max(MOST, 2 * depth), live()))
         while depth < most:
             depth = min(DEEPER * depth, most)
             yield depth
@@ -78,22 +76,12 @@ class Selection:
 
 
 def canonical(text: str) -> str:
-    """The same for texts that say the same in another dress: line breaks and runs of spaces, a stop at the very end,
-    capitals at the start of words, and those of a text in capitals. All else may be what a text is about: a sign (.5
-    and 5, w * h and w - h), an accent, a comma ("No, officers may enter"), a word more or less.
+    """The same for texts that differ in where their lines end. All else may be what a text is about: a sign (.5 and 5,
+    w * h and w - h), case (mW and MW), a comma ("No, officers may enter"), a word more or less; and in code, in lists
+    and in tables how far it is from the margin.
     """
-    pieces, capitals = _BLANKS.split(unicodedata.normalize("NFC", text).strip()), text.isupper()
-    folded = " ".join(
-        piece if piece.islower() else _folded(piece, before, capitals) for before, piece in pairwise(["", *pieces])
-    )
-    return folded[:-1] if folded[-1:] in _STOPS and folded[-2:-1].isalpha() else folded
-
-
-def _folded(piece: str, before: str, capitals: bool) -> str:
-    """Without case where that tells nothing: mW is not MW, nor 5 Mg 5 mg, nor US us, nor a variable x X."""
-    word = piece.rstrip(_STOPS)
-    plain = word.isalpha() and (len(word) > 1 if capitals else len(word) > 2 and word[1:].islower())
-    return piece.lower() if plain and not any(map(str.isnumeric, before)) else piece
+    lines = [line.rstrip() for line in unicodedata.normalize("NFC", text).strip().splitlines()]
+    return "\n".join(lines) if any(map(_SET.search, lines)) else " ".join(filter(None, lines))
 
 
 def select(ranked: Iterable[Found], limits: Limits) -> Selection:

@@ -11,10 +11,12 @@ import typer
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, table
 from app.compose import opened
+from app.library.fusion import QUESTIONS
 from app.library.tuning import FusionTrial, Tuned
 from app.library.tuning import tune as tuning
 from app.settings import Settings, variable
 from retriever.balance import FEWEST_CHUNKS
+from retriever.searcher import HYBRID
 
 
 @configured("collection", ..., "device", "data_dir", "cache_dir")
@@ -106,6 +108,12 @@ def _verdict(tuned: Tuned, settings: Settings, dry_run: bool) -> str:
         told += (
             f", as without learning: {count(tuned.balance.chunks, 'chunk')} with sentences enough, and it takes "
             f"{FEWEST_CHUNKS} (`--questions` learns from questions)"
+        )
+    if tuned.before.by == QUESTIONS and tuned.found.by != QUESTIONS:
+        told += " instead of what questions had told"
+    if settings.retrieval != HYBRID:
+        told += (
+            f". {variable('retrieval')}={settings.retrieval} does not join meaning and words: no question uses it now"
         )
     fixed = [variable(name) for name in ("vector_share", "fusion") if getattr(settings, name) is not None]
     for one in fixed:

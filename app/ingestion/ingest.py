@@ -104,7 +104,7 @@ class Ingest:
         collection = self._cut_as_asked(collection)
         states = self._library.catalog.documents.states(collection)
         survey = self._survey(paths, states)
-        room = Room(self._library.settings, self._options.kv, collection.dimension)
+        room = Room(self._library.settings, self._options.kv, collection)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := room.warning(survey.pending)):
             self._tell(f"warning: {warning}")
@@ -122,8 +122,7 @@ class Ingest:
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
-        if self._tally.chunks:
-            learn_if_due(self._library, self._models, collection.name)
+        learn_if_due(self._library, self._models, collection.name)
         if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
             self._tally.note(lacking(collection))
         if self._options.splitter and not writer.bound:
@@ -146,9 +145,8 @@ class Ingest:
         for file, outcome in self._read(survey):
             if isinstance(outcome, ReadFile):
                 if estimate is None:
-                    estimate = IngestEstimate(
-                        self._library, self._models, self._collection, options.splitter, options.kv
-                    )
+                    wanted = self._wanted_splitter(self._collection) if self._collection else options.splitter
+                    estimate = IngestEstimate(self._library, self._models, self._collection, wanted, options.kv)
                 try:
                     estimate.add(outcome.parsed)
                 except OF_A_TEXT as error:
@@ -162,15 +160,19 @@ class Ingest:
 
     def _cut_as_asked(self, collection: Collection) -> Collection:
         """With the splitter of this ingest, which the catalog has when it has cut a document."""
-        wanted = self._options.splitter
-        if wanted is not None:
-            self._library.trust_splitter(wanted)
-        elif not self._library.catalog.source(collection).position().high:  # nothing was ever cut, so it may be wrong
-            wanted = self._library.settings.splitter
+        wanted = self._wanted_splitter(collection)
         if wanted is None or wanted == collection.splitter:
             return collection
         self._library.splitter(collection, wanted)  # raises where there is no such splitter
         return replace(collection, splitter=wanted)
+
+    def _wanted_splitter(self, collection: Collection) -> str | None:
+        if (asked := self._options.splitter) is not None:
+            self._library.trust_splitter(asked)
+            return asked
+        if not self._library.catalog.source(collection).position().high:  # nothing was ever cut, so it may be wrong
+            return self._library.settings.splitter
+        return None
 
     def _survey(self, paths: Sequence[Path], states: Mapping[str, FileState]) -> FolderSurvey:
         settings, tally = self._library.settings, self._tally

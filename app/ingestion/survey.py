@@ -18,7 +18,7 @@ from pathlib import Path
 from app.errors import IngestError, printable
 from app.ingestion import Failure, IngestOptions
 from app.ingestion.worker import time_of_change
-from app.library.catalog.records import FileState
+from app.library.catalog.records import Collection, FileState
 from app.loaders.discovery import WalkTally, discover
 from app.settings import GIB, Settings, free_bytes
 from ragcache.host import MOUNTS, mount_point
@@ -38,6 +38,7 @@ VARIANTS = 2  # a long document has a lead variant of each chunk too
 PER_CHARACTER = 4
 SENTENCE = 20  # characters of a short one: rows and turns are sentences too
 FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
+LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
 COPIES = 2  # of a chunk's vector, in the catalog and in the index
 
 
@@ -229,11 +230,13 @@ def _is_gone(source: str) -> bool:
 
 
 class Room:
-    """Of one ingest, with or without KV; `dimension`: of the embedder's vectors."""
+    """Of one ingest, with or without KV."""
 
-    def __init__(self, settings: Settings, kv: bool, dimension: int):
+    def __init__(self, settings: Settings, kv: bool, collection: Collection):
         self._settings = settings
-        self._dimension = dimension
+        self._dimension = collection.dimension
+        longest = collection.splitter_settings.get("max_tokens", settings.chunk_tokens)
+        self._chunk_tokens = int(longest) if isinstance(longest, int) and longest > 0 else settings.chunk_tokens
         self._kv = kv and settings.disk_bytes > 0
 
     @shared_property
@@ -248,10 +251,11 @@ class Room:
     @property
     def per_character(self) -> float:
         """Bytes of the catalog and the index. Vectors take most of them: of chunks, in 4 bytes a number, and of their
-        sentences, in one and 4 for the scale.
+        sentences, in one and 4 for the scale. SQLite writes all of a transaction to its log first.
         """
-        chunk = CHARACTERS * self._settings.chunk_tokens * FULL
-        return PER_CHARACTER + (self._dimension + 4) / SENTENCE + COPIES * 4 * self._dimension / chunk
+        chunk = CHARACTERS * self._chunk_tokens * FULL
+        catalog = PER_CHARACTER + (self._dimension + 4) / SENTENCE + COPIES * 4 * self._dimension / chunk
+        return LOGGED * catalog
 
     def warning(self, files: Iterable[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""

@@ -199,11 +199,13 @@ class Writer:
             return
         if self._capture:
             self._capture.capture(draft, captured)
-        if not self.bound and (older := self._library.keep_splitter(self._collection)):
+        older = None if self.bound else self._library.other_splitter(self._collection)
+        documents = self._library.catalog.documents
+        replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None)
+        self.bound = True
+        if older:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"
             self._tally.note(f"{told}; documents that were in keep their chunks")
-        self.bound = True
-        replaced = self._library.catalog.documents.replace(self._collection, draft.record, chunks)
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         headed = any(piece.heading for piece in draft.pieces)

@@ -69,17 +69,12 @@ class Library:
         """The operator has named it, so a collection may be cut by it, whatever module it is in."""
         self._named.add(spec)
 
-    def keep_splitter(self, collection: Collection) -> str:
-        """Of the record, once it has cut a document: one that cuts none must not stay with the collection.
-
-        The splitter that it replaces for all documents to come, "" where that is the same or has cut nothing.
-        """
-        older = self.catalog.collections.get(collection.name).splitter
-        if older == collection.splitter:
-            return ""
-        had_any = self.catalog.source(collection).position().high > 0
-        self.catalog.collections.set_splitter(collection, collection.splitter, collection.splitter_settings)
-        return older if had_any else ""
+    def other_splitter(self, collection: Collection) -> str | None:
+        """The one that the catalog has, where this record has another; "" where it has cut nothing."""
+        kept = self.catalog.collections.get(collection.name).splitter
+        if kept == collection.splitter:
+            return None
+        return kept if self.catalog.source(collection).position().high else ""
 
     def _check_trusted(self, spec: str, collection: Collection) -> None:
         """An import runs code, and whoever can write to the catalog could choose it."""

@@ -15,12 +15,12 @@ from app.library.catalog.records import Collection
 from app.settings import Settings
 from retriever import RetrieverError
 from retriever.searcher import DEFAULTS, SearchOptions
+from retriever.source import Position
 
 By = Literal["collection", "questions"]
 COLLECTION: By = "collection"
 QUESTIONS: By = "questions"
 SETTING, DEFAULT = "setting", "default"
-GROWN = 2  # times the chunks that it was learnt from: then it is learnt again
 log = logging.getLogger(__name__)
 
 
@@ -32,10 +32,12 @@ class LearntFusion:
     fusion: str
     by: By
     chunks: int  # of the collection then
+    retired: int = 0  # chunks that it had lost by then
     figures: Mapping[str, float] = field(default_factory=dict)  # that it was learnt by, for people
 
     def as_json(self) -> dict[str, Any]:
         kept = {"vector_share": self.vector_share, "fusion": self.fusion, "by": self.by, "chunks": self.chunks}
+        kept["retired"] = self.retired
         return kept | dict(self.figures)
 
 
@@ -56,13 +58,14 @@ def learnt(collection: Collection) -> LearntFusion | None:
     try:
         rest = dict(kept)
         share, fusion, by, chunks = (rest.pop(name) for name in ("vector_share", "fusion", "by", "chunks"))
+        retired = rest.pop("retired", 0)
         SearchOptions(vector_share=share, fusion=fusion)
-        if by not in (COLLECTION, QUESTIONS) or not isinstance(chunks, int):
-            raise ValueError(f"by={by!r}, chunks={chunks!r}")
+        if by not in (COLLECTION, QUESTIONS) or not isinstance(chunks, int) or not isinstance(retired, int):
+            raise ValueError(f"by={by!r}, chunks={chunks!r}, retired={retired!r}")
     except (LookupError, TypeError, ValueError, RetrieverError) as error:
         log.warning("what collection %r has learnt of its search cannot be read (%s)", collection.name, error)
         return None
-    return LearntFusion(share, fusion, by, chunks, rest)
+    return LearntFusion(share, fusion, by, chunks, retired, rest)
 
 
 def fusion_in_use(settings: Settings, collection: Collection) -> FusionInUse:
@@ -85,9 +88,11 @@ def search_options(settings: Settings, collection: Collection, mmr: float | None
     )
 
 
-def is_due(collection: Collection, live: int, anew: bool = False) -> bool:
-    """Whether its own texts, `live` chunks, should tell; `anew`: also where they are as many as before. What questions
-    have told stays.
+def is_due(collection: Collection, now: Position, anew: bool = False) -> bool:
+    """Whether its own texts should tell: for the first time, or as so many chunks are new as there were then, or in any
+    case with `anew`. What questions have told stays.
     """
     found = learnt(collection)
-    return live > 0 and (found is None or (found.by == COLLECTION and (anew or live >= GROWN * found.chunks)))
+    if not now.live or (found is not None and found.by != COLLECTION):
+        return False
+    return found is None or anew or now.live - found.chunks + now.retired - found.retired >= found.chunks

@@ -14,6 +14,7 @@ from app.library import Library
 from app.library.catalog.records import Collection, Document
 
 FEWEST, MOST = 10, 1000  # questions; fewer say nothing that their next ones would confirm
+LARGEST = 16 << 20  # bytes of their file
 FORM = 'each line should be {"question": text} with either "document": its name or title, or "text": an excerpt of it'
 
 
@@ -35,14 +36,10 @@ class TuningQuestion:
 
 def read_questions(file: Path) -> list[LabelledQuestion]:
     """Raises MaintenanceError for what is not in this form, with the line, and for too few or too many."""
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MaintenanceError(f"cannot read {file}: {error}. Give a file of JSON lines: {FORM}") from error
-    found = [_question(f"{file}, line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
-    if not FEWEST <= len(found) <= MOST:
-        raise MaintenanceError(f"{file} holds {len(found)} questions: give {FEWEST} to {MOST:,}. {FORM}")
-    return found
+    lines = [(number, line) for number, line in enumerate(_read(file).split("\n"), start=1) if line.strip()]
+    if not FEWEST <= len(lines) <= MOST:
+        raise MaintenanceError(f"{file} holds {len(lines)} questions: give {FEWEST} to {MOST:,}. {FORM}")
+    return [_question(f"{file}, line {number}", line) for number, line in lines]
 
 
 def placed(library: Library, collection: Collection, labelled: Sequence[LabelledQuestion]) -> list[TuningQuestion]:
@@ -56,20 +53,31 @@ def placed(library: Library, collection: Collection, labelled: Sequence[Labelled
             for excerpt, wanted in excerpts.items():
                 if wanted in folded:
                     holding[excerpt].add(chunk)
-    found = []
+    # Each once, however many questions ask for it.
+    right: dict[str | int, frozenset[int]] = {text: frozenset(chunks) for text, chunks in holding.items()}
+    source, found = library.catalog.source(collection), []
     for one in labelled:
-        if one.text is not None:
-            chunks = holding[one.text]
-        else:
-            document = _document(one, collection, by_name)
-            chunks = set(library.catalog.source(collection).live_ids({"document": [document.id]}).tolist())
-        if not chunks:
+        named = one.text if one.text is not None else _document(one, collection, by_name).id
+        if isinstance(named, int) and named not in right:
+            right[named] = frozenset(source.live_ids({"document": [named]}).tolist())
+        if not (chunks := right[named]):
             raise MaintenanceError(
                 f"{one.where}: no chunk of collection {collection.name!r} contains {one.text or one.document!r:.100}: "
                 "give a shorter excerpt, as it stands in one chunk (`ragcache show DOCUMENT --chunks`)"
             )
-        found.append(TuningQuestion(one.question, frozenset(chunks)))
+        found.append(TuningQuestion(one.question, chunks))
     return found
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise MaintenanceError(f"{file} is larger than {LARGEST >> 20} MiB: give {FEWEST} to {MOST:,} questions")
+        return data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MaintenanceError(f"cannot read {file}: {error}. Give a file of JSON lines: {FORM}") from error
 
 
 def _question(where: str, line: str) -> LabelledQuestion:
@@ -79,9 +87,10 @@ def _question(where: str, line: str) -> LabelledQuestion:
         raise MaintenanceError(f"{where} is no JSON ({error}): {FORM}") from error
     if not isinstance(record, dict) or not _is_text(record, "question"):
         raise MaintenanceError(f"{where} has no question: {FORM}")
-    if sum(_is_text(record, name) for name in ("document", "text")) != 1:
+    named = {name: record[name] for name in ("document", "text") if _is_text(record, name)}
+    if len(named) != 1:
         raise MaintenanceError(f"{where} names no document and no text, or both: {FORM}")
-    return LabelledQuestion(where, record["question"], record.get("document"), record.get("text"))
+    return LabelledQuestion(where, record["question"], named.get("document"), named.get("text"))
 
 
 def _is_text(record: Mapping[str, Any], name: str) -> bool:

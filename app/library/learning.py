@@ -16,7 +16,7 @@ from app.library.fusion import COLLECTION, LearntFusion, is_due
 from app.models import Models
 from ragcache.errors import RagcacheError
 from retriever import IntArray
-from retriever.balance import Balance, Withheld, balance, withheld
+from retriever.balance import Balance, Withheld, balance, tells, withheld
 from retriever.searcher import LINEAR
 from retriever.sentences import unpack
 
@@ -35,8 +35,7 @@ def learn_if_due(library: Library, models: Models, name: str, *, anew: bool = Fa
     """
     try:
         collection = library.catalog.collections.get(name)
-        live = library.catalog.source(collection).position().live
-        if is_due(collection, live, anew):
+        if is_due(collection, library.catalog.source(collection).position(), anew):
             _, found = learnt_from_texts(library, models, collection)
             library.catalog.collections.set_retrieval(collection, found.as_json())
     except TROUBLE as error:
@@ -47,12 +46,13 @@ def learnt_from_texts(
     library: Library, models: Models, collection: Collection, *, embed: bool = False
 ) -> tuple[Balance, LearntFusion]:
     """`embed`: sentences whose vectors are not kept, too; else their chunks are passed over."""
-    live = library.catalog.source(collection).live_ids({})
+    source = library.catalog.source(collection)
+    now, live = source.position(), source.live_ids({})
     found = balance(_sample(library, models, collection, live, embed))
     figures = {"sampled": found.chunks, "meaning": found.meaning, "words": found.words}
     if found.ratio is not None:
         figures["ratio"] = found.ratio
-    return found, LearntFusion(found.vector_share, LINEAR, COLLECTION, len(live), figures)
+    return found, LearntFusion(found.vector_share, LINEAR, COLLECTION, now.live, now.retired, figures)
 
 
 def _sample(library: Library, models: Models, collection: Collection, live: IntArray, embed: bool) -> list[Withheld]:
@@ -69,6 +69,8 @@ def _sample(library: Library, models: Models, collection: Collection, live: IntA
             if chunk not in texts:
                 continue  # deleted meanwhile
             sentences = sentences_of(texts[chunk])
+            if not tells(sentences):
+                continue
             vectors = unpack(packed or b"", collection.dimension)
             if len(vectors) != len(sentences):
                 if not embed:

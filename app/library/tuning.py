@@ -48,7 +48,7 @@ class HeldOut:
 
     present: FusionTrial
     chosen: FusionTrial
-    better: bool  # in recall or MRR, in neither worse, and on neither half worse
+    better: bool  # in recall or MRR; in neither worse, here and on all questions, and on neither half worse
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _by_questions(library: Library, models: Models, tuned: Tuned, questions: Seq
         "recall_before": held.present.recall,
         "mrr_before": held.present.mrr,
     }
-    learnt = LearntFusion(share, fusion, QUESTIONS, tuned.chunks, figures)
+    learnt = LearntFusion(share, fusion, QUESTIONS, tuned.chunks, figures=figures)
     return replace(tuned, found=learnt, trials=trials, held_out=held)
 
 
@@ -164,7 +164,8 @@ def held_out(scores: Scores, halves: Sequence[npt.NDArray[np.int64]], tried: Seq
     gains = [float(np.round(new.sum() - old.sum(), 9)) for new, old in zip(chosen, present, strict=True)]
     final = tried[best(scores, np.concatenate([one, other]))]
     old, new = _trial(*tried[0], np.concatenate(present)), _trial(*final, np.concatenate(chosen))
-    no_worse = min(*gains, new.recall - old.recall, new.mrr - old.mrr) >= 0
+    on_all = np.round(scores[tried.index(final)].mean(axis=0) - scores[0].mean(axis=0), 9)  # of what would be kept
+    no_worse = min(*gains, new.recall - old.recall, new.mrr - old.mrr, *on_all.tolist()) >= 0
     return HeldOut(old, new, no_worse and sum(gains) > 0 and final != tried[0])
 
 

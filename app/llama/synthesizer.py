@@ -170,7 +170,7 @@ class CachedSynthesizer(BaseSynthesizer):
 
     def start(self, question: str, nodes: Sequence[NodeWithScore], **request: Any) -> AnswerStream:
         """The answer as our own pipeline gives it."""
-        told = dict.fromkeys(note for scored in nodes for note in scored.node.metadata.get(NOTES, ()))
+        told = dict.fromkeys(note for scored in nodes for note in _notes(scored.node.metadata.get(NOTES)))
         given = {"notes": tuple(told)} | self._request | request
         return self._answering.start(AnswerRequest(question, retrieved_nodes(nodes), **given))
 
@@ -236,3 +236,8 @@ class CachedSynthesizer(BaseSynthesizer):
 def _nodes(texts: Sequence[str]) -> list[NodeWithScore]:
     """Texts that have lost their nodes; what they say still finds its KV."""
     return [NodeWithScore(node=TextNode(id_=str(place), text=text)) for place, text in enumerate(texts)]
+
+
+def _notes(told: object) -> list[str]:
+    """Nodes may come from anywhere, with anything under that name."""
+    return [note for note in told if isinstance(note, str)] if isinstance(told, list | tuple) else []

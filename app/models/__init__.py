@@ -172,6 +172,14 @@ def resolve_embedder(name: str) -> Path:
     return _checked(_package_folder(bundled, name) / bundled.folder)
 
 
+def resolve_reranker(name: str) -> Path:
+    """The folder of a cross-encoder; none is bundled. Raises ModelError."""
+    example = "cross-encoder/ms-marco-MiniLM-L6-v2"
+    if name.startswith(BUNDLED):
+        raise ModelError(f"no reranker is bundled, so {name!r} is none: give one such as {example}, or a folder of one")
+    return _resolve_named(name, example)
+
+
 def bundled_gguf(name: str) -> Path:
     """The GGUF file of a bundled language model, as installed."""
     bundled = _bundled(name, BUNDLED_MODELS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from app.models import release_helpers, resolve_embedder, resolve_model
+from app.models import release_helpers, resolve_embedder, resolve_model, resolve_reranker
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
@@ -245,4 +245,4 @@ def load_reranker(settings: Settings) -> Reranker | None:
         return None
     from retriever.sentence_model import Reranker  # it imports sentence-transformers
 
-    return Reranker(resolve_embedder(settings.reranker), str(resolve_device(settings)))
+    return Reranker(resolve_reranker(settings.reranker), str(resolve_device(settings)))

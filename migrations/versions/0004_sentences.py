@@ -1,6 +1,4 @@
-"""A question is also compared with the sentences of a chunk, whose vectors stand beside it; and how much meaning and
-words count is learnt from the collection.
-"""
+"""A question is also compared with the sentences of a chunk, whose vectors stand beside it."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("chunk_id", name="pk_sentences"),
         sa.ForeignKeyConstraint(["chunk_id"], ["chunks.id"], name="fk_sentences_chunk_id_chunks", ondelete="CASCADE"),
     )
-    op.add_column("collections", sa.Column("retrieval", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
-    op.drop_column("collections", "retrieval")
     op.drop_table("sentences")

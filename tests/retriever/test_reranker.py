@@ -109,3 +109,12 @@ def test_what_goes_wrong_in_the_model_is_one_line(reranker: Reranker, monkeypatc
     monkeypatch.setattr(reranker._model, "predict", lambda rows, **options: np.array([np.nan]))
     with pytest.raises(RetrieverError, match="scores that are no numbers"):
         reranker.score("who", ["ann"])
+
+
+def test_a_model_without_a_head_is_no_reranker(tmp_path: Path) -> None:
+    """The library would give it one of random numbers."""
+    write_model(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace("BertForSequenceClassification", "BertModel"))
+    with pytest.raises(RetrieverError, match="is a BertModel, which ranks nothing"):
+        Reranker(tmp_path).load()

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from retriever import FloatArray, IntArray, RetrieverError, Vectors
+from retriever import searcher as searcher_module
 from retriever.keyword_index import KeywordIndex
 from retriever.memory_source import MemorySource
-from retriever.searcher import LEAST_READ, MOST_READ, Searcher, SearchOptions, fuse
+from retriever.searcher import LEAST_READ, MOST_DIVERSE, MOST_READ, Searcher, SearchOptions, fuse
 from retriever.sentences import pack
 from retriever.vector_index import VectorIndex
 
@@ -249,3 +250,22 @@ def test_what_cannot_work_is_told(source: MemorySource) -> None:
         searcher_of(source).search("rye", 0)
     with pytest.raises(RetrieverError, match="give `texts` too"):
         Searcher(source, VectorIndex(3, "m"), KeywordIndex(), lambda question: unit(BREAD), LongestFirst())
+
+
+def test_novelty_is_looked_for_among_a_bounded_number_of_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that is deep for copies would else compare thousands with thousands."""
+    compared: list[tuple[int, int]] = []
+    real = searcher_module.diversify
+
+    def counted(relevance: Sequence[float], vectors: Vectors, k: int, share: float) -> IntArray:
+        compared.append((len(relevance), k))
+        return real(relevance, vectors, k, share)
+
+    monkeypatch.setattr(searcher_module, "diversify", counted)
+    count = 3 * MOST_DIVERSE
+    source = MemorySource(3)
+    source.add(["the same text"] * count, np.stack([unit([1.0, place / count, 0.0]) for place in range(count)]))
+    hits = searcher_of(source).search("", count, options=SearchOptions("vector", mmr=0.5))
+    assert len(hits) == len({hit.id for hit in hits}) == count
+    assert compared == [(2 * MOST_DIVERSE, MOST_DIVERSE)]
+    assert [hit.id for hit in hits[MOST_DIVERSE:]] == sorted(hit.id for hit in hits[MOST_DIVERSE:])

@@ -97,11 +97,9 @@ class Collections(DatabasePart):
 
     def set_splitter(self, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
         """How documents are cut from now on; those that are in stay as they are."""
-        high = select(COLLECTIONS.c.high).where(COLLECTIONS.c.id == collection.id)
         with self._database.writing() as connection:
             lock(connection, collection)
-            since = {CUT_SINCE: connection.scalar(high)}
-            _change(connection, collection.id, _cut_by(splitter, {**settings, **since}))
+            write_splitter(connection, collection, splitter, settings)
 
     def cut_since(self, collection: Collection) -> int:
         """Chunks with higher ids were cut by the collection's splitter; of others it may have been another one."""
@@ -204,6 +202,11 @@ def _collection(row: Row[Any]) -> Collection:
     settings = {key: value for key, value in found.splitter_settings.items() if key not in (WHOLE_SPLITTER, CUT_SINCE)}
     whole = found.splitter_settings.get(WHOLE_SPLITTER, found.splitter)
     return replace(found, splitter=str(whole), splitter_settings=settings)
+
+
+def write_splitter(connection: Connection, collection: Collection, splitter: str, settings: Mapping[str, Any]) -> None:
+    high = select(COLLECTIONS.c.high).where(COLLECTIONS.c.id == collection.id)
+    _change(connection, collection.id, _cut_by(splitter, {**settings, CUT_SINCE: connection.scalar(high)}))
 
 
 def _cut_by(splitter: str, settings: Mapping[str, Any]) -> dict[str, Any]:

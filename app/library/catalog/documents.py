@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert
 
 from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
+from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import (
     ChunkRecord,
@@ -36,11 +37,18 @@ class Documents(DatabasePart):
         with self._database.reading() as connection:
             return {source: FileState(*rest) for source, *rest in connection.execute(query)}
 
-    def replace(self, collection: Collection, document: DocumentRecord, chunks: Sequence[ChunkRecord]) -> Replaced:
-        """Make a document visible with its chunks, instead of its older version if there is one: one transaction."""
+    def replace(
+        self, collection: Collection, document: DocumentRecord, chunks: Sequence[ChunkRecord], *, bind: bool = False
+    ) -> Replaced:
+        """Make a document visible with its chunks, instead of its older version if there is one: one transaction.
+
+        `bind`: the splitter of this record, which cut it, is the collection's from now on.
+        """
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         with self._database.writing() as connection:
             lock(connection, collection)
+            if bind:
+                write_splitter(connection, collection, collection.splitter, collection.splitter_settings)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
             ids = add(connection, collection.id, document_id, chunks, collection.dimension)

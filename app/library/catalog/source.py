@@ -63,7 +63,7 @@ class CatalogSource(Source):
                 CHUNKS.c.id,
                 CHUNKS.c.text,
                 CHUNKS.c.heading,
-                func.substr(DOCUMENTS.c.title, 1, MOST_NAMED).label("title"),
+                func.substr(DOCUMENTS.c.title, 1, MOST_NAMED, type_=DOCUMENTS.c.title.type).label("title"),
                 CHUNKS.c.embedding,
             )
             .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)

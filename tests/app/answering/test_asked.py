@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"neighbours": 2.0}, "neighbours=2.0: give a whole number"),
         ({"max_tokens": [1]}, r"max_tokens=\[1\]: give a whole number"),
         ({"mmr": "half"}, "mmr='half': give a number from 0 to 1"),
+        ({"mmr": float("nan")}, "mmr=nan: give a number from 0 to 1"),
+        ({"mmr": Decimal("0.5")}, "mmr=.*: give a number from 0 to 1"),
+        ({"history": "abc"}, "history='abc': give pairs"),
+        ({"history": [1, 2]}, r"history=\[1, 2\]: give pairs"),
         ({"collection": 5}, "collection=5: give a text"),
         ({"linker": 5}, "linker=5: give a text"),
         ({"where": "a.md"}, "where='a.md': give lists of values"),

@@ -11,8 +11,8 @@ from app import RagPipeline, Settings
 from app.answering import Citation, Retrieved
 from app.errors import NotFound
 from app.library.catalog.chunks import Chunks
-from ragcache.errors import ModelError
-from retriever import Hit, RetrieverError
+from ragcache.errors import ConfigError, ModelError
+from retriever import Hit
 from retriever.searcher import Searcher
 from retriever.source import Position
 from tests.app.filling import FOLDER, put
@@ -77,7 +77,7 @@ def test_something_new_by_setting_and_by_question(sampled: Settings, pipeline: R
     with RagPipeline(sampled.model_copy(update={"mmr": 0.2})) as other:
         assert [one.chunk_id for one in other.retrieve(QUESTION)] == new
         assert [one.chunk_id for one in other.retrieve(QUESTION, mmr=1.0)] == plain
-    with pytest.raises(RetrieverError, match="mmr=2"):
+    with pytest.raises(ConfigError, match="mmr=2: give a number from 0 to 1"):
         pipeline.retrieve(QUESTION, mmr=2)
 
 
@@ -124,7 +124,15 @@ def test_many_copies_do_not_make_a_search_endless(pipeline: RagPipeline, monkeyp
 def test_a_text_in_another_dress_counts_once(sampled: Settings, tmp_path: Path) -> None:
     text = "The lighthouse was designed by Margaret Aldous, and its keepers write down every ship that passes at night."
     with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path})) as own:
-        put(own, {"/a.md": text, "/b.md": text.upper(), "/c.md": f"{text} 1846", "/d.md": "Bread is baked at night."})
+        put(
+            own,
+            {
+                "/a.md": text,
+                "/b.md": text.replace(", and", ",\nand"),
+                "/c.md": f"{text} 1846",
+                "/d.md": "Bread is baked at night.",
+            },
+        )
         found = own.retrieve("Who designed the lighthouse that ships pass at night?", top_k=4)
     sources = [one.source for one in found]
     assert len(sources) == 3

@@ -107,6 +107,7 @@ def test_every_setting_that_is_a_name_is_looked_at() -> None:
         ({"splitter": "nosuch.package.Parser"}, "cannot import the splitter nosuch.package.Parser"),
         ({"splitter": "llama_index.core.node_parser.SentenceSplitter:nope=1"}, "has no setting 'nope'"),
         ({"reranker": "/no/such"}, "no model '/no/such'"),
+        ({"reranker": "bundled:minilm"}, "no reranker is bundled"),
     ],
 )
 def test_what_an_ingest_or_a_question_would_fail_at_is_amiss(

@@ -69,7 +69,7 @@ def test_kv_is_on_the_disk_before_its_document_is_in_sql(
     old = families(library)
     (docs / "a.txt").write_text("New words.")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise CatalogError("no room")
 
     monkeypatch.setattr(library.catalog.documents, "replace", fail)

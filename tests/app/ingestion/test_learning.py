@@ -42,11 +42,20 @@ def test_it_learns_at_its_end_and_again_when_the_collection_has_doubled(
     assert second is not None
     assert (second["chunks"], second["sampled"]) == (44, 44)
 
-    def fail(*_: object) -> None:
-        raise AssertionError("nothing is new")
-
-    monkeypatch.setattr(module, "learn_if_due", fail)
     assert ingest().unchanged == 44
+    assert kept(library) == second
+
+
+def test_what_was_stopped_before_it_had_learnt_learns_the_next_time(
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(docs, 1, 22)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "learn_if_due", lambda *_: None)
+        ingest()
+    assert kept(library) is None
+    assert ingest().unchanged == 22
+    assert kept(library) is not None
 
 
 def test_a_dry_run_learns_nothing(ingest: Run, library: Library, docs: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,16 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     chunks = [text[start : start + 400] for start in range(0, len(text), 400)]
     sentences = sum(len(pack(np.ones((len(sentences_of(chunk)), dimension), np.float32))) for chunk in chunks)
     stored = sentences + len(chunks) * 2 * dimension * 4 + 2 * len(text)
-    checked = Room(library.settings, False, dimension)
-    assert stored <= len(text) * checked.per_character <= 4 * stored
-    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + stored)
+    collection = replace(library.collection_or_new(), dimension=dimension)
+    checked = Room(library.settings, False, collection)
+    logged = 2 * stored
+    assert logged <= len(text) * checked.per_character <= 4 * logged
+    small = replace(collection, splitter_settings={"max_tokens": 24})
+    assert Room(library.settings, False, small).per_character > 2 * checked.per_character, "more chunks, more vectors"
+    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + logged)
     with pytest.raises(IngestError, match="is nearly full"):
         checked.check(2 * len(text))
-    Room(library.settings, False, 8).check(len(text))
+    Room(library.settings, False, replace(collection, dimension=8)).check(len(text))
 
 
 def test_the_embedder_of_the_collection_says_what_vectors_take(

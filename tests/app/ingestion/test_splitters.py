@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,32 @@ def test_every_kind_has_its_way() -> None:
     }  # fmt: skip
     assert way("auto:granularity=passage", "html", True) == "html (below its headings)"
     assert {way(name, kind, True) for name in SPLITTERS if name != "auto" for kind in KINDS} == {""}
+
+
+def test_a_document_that_is_not_written_leaves_the_splitter_as_it_was(
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "a.txt").write_text("One sentence is here. Another one is there.")
+    ingest(splitter="fixed")
+    (docs / "b.txt").write_text("A third sentence follows. And so does a fourth.")
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.library.catalog.documents.add", full)
+        with pytest.raises(Exception, match="full"):
+            ingest(splitter="semantic")
+    assert library.catalog.collections.get("default").splitter == "fixed"
+    ingest(splitter="semantic")
+    assert library.catalog.collections.get("default").splitter == "semantic"
+
+
+def test_a_rehearsal_cuts_as_the_ingest_would_where_nothing_was_ever_cut(
+    ingest: Run, library: Library, docs: Path
+) -> None:
+    (docs / "a.txt").write_text("One sentence is here.")
+    made = library.collection_or_new("default")
+    library.catalog.collections.set_splitter(made, "llama_index.core.node_parser.NoSuchParser", {})
+    assert ingest(dry_run=True).added == 1
+    assert ingest().added == 1

@@ -20,9 +20,10 @@ from app.library.fusion import (
     search_options,
 )
 from app.settings import Settings
+from retriever.source import Position
 from tests.app.library.shelves import make_collection
 
-LEARNT = LearntFusion(0.3, "rank", COLLECTION, 40, {"sampled": 30})
+LEARNT = LearntFusion(0.3, "rank", COLLECTION, 40, 3, {"sampled": 30})
 
 
 def having(library: Library, value: Any) -> Collection:
@@ -80,26 +81,29 @@ def test_what_cannot_be_read_counts_as_not_learnt(
     with caplog.at_level(logging.WARNING):
         assert fusion_in_use(library.settings, collection).by == DEFAULT
     assert "cannot be read" in caplog.text
-    assert is_due(collection, 1)
+    assert is_due(collection, Position(live=1))
 
 
 @pytest.mark.parametrize(
-    ("kept", "live", "due", "anew"),
+    ("kept", "live", "retired", "due", "anew"),
     [
-        (None, 0, False, False),
-        (None, 1, True, True),
-        (LEARNT, 41, False, True),
-        (LEARNT, 79, False, True),
-        (LEARNT, 80, True, True),
-        (LearntFusion(0.3, "linear", QUESTIONS, 40), 4000, False, False),
+        (None, 0, 9, False, False),
+        (None, 1, 0, True, True),
+        (LEARNT, 41, 3, False, True),
+        (LEARNT, 79, 3, False, True),
+        (LEARNT, 80, 3, True, True),
+        (LEARNT, 20, 23, False, True),  # half are gone
+        (LEARNT, 40, 42, False, True),
+        (LEARNT, 40, 43, True, True),  # all are others
+        (LearntFusion(0.3, "linear", QUESTIONS, 40), 4000, 0, False, False),
     ],
 )
-def test_it_is_learnt_once_and_again_when_the_collection_has_doubled(
-    library: Library, kept: LearntFusion | None, live: int, due: bool, anew: bool
+def test_it_is_learnt_once_and_again_when_as_many_chunks_are_new(
+    library: Library, kept: LearntFusion | None, live: int, retired: int, due: bool, anew: bool
 ) -> None:
-    collection = having(library, kept and kept.as_json())
-    assert is_due(collection, live) is due
-    assert is_due(collection, live, anew=True) is anew
+    collection, now = having(library, kept and kept.as_json()), Position(900, retired, live)
+    assert is_due(collection, now) is due
+    assert is_due(collection, now, anew=True) is anew
 
 
 def test_an_embedding_anew_forgets_it(library: Library) -> None:

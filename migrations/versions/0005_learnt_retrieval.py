@@ -1,0 +1,20 @@
+"""How much meaning and words count in the search of a collection is learnt from it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Empty: half and half, until an ingest, `ragcache reindex` or `ragcache tune` has learnt it."""
+    op.add_column("collections", sa.Column("retrieval", sa.Text(), nullable=True))
+
+
+def downgrade() -> None:
+    op.drop_column("collections", "retrieval")
