@@ -13,7 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Empty: half and half, until an ingest, `ragcache reindex` or `ragcache tune` has learnt it."""
-    op.add_column("collections", sa.Column("retrieval", sa.Text(), nullable=True))
+    there = {column["name"] for column in sa.inspect(op.get_bind()).get_columns("collections")}
+    if "retrieval" not in there:  # 0004 had it for some hours
+        op.add_column("collections", sa.Column("retrieval", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:

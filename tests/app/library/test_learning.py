@@ -15,7 +15,6 @@ from app.library.fusion import COLLECTION, QUESTIONS, LearntFusion, learnt
 from app.library.indexes import reindex
 from app.library.learning import MOST_CHUNKS, learn_if_due, learnt_from_texts
 from app.models import Models, resolve_embedder
-from ragcache.errors import RagcacheError
 from retriever.embedder import Embedder
 from tests.app.library.shelves import make_collection, put_sentences, reopened
 from tests.withholding import by_meaning, by_words
@@ -102,7 +101,7 @@ def test_an_empty_collection_learns_nothing(library: Library, models: Models) ->
     assert kept(library) is None
 
 
-class BrokenCatalogError(RagcacheError):
+class BrokenCatalogError(CatalogError):
     pass
 
 
