@@ -105,8 +105,8 @@ def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
         if not held and opening is None:
             opening = stop
         start, before = after, Border.LINE
-    if held:
-        yield held
+    if held:  # with an escaped line's end behind it, which nothing follows
+        yield held[0], held[1] + len(text[held[1] : end].rstrip()), held[2]
     elif opening is not None:
         yield opening, end, Border.SENTENCE
 

@@ -46,6 +46,7 @@ def check(text: str, pieces: list[Piece], tokens: Tokens, limits: ChunkLimits) -
 @given(text=BROKEN | HOSTILE, kind=st.sampled_from(KINDS), limits=LIMITS)
 @example(text="\\n" + "." * 30, kind="table", limits=ChunkLimits(1, 20))
 @example(text="\\n\\r" * 9, kind="table", limits=ChunkLimits(1, 8))
+@example(text="." * 30 + "\\n", kind="table", limits=ChunkLimits(1, 20))
 def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, limits: ChunkLimits) -> None:
     splitter = make_splitter(name, Words(), letters, limits)
     pieces = splitter.split(text, kind)
