@@ -102,11 +102,13 @@ def _broken_turn(text: str, start: int, end: int) -> Iterator[Marked]:
                 yield held
             held = (unit[0] if opening is None else opening, unit[1], min(unit[2], before))
             opening, before = None, Border.PARAGRAPH
-        if not held and opening is None:
+        if held:
+            held = (held[0], held[1] + len(text[held[1] : after].rstrip()), held[2])  # its line's end is its own
+        elif opening is None:
             opening = stop
         start, before = after, Border.LINE
-    if held:  # with an escaped line's end behind it, which nothing follows
-        yield held[0], held[1] + len(text[held[1] : end].rstrip()), held[2]
+    if held:
+        yield held
     elif opening is not None:
         yield opening, end, Border.SENTENCE
 

@@ -47,6 +47,7 @@ def check(text: str, pieces: list[Piece], tokens: Tokens, limits: ChunkLimits) -
 @example(text="\\n" + "." * 30, kind="table", limits=ChunkLimits(1, 20))
 @example(text="\\n\\r" * 9, kind="table", limits=ChunkLimits(1, 8))
 @example(text="." * 30 + "\\n", kind="table", limits=ChunkLimits(1, 20))
+@example(text="a\\na\\n\\nword \\na" + "." * 30, kind="items", limits=ChunkLimits(1, 20))
 def test_spans_are_exact_and_within_the_limits(name: str, text: str, kind: str, limits: ChunkLimits) -> None:
     splitter = make_splitter(name, Words(), letters, limits)
     pieces = splitter.split(text, kind)
