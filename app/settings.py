@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         """What earlier starts have found out about models."""
         return Records(self.cache_dir / FOLDER)
 
+    @property
+    def chunk_limits(self) -> dict[str, int]:
+        """As a splitter takes them."""
+        return {"max_tokens": self.chunk_tokens, "min_tokens": self.min_chunk_tokens}
+
     @field_validator("chunk_tokens")
     @classmethod
     def _room_for_the_minimum(cls, value: int, info: ValidationInfo) -> int:

@@ -66,17 +66,19 @@ class Balance:
         return 1 / (1 + weight)
 
 
-def tells(sentences: Sequence[str]) -> bool:
-    """Whether a chunk has a sentence to ask by, and enough that is left."""
-    return len(sentences) >= FEWEST_SENTENCES and any(map(_asks, sentences))
+def asking(sentences: Sequence[str]) -> list[int]:
+    """Which of a chunk's sentences may play a question; none where too little would be left."""
+    if len(sentences) < FEWEST_SENTENCES:
+        return []
+    return [place for place, one in enumerate(sentences) if len(words(one)) >= FEWEST_WORDS]
 
 
 def withheld(sentences: Sequence[str], vectors: Vectors, chance: np.random.Generator) -> Withheld | None:
     """A chunk by its sentences and their vectors, [sentences, dimension]; None for one that is too short."""
-    if not tells(sentences):
+    places = asking(sentences)
+    if not places:
         return None
-    asking = [place for place, one in enumerate(sentences) if _asks(one)]
-    chosen = asking[int(chance.integers(len(asking)))]
+    chosen = places[int(chance.integers(len(places)))]
     left = vectors.sum(axis=0) - vectors[chosen]
     rest = "\n".join(one for place, one in enumerate(sentences) if place != chosen)
     return Withheld(sentences[chosen], rest, _unit(vectors[chosen]), _unit(left))
@@ -106,10 +108,6 @@ def _covered(sample: Sequence[Withheld]) -> Scores:
     index.catch_up(source)
     covered: list[FloatArray] = [index.covered(one.question, 1, None, ids)[1] for one in sample]
     return np.stack(covered).astype(np.float64)
-
-
-def _asks(sentence: str) -> bool:
-    return len(words(sentence)) >= FEWEST_WORDS
 
 
 def _unit(vector: Vectors) -> Vectors:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from retriever import FloatArray, IntArray
-from retriever.words import Term, language_mark, terms, words
+from retriever.words import Term, language_mark, terms
 
 Array = npt.NDArray[Any]
 _MOST_TIMES = np.iinfo(np.uint16).max  # a word more often in one chunk counts as this often; BM25 is level long before
@@ -93,7 +93,7 @@ def build(ids: IntArray, texts: Sequence[str]) -> WordSegment:
     numbers: list[list[int]] = []  # of all terms of each text
     lengths = np.zeros(len(texts), dtype=TYPES["lengths"])
     for place, text in enumerate(texts):
-        told = terms(text, words(text))
+        told = terms(text)
         lengths[place] = len(told.stems)
         numbers.append([vocabulary[term] for term in (*told.stems, *told.more, *language_mark(told.language))])
     hashes = np.array([hashed(word) for word in vocabulary], dtype=TYPES["hashes"])

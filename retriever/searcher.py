@@ -173,12 +173,13 @@ class Searcher:
         whole = self.vectors.vectors(ids).astype(np.float64) @ vector.astype(np.float64)
         share = options.vector_share if options.mode == HYBRID else 1.0
         likely = whole * share + covered * (1 - share)
-        both, read = whole.copy(), _likeliest(likely, most)
-        sentence = nearest(vector, self.source.sentences(ids[read]) if options.sentence_share else [])
-        # Chunks of an older catalog may have none, and would fall behind those that have.
-        there = read[: len(sentence)] if not np.isnan(sentence).any() else read[:0]
-        both[there] += options.sentence_share * (sentence[: len(there)] - whole[there])
-        return {VECTOR: best_first(_by_id(ids, both)), SENTENCE: _by_id(ids[there], sentence[: len(there)])}
+        read = _likeliest(likely, most if options.sentence_share else 0)
+        sentence = nearest(vector, self.source.sentences(ids[read]))
+        if np.isnan(sentence).any():  # chunks of an older catalog have none, and would fall behind those that have
+            read, sentence = read[:0], sentence[:0]
+        both = whole.copy()
+        both[read] += options.sentence_share * (sentence - whole[read])
+        return {VECTOR: best_first(_by_id(ids, both)), SENTENCE: _by_id(ids[read], sentence)}
 
     def _reranked(self, question: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
         """The best by the reranker; those that it has not read are left out, since its scores are of another scale."""

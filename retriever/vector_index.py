@@ -73,11 +73,12 @@ class VectorIndex(DerivedIndex):
 
     def vectors(self, ids: IntArray) -> Vectors:
         """float32 [ids, dimension], in the order asked for; zeros for a chunk that is not there."""
+        ids = np.asarray(ids, dtype=np.int64)
         rows = np.zeros((len(ids), self.dimension), np.float32)
         with self._lock:
-            there = among(np.asarray(ids, dtype=np.int64), self._structure.ids)
+            there = among(ids, self._structure.ids)
             if there.any():
-                rows[there] = self._structure.vectors(np.asarray(ids, dtype=np.int64)[there])
+                rows[there] = self._structure.vectors(ids[there])
         return rows
 
     def check_integrity(self) -> None:

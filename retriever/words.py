@@ -77,8 +77,8 @@ def words(text: str) -> list[str]:
     return [piece for word in found for piece in _pieces(word)] if _IN_RUN.search(folded) else found
 
 
-def terms(text: str, found: Sequence[str]) -> TextTerms:
-    """`found`: its words."""
+def terms(text: str) -> TextTerms:
+    found = words(text)
     language = language_of(found)
     return TextTerms(language, stems(found, language), wholes(text))
 

@@ -34,8 +34,9 @@ def _engine(settings: Settings) -> None:
 
 def _splitter(settings: Settings) -> None:
     """Made as an ingest makes it, but for the models that it cuts with."""
-    limits = {"min_tokens": settings.min_chunk_tokens, "max_tokens": settings.chunk_tokens}
-    make_splitter(settings.splitter, CharacterTokens(), lambda texts: np.ones((len(texts), 1), np.float32), limits)
+    make_splitter(
+        settings.splitter, CharacterTokens(), lambda texts: np.ones((len(texts), 1), np.float32), settings.chunk_limits
+    )
 
 
 def _reranker(settings: Settings) -> None:

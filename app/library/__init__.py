@@ -61,7 +61,7 @@ class Library:
         if name:
             self.trust_splitter(name)
         if collection is None:
-            return self._models.splitter(name or self.settings.splitter, self._limits)
+            return self._models.splitter(name or self.settings.splitter, self.settings.chunk_limits)
         self._check_trusted(name or collection.splitter, collection)
         return self._models.splitter(name or collection.splitter, collection.splitter_settings)
 
@@ -101,12 +101,8 @@ class Library:
     def index_folder(self, collection: Collection) -> Path:
         return index_folder(self.settings, collection.uid)
 
-    @property
-    def _limits(self) -> dict[str, int]:
-        return {"max_tokens": self.settings.chunk_tokens, "min_tokens": self.settings.min_chunk_tokens}
-
     def _create(self, name: str) -> Collection:
-        settings, limits = self.settings, self._limits
+        settings, limits = self.settings, self.settings.chunk_limits
         self._models.splitter(settings.splitter, limits)  # what cannot be cut should not be there
         try:
             return self.catalog.collections.create(

@@ -36,9 +36,8 @@ class LearntFusion:
     figures: Mapping[str, float] = field(default_factory=dict)  # that it was learnt by, for people
 
     def as_json(self) -> dict[str, Any]:
-        kept = {"vector_share": self.vector_share, "fusion": self.fusion, "by": self.by, "chunks": self.chunks}
-        kept["retired"] = self.retired
-        return kept | dict(self.figures)
+        kept = {name: value for name, value in vars(self).items() if name != "figures"}
+        return {**kept, **self.figures}
 
 
 @dataclass(frozen=True)

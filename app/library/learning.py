@@ -16,7 +16,7 @@ from app.library.fusion import COLLECTION, LearntFusion, is_due
 from app.models import Models
 from ragcache.errors import RagcacheError
 from retriever import IntArray
-from retriever.balance import Balance, Withheld, balance, tells, withheld
+from retriever.balance import Balance, Withheld, asking, balance, withheld
 from retriever.searcher import LINEAR
 from retriever.sentences import unpack
 
@@ -69,7 +69,7 @@ def _sample(library: Library, models: Models, collection: Collection, live: IntA
             if chunk not in texts:
                 continue  # deleted meanwhile
             sentences = sentences_of(texts[chunk])
-            if not tells(sentences):
+            if not asking(sentences):
                 continue
             vectors = unpack(packed or b"", collection.dimension)
             if len(vectors) != len(sentences):

@@ -14,12 +14,11 @@ from app.library import Library
 from app.library.fusion import COLLECTION, QUESTIONS, LearntFusion, learnt
 from app.library.indexes import reindex
 from app.library.learning import MOST_CHUNKS, learn_if_due, learnt_from_texts
-from app.models import Models, resolve_embedder
-from retriever.embedder import Embedder
+from app.models import Models
 from tests.app.library.shelves import make_collection, put_sentences, reopened
 from tests.withholding import by_meaning, by_words
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_embedder")]
 KEEPER = """
 import sys
 from pathlib import Path
@@ -29,17 +28,6 @@ with open_catalog(Settings(data_dir=Path(sys.argv[1]))) as catalog:
     value = {"vector_share": 0.9, "fusion": "linear", "by": "questions", "chunks": 9}
     catalog.collections.set_retrieval(catalog.collections.get("default"), value)
 """
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder(resolve_embedder("bundled:minilm"))
-
-
-@pytest.fixture
-def models(models: Models, embedder: Embedder) -> Models:
-    models.embedder = embedder  # read once for all of these tests
-    return models
 
 
 def kept(library: Library) -> LearntFusion | None:

@@ -13,22 +13,11 @@ from app.errors import CatalogError, MaintenanceError
 from app.library import Library
 from app.library.catalog import open_catalog
 from app.library.indexes import LOG, VectorLog, reindex
-from app.models import Models, resolve_embedder
-from retriever.embedder import Embedder
+from app.models import Models
 from tests.app.library.shelves import DIMENSION, fill
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 BOOKS = {f"/books/{number}.txt": [f"The bell of ship {number}.", f"Its crew of {number}."] for number in range(3)}
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder(resolve_embedder("bundled:minilm"))
-
-
-@pytest.fixture
-def models(models: Models, embedder: Embedder) -> Models:
-    models.embedder = embedder  # read once for all of these tests
-    return models
 
 
 def check(library: Library, models: Models) -> None:

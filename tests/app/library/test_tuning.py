@@ -12,23 +12,12 @@ from app.library import Library
 from app.library.fusion import COLLECTION, DEFAULT, QUESTIONS, FusionInUse, LearntFusion, learnt
 from app.library.labels import FEWEST, placed, read_questions
 from app.library.tuning import SHARES, Scores, best, candidates, held_out, tune
-from app.models import Models, resolve_embedder
-from retriever.embedder import Embedder
+from app.models import Models
 from tests.app.library.shelves import put_sentences
 from tests.withholding import SYNONYMS, by_meaning, by_words
 
+pytestmark = pytest.mark.usefixtures("one_embedder")
 PRESENT = FusionInUse(0.5, "linear", DEFAULT)
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder(resolve_embedder("bundled:minilm"))
-
-
-@pytest.fixture
-def models(models: Models, embedder: Embedder) -> Models:
-    models.embedder = embedder  # read once for all of these tests
-    return models
 
 
 def write(folder: Path, records: Sequence[Mapping[str, object]]) -> Path:
