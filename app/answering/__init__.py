@@ -55,6 +55,7 @@ class Retrieved:
     boxes: tuple[Box, ...]
     score: float  # of a neighbour: its hit's
     reason: Reason = field(default="hit", kw_only=True)
+    standing: float | None = field(default=None, kw_only=True)  # of its document in the order of the collection
 
     @property
     def place(self) -> str:
@@ -131,6 +132,7 @@ def retrieved(found: Found, score: float, reason: Reason = "hit") -> Retrieved:
         chunk.boxes,
         score,
         reason=reason,
+        standing=found.standing,
     )
 
 

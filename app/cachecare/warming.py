@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 
 from app.errors import MaintenanceError
 from app.library import Library
+from app.library.arrangement import Arrangement, chunks_before, unpacked
+from app.library.catalog.database import batches
 from app.library.catalog.records import Collection, Document, StoredChunk
+from app.library.order import SHORT
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
@@ -20,6 +23,7 @@ from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
+ARRANGED = 128  # documents that get their places together
 _TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read
 
 
@@ -45,6 +49,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
         if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
         cache, system = models.cache, models.template.system()
+        _arrange(library, collection)
         warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
         for document in library.catalog.documents.all(collection, "ready"):
             done = _warm(library, models, collection, document, warmer, done)
@@ -57,10 +62,25 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
         library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
 
 
+def _arrange(library: Library, collection: Collection) -> None:
+    """Give places to documents that came without KV, or before there was an order."""
+    arrangement, order = Arrangement(library, collection), library.catalog.order
+    loose = order.loose(collection)
+    for document, _ in (one for one in loose if one[1] > SHORT):
+        order.set(collection, document, arrangement.end())
+    for batch in batches((document for document, chunks in loose if chunks <= SHORT), ARRANGED):
+        vectors = [unpacked(order.vectors(document)) for document in batch]
+        for place in arrangement.begin(vectors):
+            standing = arrangement.standing(vectors[place], batch[place])
+            order.set(collection, batch[place], standing)
+            arrangement.added(batch[place], vectors[place], standing)
+
+
 def _warm(
     library: Library, models: Models, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
 ) -> WarmingProgress:
     stored, segments = _segments(library, models, document)
+    before = chunks_before(library, models.template, library.catalog.order.standing(document.id))
     changed = [
         (chunk.id, models.template.count(chunk.text), segment.hash)
         for chunk, segment in zip(stored, segments, strict=True)
@@ -71,7 +91,7 @@ def _warm(
     sizes: dict[VariantKey, int] = {}
     tokens = 0
     try:
-        for variant in warmer.document(segments):
+        for variant in warmer.document(segments, before):
             sizes[variant.key] = variant.nbytes
             tokens += len(variant)
     except PromptError as error:
@@ -116,23 +136,29 @@ class Warmer:
         self._cache = cache
         self._system = cache.system_variant(system)
 
-    def document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
-        """Compute and store what is missing; yields what was stored."""
+    def document(self, chunks: Sequence[Chunk], before: Sequence[Chunk] = ()) -> Iterator[Variant]:
+        """Compute and store what is missing, also of those `before` it in its run; yields what was stored."""
         for _ in range(_TRIES):
             try:
-                yield from self._document(chunks)
+                yield from self._document(chunks, before)
                 return
             except _Vanished:
                 continue  # what was bad is quarantined by now, and so counts as missing
         raise MaintenanceError("cached KV vanishes as soon as it is written: is another process emptying the folder?")
 
-    def _document(self, chunks: Sequence[Chunk]) -> Iterator[Variant]:
+    def _document(self, chunks: Sequence[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
         window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
         leads = sum(map(len, chunks)) >= LEAD_TOKENS
-        for chunk in chunks:
+        for place, chunk in enumerate((*before, *chunks)):
             key, new = self._find(chunk, [link.key for link in window]), None
             if key is None:
-                new = self._capture(chunk, [self._load(link) for link in window])
+                try:
+                    new = self._capture(chunk, [self._load(link) for link in window])
+                except PromptError:
+                    if place >= len(before):
+                        raise
+                    window.clear()  # another document's chunk that is too long: what is behind it begins anew
+                    continue
                 key = new.key
                 yield new
             if leads and window and not _behind(self._stored(chunk), []):

@@ -10,11 +10,12 @@ from time import perf_counter
 
 from app.errors import CatalogError, CollectionBusy, IngestError, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
+from app.ingestion.capture import lacking
 from app.ingestion.draft import uncut
 from app.ingestion.readers import Readers
 from app.ingestion.survey import FolderSurvey, Pending, Room, lost_documents, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
-from app.ingestion.writer import OF_A_TEXT, Writer, lacking
+from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
 from app.library.learning import learn_if_due

@@ -10,24 +10,24 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 
 from __future__ import annotations
 
-import logging
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
 from app.ingestion import IngestTally
+from app.ingestion.capture import KvCapture, KvRemoval
 from app.ingestion.draft import ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
+from app.library.arrangement import Arrangement
 from app.library.catalog.records import Collection, DocumentRecord, Removed
-from app.library.kv import Identity, drop_chunks, identities_to_drop, recorded_identities
+from app.library.order import SHORT
 from app.models import Models
 from app.models.embedding import embed_chunks, in_parts
-from ragcache.errors import PromptError, StoreError
-from ragcache.types import Chunk
+from ragcache.errors import PromptError
 from retriever.sentences import Packed
 from retriever.shared_property import shared_property
 from splitter import SplitterError, way
@@ -46,7 +46,6 @@ OF_A_TEXT = (SplitterError, PromptError, RecursionError, MemoryError)
 OF_A_BATCH = (ValueError, LookupError, RuntimeError, MemoryError)
 Advance = Callable[[int], None]  # told how many bytes of the file that is being added are done
 Tell = Callable[[float], None]  # the same as a share
-log = logging.getLogger(__name__)
 
 
 class Writer:
@@ -77,6 +76,10 @@ class Writer:
         return KvCapture(self._library, self._models, self._collection, self._tally)
 
     @shared_property
+    def _arrangement(self) -> Arrangement:
+        return Arrangement(self._library, self._collection)
+
+    @shared_property
     def _splitter(self) -> Splitter:
         return self._library.splitter(self._collection)
 
@@ -88,18 +91,35 @@ class Writer:
         Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
         linear time, and what a text does to it costs that file.
         """
-        together = 1 if self._capture else TOGETHER  # a model that cannot be loaded is told before the work
+        captures = self._capture is not None  # a model that cannot be loaded is told before the work
         splitter = self._splitter
         try:
-            self._drafts.append((file, cut(file.source, read.stamp, read.parsed, splitter)))
+            draft = cut(file.source, read.stamp, read.parsed, splitter)
         except OF_A_TEXT as error:
             self._give_up(file, error)
         except OF_A_BATCH as error:  # of the embedder, by which sentences are compared
             if not self._embeds():
                 raise
             self._give_up(file, error)
-        if sum(len(one.pieces) for _, one in self._drafts) >= together:
-            self._embed(lambda share: self._advance(int(share * file.size)))
+        else:
+            self._take(file, draft, alone=captures and len(draft.pieces) > SHORT)
+
+    def _take(self, file: Pending, draft: Draft, alone: bool) -> None:
+        """Short documents wait for others, which they may stand behind; a long one, whose KV takes long, does not."""
+
+        def tell(share: float) -> None:
+            self._advance(int(share * file.size))
+
+        if alone:
+            self._embed([(file, draft)], tell)
+            return
+        self._drafts.append((file, draft))
+        if sum(len(one.pieces) for _, one in self._drafts) >= TOGETHER:
+            self._embed(self._taken(), tell)
+
+    def _taken(self) -> list[tuple[Pending, Draft]]:
+        drafts, self._drafts = self._drafts, []
+        return drafts
 
     def touch(self, file: Pending, stamp: FileStamp) -> None:
         """The content is what it was, so the next ingest need not read it."""
@@ -120,8 +140,11 @@ class Writer:
 
     def flush(self) -> None:
         """Everything that was added is in when this returns."""
-        self._embed()
+        self._embed(self._taken())
         self._touch()
+        lost = self._removal.finish()
+        if lost and (capture := Writer._capture.peek(self)):
+            capture.renew(self._collection, lost)
 
     def finish(self) -> None:
         """Indexes that are up to date and saved, so that the first question need not wait."""
@@ -135,9 +158,8 @@ class Writer:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _embed(self, tell: Tell = lambda share: None) -> None:
-        """`tell` is of the last draft's file. Where KV is computed, those before it are empty."""
-        drafts, self._drafts = self._drafts, []
+    def _embed(self, drafts: Sequence[tuple[Pending, Draft]], tell: Tell = lambda share: None) -> None:
+        """`tell` is of the last draft's file."""
         if not drafts:
             return
         try:
@@ -145,18 +167,19 @@ class Writer:
         except OF_A_BATCH as error:
             self._embed_each(drafts, error)
             return
-        start = 0
-        for file, draft in drafts:
-            end = start + len(draft.pieces)
-            self._write(file, draft, (vectors[start:end], sentences[start:end]), tell)
-            start = end
+        ends = list(accumulate(len(draft.pieces) for _, draft in drafts))
+        of_each = [slice(end - len(draft.pieces), end) for end, (_, draft) in zip(ends, drafts, strict=True)]
+        arrangement = self._arrangement if self._capture else None
+        order = arrangement.begin([vectors[own] for own in of_each]) if arrangement else range(len(drafts))
+        for place in order:
+            own = of_each[place]
+            self._write(*drafts[place], (vectors[own], sentences[own]), tell)
 
     def _embed_each(self, drafts: Sequence[tuple[Pending, Draft]], error: Exception) -> None:
         """After a batch that failed: the files that others are not to suffer for are found one by one."""
         if len(drafts) > 1:
             for one in drafts:
-                self._drafts = [one]
-                self._embed()
+                self._embed([one])
         elif self._embeds():
             self._give_up(drafts[0][0], error)
         else:
@@ -197,11 +220,15 @@ class Writer:
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return
+        standing = None
         if self._capture:
-            self._capture.capture(draft, captured)
+            standing = self._arrangement.standing(vectors[0], file.state.id if file.state else None)
+            self._capture.capture(draft, standing, captured)
         older = None if self.bound else self._library.other_splitter(self._collection)
         documents = self._library.catalog.documents
-        replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None)
+        replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None, standing=standing)
+        if standing:
+            self._arrangement.added(replaced.document_id, vectors[0], standing)
         self.bound = True
         if older:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"
@@ -224,76 +251,3 @@ class Writer:
     def _touch(self) -> None:
         touched, self._touched = self._touched, []
         self._library.catalog.documents.touch(touched)
-
-
-def lacking(collection: Collection) -> str:
-    return (
-        "documents that were in before have no KV of this model and system prompt: "
-        f"`ragcache cache warm -c {shlex.quote(collection.name)}` computes it"
-    )
-
-
-class KvCapture:
-    """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
-
-    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally):
-        self._cache = models.cache
-        self._template = models.language.template
-        self._system = self._template.system()
-        self._tally = tally
-        self._evictions = self._count_evictions()
-        self._remember(library, collection)
-
-    def capture(self, draft: Draft, tell: Callable[[float], None]) -> None:
-        """All of a document, which part of it being told. The files are on the disk when this returns."""
-        try:
-            for variant in self._cache.ingest(self._system, self._segments(draft, tell)):
-                self._tally.kv_variants += 1
-                self._tally.kv_bytes += variant.nbytes
-        except PromptError as error:
-            # The document itself is sound, and its chunks are found; answers compute what is not there.
-            self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
-        if self._count_evictions() > self._evictions:
-            self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
-
-    def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
-        for place, segment in enumerate(draft.segments(self._template)):
-            tell(place / len(draft.pieces))
-            yield segment
-
-    def _remember(self, library: Library, collection: Collection) -> None:
-        """What the collection's KV belongs to; that of documents which are in already may belong to something else."""
-        now = Identity(self._cache.engine.spec.fingerprint, self._system.hash)
-        if (collection.engine_fingerprint, collection.system_hash) == (now.fingerprint, now.system):
-            return
-        library.catalog.collections.set_engine(collection, now.fingerprint, now.system)
-        if library.catalog.source(collection).position().live:
-            self._tally.note(lacking(collection))
-
-    def _count_evictions(self) -> int:
-        return self._cache.store.kept.evictions
-
-
-class KvRemoval:
-    """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
-
-    def __init__(self, library: Library, models: Models, tally: IngestTally):
-        self._library, self._models = library, models
-        self._tally = tally
-        self._recorded = recorded_identities(library)
-        self._identities: set[Identity] | None = None
-
-    def drop(self, orphans: Iterable[str]) -> None:
-        """After the commit: what this leaves behind, `ragcache cache prune` finds."""
-        chunks = list(orphans)
-        if not chunks:
-            return
-        try:
-            if self._identities is None:
-                self._identities = identities_to_drop(self._library, self._models)
-                if self._identities:
-                    self._identities |= self._recorded
-            drop_chunks(self._models, self._identities, chunks)
-        except StoreError as error:
-            log.warning("KV of documents that are gone was not deleted: %s", error)
-            self._tally.note("not all KV of documents that are gone could be deleted: `ragcache cache prune` does it")

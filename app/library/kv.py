@@ -169,6 +169,14 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
     return sum(store.drop_chunk(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
 
 
+def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
+    """Delete what was computed over chunks that nobody has any more -> what went. It looks at all entries, so call it
+    for many chunks together. Raises StoreError.
+    """
+    chunks = set(hashes)
+    return models.store.drop_seeing(chunks) if chunks and has_kv(models.settings) else []
+
+
 @dataclass(frozen=True)
 class FileTally:
     """Files and their bytes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
-from app.library.kv import Identity, drop_chunks, identities_to_drop
+from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop
 from app.models import Models
 from ragcache.errors import StoreError
 
@@ -48,7 +48,7 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
 
 def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity]) -> Removal:
     try:
-        dropped = drop_chunks(models, identities, removed.orphans)
+        dropped = drop_chunks(models, identities, removed.orphans) + len(drop_traces(models, removed.orphans))
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ragcache.store.base import Flaw, KVStore, OpenEntry, TierStats
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
@@ -28,6 +28,9 @@ class UnchangingStore(KVStore):
 
     def delete(self, key: VariantKey) -> bool:
         return False
+
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        return self._store.seeing(chunks)
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -149,6 +149,16 @@ class KVStore(ABC):
         """
         family = VariantKey(fingerprint, system, (), chunk, border=border).family
         return sum(self.delete(info.key) for info in self.variants(family))
+
+    @abstractmethod
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """Those that any of these chunks (by token hash) had a part in, also through KV that they were computed over,
+        as their lineages tell. It looks at every entry.
+        """
+
+    def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """Delete what any of these chunks had a part in, and leave their own variants -> what went."""
+        return [key for key in self.seeing(chunks) if self.delete(key)]
 
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:

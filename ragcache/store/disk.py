@@ -121,6 +121,10 @@ class DiskTier(Tier):
         with reporting("delete from", self._layout.root):
             return self._index.change(partial(_delete, path=path))
 
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        with reporting("read", self._layout.root):
+            return self._index.seeing(chunks)
+
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         expires = None if seconds is None else time.time_ns() + int(seconds * 1e9)
         with reporting("pin in", self._layout.root):

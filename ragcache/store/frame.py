@@ -106,6 +106,12 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
         return fields
 
 
+def read_seen(path: str | Path) -> frozenset[str]:
+    """The chunks that had a part in an entry, as far as its header tells."""
+    seen = (read_fields(path) or {}).get("seen")
+    return frozenset(one for one in seen if isinstance(one, str)) if isinstance(seen, list) else frozenset()
+
+
 def _read(fd: int, offset: int, size: int) -> memoryview:
     data = os.pread(fd, size, offset)
     if len(data) != size:

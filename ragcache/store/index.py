@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ragcache.errors import StoreError
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
+from ragcache.store.frame import read_seen
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
@@ -159,6 +160,19 @@ class FolderIndex:
         """Engine, digest and the change that brought its file, of each entry; no lock is waited for."""
         wanted = "SELECT engine, digest, file FROM entries WHERE family = ? AND file > 0"
         return self._file.read(wanted, (family,))
+
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """Rows know what an entry was computed behind; what that had seen stands in the header alone."""
+        names = ("fingerprint", "system", "context", "chunk", "history", "border")
+        wanted = f"SELECT engine, family, digest, {', '.join(names)} FROM entries WHERE context != '[]' AND file > 0"
+        found = []
+        for engine, family, digest, *told in self._file.read(wanted):
+            fields = dict(zip(names, told, strict=True))
+            key = VariantKey(**fields | {"context": tuple(json.loads(fields["context"]))})
+            seen = read_seen(self._layout.place(engine, family, digest)) if key.history else key.context
+            if not set(chunks).isdisjoint((*seen, *key.context)):
+                found.append(key)
+        return found
 
     def has(self, digest: str) -> bool:
         return bool(self._file.read("SELECT 1 FROM entries WHERE digest = ? AND coming IS NULL", (digest,)))

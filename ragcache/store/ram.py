@@ -100,6 +100,11 @@ class RamTier(Tier):
             self._pins.pop(key.digest, None)
             return self._drop(key.digest)
 
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        with self._lock:
+            held = [resident.variant for resident in self._residents.values()]
+        return [one.key for one in held if not set(one.lineage.seen).isdisjoint(chunks)]
+
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         with self._lock:
             if pinned:

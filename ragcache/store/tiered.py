@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -96,6 +96,9 @@ class TieredStore(KVStore):
         # The last one first: see _promote.
         deleted = [tier.delete(key) for tier in reversed(self._tiers)]
         return any(deleted)
+
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        return list({key: None for tier in self._tiers for key in tier.seeing(chunks)})
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """In all tiers; the last one's pin alone survives a restart."""

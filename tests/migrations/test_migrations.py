@@ -20,8 +20,10 @@ from app.library.catalog.database import Database
 from app.library.catalog.records import NewMessage
 from app.library.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
 from app.library.catalog.tables import METADATA
+from app.library.order import Standing
 from tests.app.library.catalog.samples import document, make_collection
 
+UNNUMBERED = ("conversations", "sentences", "standings")
 ROOT = Path(__file__).parents[2]
 OPENER = """
 import sys
@@ -73,14 +75,14 @@ def test_ids_are_never_reused_in_the_migrated_tables(database: Database) -> None
     else:
         query = "SELECT count(*) FROM information_schema.columns WHERE starts_with(column_default, 'nextval(')"
     with database.reading() as connection:
-        assert connection.exec_driver_sql(query).scalar() == len(METADATA.tables) - 2, "conversations and sentences"
+        assert connection.exec_driver_sql(query).scalar() == len(METADATA.tables) - len(UNNUMBERED)
 
 
 def test_every_cascade_is_in_the_migrated_tables(database: Database) -> None:
     upgrade(database, 0)
     with database.reading() as connection:
         keys = [key for table in METADATA.tables for key in inspect(connection).get_foreign_keys(table)]
-    assert len(keys) == 8
+    assert len(keys) == 10
     assert {key["options"].get("ondelete") for key in keys} == {"CASCADE"}
 
 
@@ -141,7 +143,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0005",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0006",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 
@@ -177,7 +179,7 @@ def filled(database: Database) -> Catalog:
     collection = make_collection(catalog)
     for number in range(4):
         record, chunks = document([f"{number}a", f"{number}b"], source=f"/docs/{number}.txt")
-        catalog.documents.replace(collection, record, chunks)
+        catalog.documents.replace(collection, record, chunks, standing=Standing(float(number), (1,) if number else ()))
     catalog.documents.delete(collection, [4])
     talk = catalog.conversations.create(collection, "a talk")
     catalog.conversations.add(talk.id, [NewMessage("user", "Who?")])

@@ -10,6 +10,7 @@
 | `collections` | `create`, `get`, `find`, `all`, `rename`, `delete`, `totals`, `check_embedder`, `reembed`, `set_…` |
 | `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
+| `order` | where documents stand, and what they are computed behind: `standing`, `places`, `neighbours`, `set`, … |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
 | `source(collection)` | what the indexes of `retriever` follow |
@@ -44,6 +45,7 @@ from app.library.catalog.database import Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import told
 from app.library.catalog.locks import Waiting, discard, held
+from app.library.catalog.order import Order
 from app.library.catalog.records import Collection
 from app.library.catalog.schema import upgrade
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
@@ -65,6 +67,7 @@ class Catalog:
         self.collections = Collections(database)
         self.documents = Documents(database)
         self.chunks = Chunks(database)
+        self.order = Order(database)
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)
 

@@ -25,7 +25,7 @@ from app.library.catalog.records import (
     StoredChunk,
     Vectors,
 )
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, SENTENCES, escape
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, SENTENCES, STANDINGS, escape
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
 _ROWS = 4096
 _CONDITIONS = 200  # of one statement: an expression of SQLite is 1,000 deep at most
-_FOUND = select(*_CHUNK, *_DOCUMENT).join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
+_FOUND = (
+    select(*_CHUNK, *_DOCUMENT, STANDINGS.c.place)
+    .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
+    .outerjoin(STANDINGS, STANDINGS.c.document_id == CHUNKS.c.document_id)
+)
 
 
 def source_key(source: str) -> str:
@@ -138,8 +142,8 @@ class Chunks(DatabasePart):
                 for row in connection.execute(_FOUND.where(CHUNKS.c.id.in_(batch))):
                     chunk = _chunk(row[: len(_CHUNK)])
                     if chunk.document_id not in documents:
-                        documents[chunk.document_id] = Document(*row[len(_CHUNK) :])
-                    rows[chunk.id] = Found(chunk, documents[chunk.document_id])
+                        documents[chunk.document_id] = Document(*row[len(_CHUNK) : -1])
+                    rows[chunk.id] = Found(chunk, documents[chunk.document_id], row[-1])
         return [rows[one] for one in wanted if one in rows]
 
     def texts(self, collection: Collection) -> Iterator[tuple[int, str]]:
@@ -176,7 +180,7 @@ class Chunks(DatabasePart):
         parts = [conditions[start : start + _CONDITIONS] for start in range(0, len(conditions), _CONDITIONS)]
         with self._database.reading() as connection:
             rows = [row for part in parts for row in connection.execute(_FOUND.where(or_(*part)))]
-        return [Found(_chunk(row[: len(_CHUNK)]), Document(*row[len(_CHUNK) :])) for row in rows]
+        return [Found(_chunk(row[: len(_CHUNK)]), Document(*row[len(_CHUNK) : -1]), row[-1]) for row in rows]
 
     def retokenize(self, collection: Collection, chunks: Sequence[tuple[int, int, str]]) -> None:
         """(chunk id, tokens, token hash) of chunks of one collection, as another tokenizer reads them; all or none."""

@@ -11,6 +11,7 @@ from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
 from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart
+from app.library.catalog.order import stand
 from app.library.catalog.records import (
     ChunkRecord,
     Collection,
@@ -24,6 +25,7 @@ from app.library.catalog.records import (
     State,
 )
 from app.library.catalog.tables import CHUNKS, DOCUMENTS, now
+from app.library.order import Standing
 from app.loaders.base import Line, Page
 
 _COLUMNS = [DOCUMENTS.c[name] for name in Document.__dataclass_fields__]
@@ -38,11 +40,18 @@ class Documents(DatabasePart):
             return {source: FileState(*rest) for source, *rest in connection.execute(query)}
 
     def replace(
-        self, collection: Collection, document: DocumentRecord, chunks: Sequence[ChunkRecord], *, bind: bool = False
+        self,
+        collection: Collection,
+        document: DocumentRecord,
+        chunks: Sequence[ChunkRecord],
+        *,
+        bind: bool = False,
+        standing: Standing | None = None,
     ) -> Replaced:
         """Make a document visible with its chunks, instead of its older version if there is one: one transaction.
 
-        `bind`: the splitter of this record, which cut it, is the collection's from now on.
+        `bind`: the splitter of this record, which cut it, is the collection's from now on. `standing`: its place in the
+        order of the collection; without one it gets its place when its KV is computed.
         """
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         with self._database.writing() as connection:
@@ -51,6 +60,7 @@ class Documents(DatabasePart):
                 write_splitter(connection, collection, collection.splitter, collection.splitter_settings)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
+            stand(connection, collection.id, document_id, standing)
             ids = add(connection, collection.id, document_id, chunks, collection.dimension)
             orphans = unused(connection, hashes)
         return Replaced(document_id, ids, Removed(0, gone, orphans))
@@ -66,7 +76,8 @@ class Documents(DatabasePart):
         with self._database.writing() as connection:
             lock(connection, collection)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
-            _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
+            document_id = _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
+            stand(connection, collection.id, document_id, None)
             return Removed(0, gone, unused(connection, hashes))
 
     def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:

@@ -150,6 +150,7 @@ class Found:
 
     chunk: StoredChunk
     document: Document
+    standing: float | None = None  # of the document in the order of the collection; None where it has no place yet
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -198,6 +199,20 @@ DOCUMENTS = _numbered(
     _value("pages", PackedJson),
     _value("lines", PackedJson),
     UniqueConstraint("collection_id", "source_key"),
+)
+
+
+# Where documents stand in the order of their collection, and what they are computed behind: app/library/order.py. A
+# table of its own, since a column behind the texts would be read through these.
+STANDINGS = Table(
+    "standings",
+    METADATA,
+    Column("document_id", ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    _of("collection"),
+    _value("place", Float(53)),
+    _value("behind", Json),  # documents, in order
+    _value("opening", Integer),
+    Index(None, "collection_id", "place"),
 )
 
 

@@ -1,6 +1,10 @@
+"""Texts that go take all KV with them that they had a part in."""
+
 from __future__ import annotations
 
-from ragcache.types import ids_hash
+from dataclasses import replace
+
+from ragcache.types import Lineage, Pass, Span, digest_of, ids_hash
 from tests.ragcache.store.conftest import StoreOfKind, build_variant
 
 
@@ -15,3 +19,20 @@ def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2))) == 0
     assert all(store.get(other.key) for other in others)
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
+
+
+def test_what_a_chunk_had_a_part_in_goes_and_nothing_else(stores: StoreOfKind) -> None:
+    """Also where it is no part of the address: what an entry was computed behind had seen it."""
+    store = stores.open()
+    directly, plainly = build_variant((1,), context=("c0", "gone")), build_variant((2,), context=("gone",), plain=True)
+    passes = (Pass(Span(0, 1), ("c0-behind-gone",)),)
+    key = replace(directly.key, context=("c0",), chunk=ids_hash((3,)), history=digest_of("c0-behind-gone"))
+    through = replace(build_variant((3,), context=("c0",)), key=key, lineage=Lineage(passes, ("gone", "c0")))
+    others = [build_variant((4,), context=()), build_variant((5,), context=("c0", "c1"))]
+    for variant in (directly, plainly, through, *others):
+        store.put(variant)
+    assert set(store.seeing({"gone", "unknown"})) == {directly.key, plainly.key, through.key}
+    assert set(store.drop_seeing({"gone", "unknown"})) == {directly.key, plainly.key, through.key}
+    assert store.drop_seeing({"gone", "unknown"}) == []
+    assert all(store.get(one.key) for one in others)
+    store.check_integrity()

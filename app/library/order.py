@@ -1,0 +1,62 @@
+"""The order of a collection: a short document stands beside near texts and is computed behind them, as a chunk of a
+long document is behind those before it.
+
+A chunk that was computed alone is the worst to reuse, and in a collection of entries, tickets or mails all chunks would
+be. So its documents form runs of near texts. A run ends after RUN chunks: what was computed behind a document goes when
+that goes, and should not be all that comes after it. The next run opens with the last chunks of the one before,
+computed anew, so that none begins with nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+RUN = 10  # chunks that are computed behind each other
+OPENING = 2  # chunks that a run opens with
+SHORT = 5  # chunks of the longest document that stands in a run; a longer one is a run of its own
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a document stands, and what its first chunk is computed behind."""
+
+    place: float  # documents with lower ones stand before it
+    behind: tuple[int, ...] = ()  # documents, in their order: its run so far, and what that opened with
+    opening: int = 0  # so many of them opened it, with their last OPENING chunks together
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A document that stands already."""
+
+    id: int
+    chunks: int
+    standing: Standing
+    lengths: tuple[int, ...] = ()  # chunks of each document in `standing.behind`
+
+    @property
+    def run(self) -> int:
+        """Chunks of its run, with its own."""
+        return self.chunks + sum(self.lengths[self.standing.opening :])
+
+
+def behind(neighbour: Neighbour, chunks: int, place: float) -> tuple[Standing, tuple[int, ...]]:
+    """A document of so many chunks behind it, and the lengths of what that is computed behind."""
+    documents = (*neighbour.standing.behind, neighbour.id)
+    lengths = (*neighbour.lengths, neighbour.chunks)
+    if neighbour.run + chunks <= RUN:
+        return Standing(place, documents, neighbour.standing.opening), lengths
+    from_end = list(accumulate(reversed(lengths)))
+    needed = next((place for place, total in enumerate(from_end, 1) if total >= OPENING), len(lengths))
+    return Standing(place, documents[-needed:], needed), lengths[-needed:]
+
+
+def between(before: float | None, after: float | None) -> float | None:
+    """A place between two, of which either may be open; None where there is none."""
+    if before is None:
+        return 0.0 if after is None else after - 1.0
+    if after is None:
+        return before + 1.0
+    middle = (before + after) / 2
+    return middle if before < middle < after else None
