@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.errors import MaintenanceError
 from app.library import Library
-from app.library.arrangement import Arrangement, chunks_before, unpacked
+from app.library.arrangement import CollectionArrangement, chunks_before, unpacked
 from app.library.catalog.database import batches
 from app.library.catalog.records import Collection, Document, StoredChunk
 from app.library.order import SHORT
@@ -64,7 +64,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
 
 def _arrange(library: Library, collection: Collection) -> None:
     """Give places to documents that came without KV, or before there was an order."""
-    arrangement, order = Arrangement(library, collection), library.catalog.order
+    arrangement, order = CollectionArrangement(library, collection), library.catalog.order
     loose = order.loose(collection)
     for document, _ in (one for one in loose if one[1] > SHORT):
         order.set(collection, document, arrangement.end())

@@ -22,7 +22,7 @@ from app.ingestion.draft import draft as cut
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
-from app.library.arrangement import Arrangement
+from app.library.arrangement import CollectionArrangement
 from app.library.catalog.records import Collection, DocumentRecord, Removed
 from app.library.order import SHORT
 from app.models import Models
@@ -76,8 +76,8 @@ class Writer:
         return KvCapture(self._library, self._models, self._collection, self._tally)
 
     @shared_property
-    def _arrangement(self) -> Arrangement:
-        return Arrangement(self._library, self._collection)
+    def _arrangement(self) -> CollectionArrangement:
+        return CollectionArrangement(self._library, self._collection)
 
     @shared_property
     def _splitter(self) -> Splitter:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from app.library import Library
-from app.library.catalog.records import Collection, Vectors
+from app.library.catalog.records import Collection as CollectionRecord
+from app.library.catalog.records import Vectors
 from app.library.order import OPENING, SHORT, Neighbour, Standing, behind, between
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
@@ -15,81 +17,92 @@ from ragcache.types import Chunk
 NEAREST = 16  # chunks of the collection that a document is compared with
 
 
-class Arrangement:
-    """Of one collection, whose ingest lock is held. The documents of a batch stand behind each other in a chain of near
-    texts, or behind a nearer one that was there before.
+class Arrangement(ABC):
+    """The documents of a batch stand behind each other in a chain of near texts, or behind a nearer one that was there
+    before.
     """
 
-    def __init__(self, library: Library, collection: Collection):
-        self._library, self._collection = library, collection
-        self._order = library.catalog.order
+    def __init__(self) -> None:
         self._last: tuple[Neighbour, Vectors] | None = None  # of this batch
         self._lengths: tuple[int, ...] = ()
         self._batch = set[int]()  # documents of it that are in
+
+    @abstractmethod
+    def nearest(self, direction: Vectors, left_out: Collection[int]) -> tuple[Neighbour, float] | None:
+        """A short document that has a place, and how like it is; none of these, nor what is computed behind them."""
+
+    @abstractmethod
+    def place_behind(self, neighbour: Neighbour | None) -> float:
+        """A free place right behind it, or behind all."""
 
     def begin(self, vectors: Sequence[Vectors]) -> list[int]:
         """A batch of documents, each by the vectors of its chunks -> the order to add them in."""
         self._last = None
         self._batch.clear()
-        if not vectors:
-            return []
-        self._library.searcher(self._collection).catch_up()
         directions = [mean_direction(one) for one in vectors]
-        found = [self._nearest(one, None) for one in directions]
-        nearest = [-np.inf if one is None else one[1] for one in found]  # to what stands already: there it begins
-        return chain(np.stack(directions), int(np.argmax(nearest)))
+        found = [self.nearest(one, ()) for one in directions]
+        likeness = [-np.inf if one is None else one[1] for one in found]  # to what stands already: there it begins
+        return chain(np.stack(directions), int(np.argmax(likeness))) if directions else []
 
-    def standing(self, vectors: Vectors, known: int | None) -> Standing:
+    def standing(self, vectors: Vectors, known: int | None = None) -> Standing:
         """Of the next one; `known`: its id, where it is a newer version."""
+        self._lengths = ()
         if len(vectors) > SHORT or not len(vectors):
             return self.end()
         direction = mean_direction(vectors)
-        found = self._nearest(direction, known)
+        found = self.nearest(direction, (*(() if known is None else (known,)), *self._batch))
         if self._last is not None:
             last, its = self._last
             likeness = float(its @ direction)
             found = (last, likeness) if found is None or likeness >= found[1] else found
         if found is None:
-            self._lengths = ()
             return self.end()
-        place = self._place(found[0])
-        standing, self._lengths = behind(found[0], len(vectors), place)
+        standing, self._lengths = behind(found[0], len(vectors), self.place_behind(found[0]))
         return standing
 
     def end(self) -> Standing:
         """Behind all, and computed behind nothing."""
-        return Standing(self._place(None))
+        return Standing(self.place_behind(None))
 
     def added(self, document_id: int, vectors: Vectors, standing: Standing) -> None:
-        """It is in the catalog now."""
+        """It is there now."""
         if 0 < len(vectors) <= SHORT:
             self._batch.add(document_id)
             self._last = Neighbour(document_id, len(vectors), standing, self._lengths), mean_direction(vectors)
 
-    def _nearest(self, direction: Vectors, known: int | None) -> tuple[Neighbour, float] | None:
+
+class CollectionArrangement(Arrangement):
+    """Of a collection whose ingest lock is held."""
+
+    def __init__(self, library: Library, collection: CollectionRecord):
+        super().__init__()
+        self._library, self._collection = library, collection
+        self._order = library.catalog.order
+
+    def begin(self, vectors: Sequence[Vectors]) -> list[int]:
+        self._library.searcher(self._collection).catch_up()
+        return super().begin(vectors)
+
+    def nearest(self, direction: Vectors, left_out: Collection[int]) -> tuple[Neighbour, float] | None:
         (ids,), (scores,) = self._library.searcher(self._collection).vectors.search(direction, NEAREST)
         likeness = {int(one): float(score) for one, score in zip(ids, scores, strict=True) if one >= 0}
         for chunk, neighbour in self._order.neighbours(self._collection, list(likeness), SHORT):
-            if neighbour.id not in {known, *self._batch} and known not in neighbour.standing.behind:
+            if set(left_out).isdisjoint((neighbour.id, *neighbour.standing.behind)):
                 return neighbour, likeness[chunk]
         return None
 
-    def _place(self, neighbour: Neighbour | None) -> float:
-        """Right behind it, or behind all."""
-        if neighbour is None:
-            place = between(self._order.last(self._collection), None)
-        else:
-            place = self._behind(neighbour.id)
-            if place is None:
-                self._order.spread(self._collection)
-                place = self._behind(neighbour.id)
+    def place_behind(self, neighbour: Neighbour | None) -> float:
+        place = self._free(neighbour)
+        if place is None:
+            self._order.spread(self._collection)
+            place = self._free(neighbour)
         assert place is not None
         return place
 
-    def _behind(self, document_id: int) -> float | None:
-        standing = self._order.standing(document_id)
-        if standing is None:  # it is gone
-            return self._place(None)
+    def _free(self, neighbour: Neighbour | None) -> float | None:
+        standing = None if neighbour is None else self._order.standing(neighbour.id)
+        if standing is None:  # or it is gone
+            return between(self._order.last(self._collection), None)
         return between(standing.place, self._order.after(self._collection, standing.place))
 
 

@@ -11,7 +11,8 @@ from benchmarks.options import CHUNK_TOKENS, LINKERS, OF_SETTINGS, ROUNDS, SEED,
 from ragcache.linking.base import Linker
 from splitter import SPLITTERS
 
-ORDERS = ("document", "best")
+ORDERS = ("document", "collection", "best", "shuffled")
+NO_POOL, PIECES, FIRST = POOLS = ("none", "pieces", "first")
 SPLITTER = "fixed"
 
 
@@ -35,7 +36,18 @@ class QualityBenchOptions(BenchOptions):
     seed: int = option(0, SEED)
     max_tokens: int = option(64, "Longest answer.", least=1)
     top_k: int = option(5, "Chunks per question, where they are retrieved.", least=1)
-    order: str = option("document", "Of retrieved chunks: document, or best first (best).", read=one_of(*ORDERS))
+    order: str = option(
+        "document",
+        "Of retrieved chunks: as they stand in their document or came (document), as in the collection, best first "
+        "(best), or shuffled.",
+        read=one_of(*ORDERS),
+    )
+    pool: str = option(
+        NO_POOL,
+        "Passages as one collection from which each question retrieves: cut into documents of at most --chunk-tokens "
+        "(pieces), or only the first piece of each (first).",
+        read=one_of(*POOLS),
+    )
     chunk_tokens: int = option(200, CHUNK_TOKENS, least=1)
     ttft_rounds: int = option(5, ROUNDS, least=1)
     ttft_prompts: int = option(3, "So many prompts are timed.", least=1)

@@ -15,7 +15,7 @@ Combination = tuple[str, str, str]  # splitter, linker and context
 # What makes prompts and their chunks the same; the engine, its rounding and its times may differ.
 SAME = (
     *("model", "fingerprint", "system", "embedder", "data"),
-    *("seed", "limit", "max_tokens", "top_k", "order", "chunk_tokens"),
+    *("seed", "limit", "max_tokens", "top_k", "order", "pool", "chunk_tokens"),
 )
 
 

@@ -17,10 +17,11 @@ from benchmarks.caches import capture
 from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.output import Row, common_settings, publish, render
-from benchmarks.quality import SPLITTER, QualityBenchOptions
+from benchmarks.quality import FIRST, NO_POOL, SPLITTER, QualityBenchOptions
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked, open_answering, open_parts
 from benchmarks.quality.comparison import compare, read_result
 from benchmarks.quality.metrics import estimate, rouge_l, token_f1
+from benchmarks.quality.pool import Pool
 from benchmarks.quality.prompts import Group, Prompt, PromptBuilder
 from benchmarks.quality.records import Partial, Record, settings_key
 from benchmarks.timing import Case, interleaved
@@ -29,7 +30,7 @@ from splitter.base import Embed
 
 ESTIMATED = ("kl", "kl_first", "agree", "rouge_l", "f1")  # with an interval each
 BASELINE = "full"
-HIDDEN = ("engine", *(f"{name}_{end}" for name in ESTIMATED for end in ("low", "high")))  # of the rows' table
+HIDDEN = ("pool", "engine", *(f"{name}_{end}" for name in ESTIMATED for end in ("low", "high")))  # of the rows' table
 
 Prompts = Mapping[str, Prompt]  # of one question, by splitter
 Answerings = Mapping[str, Mapping[str, AnsweringEngine]]  # by splitter and context
@@ -58,7 +59,7 @@ def run(
 ) -> list[Row]:
     """Measure what is not measured yet, then put all together. `boundaries`: splitters compare sentences by it."""
     chosen = dataset.sample(options.limit, options.seed)
-    builders = _builders(parts, embed, boundaries or embed, options)
+    builders = _builders(parts, embed, boundaries or embed, options, dataset)
     _check_cut(chosen, builders, options)
     settings = common_settings(parts) | options.told() | {"data": dataset.digest, "embedder": parts.settings.embedder}
     kept = Partial(out, settings_key(settings), options.resume)
@@ -80,23 +81,20 @@ def run(
 
 
 def _builders(
-    parts: LoadedModel, embed: Embed, boundaries: Embed, options: QualityBenchOptions
+    parts: LoadedModel, embed: Embed, boundaries: Embed, options: QualityBenchOptions, dataset: Dataset
 ) -> dict[str, PromptBuilder]:
-    """By splitter."""
+    """By splitter. Raises ConfigError for a pool of no passages."""
+    passages = [text for question in dataset.questions for text in question.contexts]
+    if options.pool != NO_POOL and not passages:
+        raise ConfigError(f"--pool {options.pool}: these questions come without passages; leave --pool out")
     template, room = parts.template, parts.engine.spec.max_tokens - options.max_tokens
     even = sized_splitter(template, options.chunk_tokens)
-    return {
-        name: PromptBuilder(
-            template,
-            embed,
-            sized_splitter(template, options.chunk_tokens, name, boundaries),
-            even,
-            options.top_k,
-            room,
-            options.order,
-        )
-        for name in options.splitters
-    }
+    builders = {}
+    for name in options.splitters:
+        splitter = sized_splitter(template, options.chunk_tokens, name, boundaries)
+        pool = None if options.pool == NO_POOL else Pool.of(passages, splitter, embed, options.pool == FIRST)
+        builders[name] = PromptBuilder(template, embed, splitter, even, options.top_k, room, options.order, pool)
+    return builders
 
 
 def _check_cut(chosen: Dataset, builders: Mapping[str, PromptBuilder], options: QualityBenchOptions) -> None:
@@ -215,7 +213,7 @@ def summarise(records: Sequence[Record], options: QualityBenchOptions, engine: s
         times = _summarise_times([record["ttft"][splitter] for record in records if record["ttft"]], case)
         part = sum(result["part"] for result in results) / len(results)
         figures = _estimates(results, options.seed) | {"part": part} | times | {"n": len(results)}
-        rows.append(head | {"engine": engine} | figures)
+        rows.append(head | {"pool": options.pool, "engine": engine} | figures)
     return rows
 
 

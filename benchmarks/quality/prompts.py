@@ -9,6 +9,7 @@ import numpy as np
 
 from app.prompt import PromptTemplate
 from benchmarks.data import Dataset, Question
+from benchmarks.quality.pool import Pool, ordered
 from ragcache.errors import ConfigError
 from ragcache.types import Chunk, Segment
 from splitter.base import Embed, Piece, Splitter
@@ -43,6 +44,7 @@ class PromptBuilder:
     top_k: int
     room: int  # tokens that a prompt may have
     order: str  # of retrieved chunks: one of ORDERS
+    pool: Pool | None = None
 
     def groups(self, dataset: Dataset) -> Iterator[Group]:
         """One by one, each made when it is asked for."""
@@ -50,16 +52,26 @@ class PromptBuilder:
             questions = [question for question in dataset.questions if question.corpus == name]
             if questions:
                 yield self._retrieved(text, questions)
-        yield from (self._given(question) for question in dataset.questions if question.contexts)
+        given = [question for question in dataset.questions if question.contexts]
+        if self.pool is None:
+            yield from map(self._given, given)
+        elif given:
+            yield self._pooled(self.pool, given)
 
     def dropped(self, question: Question) -> int:
         """How many of its passages, from the end, do not fit into a prompt."""
+        if self.pool is not None:
+            return 0
         documents = [self._passage(context) for context in question.contexts]
         return len(documents) - len(self._fitting(question, documents))
 
     def cuts(self, question: Question) -> bool:
         """Whether the splitter has a say in its prompt."""
-        return not question.contexts or any(len(self.even.split(context)) > 1 for context in question.contexts)
+        return (
+            not question.contexts
+            or self.pool is not None
+            or any(len(self.even.split(context)) > 1 for context in question.contexts)
+        )
 
     def _passage(self, text: str) -> tuple[Chunk, ...]:
         """Whole where it may be: it was cut already, by whoever prepared it."""
@@ -76,6 +88,19 @@ class PromptBuilder:
             raise ConfigError(f"question {question.name}: not one of its passages fits into the model's context")
         chunks = tuple(chunk for document in documents for chunk in document)
         return Group(tuple(documents), (self._prompt(question, chunks),))
+
+    def _pooled(self, pool: Pool, questions: Sequence[Question]) -> Group:
+        """Retrieved from all passages of all questions, of those that are not asked too."""
+        scores = self.embed([question.text for question in questions]) @ pool.vectors.T
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k].tolist()  # [questions, top_k]
+        chunks = {one: self.template.chunk(pool.texts[one]) for row in best for one in row}
+        runs = pool.arrangement.runs(chunks)
+        chunks |= {one: self.template.chunk(pool.texts[one]) for run in runs for one in run if one not in chunks}
+        prompts = tuple(
+            self._prompt(question, tuple(chunks[one] for one in pool.ordered(row, self.order, question.text)))
+            for question, row in zip(questions, best, strict=True)
+        )
+        return Group(tuple(tuple(chunks[one] for one in run) for run in runs), prompts)
 
     def _fitting(self, question: Question, documents: Sequence[tuple[Chunk, ...]]) -> list[tuple[Chunk, ...]]:
         used = len(self.template.system()) + len(self.template.question(question.text))
@@ -94,11 +119,10 @@ class PromptBuilder:
         vectors = self.embed([piece.embedded(text) for piece in pieces])  # [pieces, dimension]
         scores = self.embed([question.text for question in questions]) @ vectors.T
         best = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # [questions, top_k]
-        if self.order == "document":
-            best = np.sort(best, axis=1)
+        places = range(len(chunks))  # of a document that is the collection
         prompts = (
-            self._prompt(question, tuple(chunks[place] for place in row))
-            for question, row in zip(questions, best, strict=True)
+            self._prompt(question, tuple(chunks[one] for one in ordered(row, self.order, places, question.text)))
+            for question, row in zip(questions, best.tolist(), strict=True)
         )
         return Group((chunks,), tuple(prompts))
 
