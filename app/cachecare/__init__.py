@@ -22,6 +22,7 @@ from app.settings import Settings
 from ragcache.errors import PromptError
 from ragcache.store.base import Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
+from ragcache.store.frame import read_seen
 from ragcache.types import VariantKey
 
 QUARANTINE_AGE = timedelta(days=7)
@@ -69,6 +70,15 @@ def _judge(library: Library, models: Models, census: Census, suspects: dict[Item
     spoken = _spoken(library, models) if suspects else set()
     for item, chunk in suspects.items():
         (census.live if chunk in spoken else census.dead).append(item)
+
+
+def _traces(library: Library, models: Models, census: Census) -> list[Item]:
+    """KV of chunks that are there, computed over some that are not: a process that was killed may have left it."""
+    seen = {item: read_seen(item.path) for item in census.live}
+    known = library.catalog.chunks.hashes()
+    if any(not chunks <= known for chunks in seen.values()):
+        known |= _spoken(library, models)
+    return [item for item, chunks in seen.items() if not chunks <= known]
 
 
 def _spoken(library: Library, models: Models) -> set[str]:
@@ -144,7 +154,7 @@ def prune(
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
         census = take_census(library, models)
-        dead, other = census.dead, census.other if others else []
+        dead, other = [*census.dead, *_traces(library, models, census)], census.other if others else []
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)

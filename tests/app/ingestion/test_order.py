@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cachecare import prune
 from app.cachecare.warming import warm
 from app.library import Library
 from app.library.arrangement import chunks_before
@@ -99,6 +100,22 @@ def test_a_document_that_goes_leaves_no_trace(
     assert 0 < done.computed <= 2 * removal.kv_variants
     *_, again = warm(library, models, collection)
     assert again.computed == 0
+
+
+def test_what_a_killed_removal_left_is_pruned(
+    ingest: Run, library: Library, models: Models, settings: Settings, notes: Path
+) -> None:
+    ingest(kv=True)
+    stood = standings(library)
+    gone = next(one for one in stood if sum(one in other.behind for other in stood.values()) > 2)
+    chunk = chunk_of(library, gone)
+    library.catalog.documents.delete(library.catalog.collections.get("default"), [gone])
+    assert (left := len(models.store.seeing({chunk})))
+    own = len(contexts(settings)[chunk])
+    assert prune(library, models, dry=True).unreferenced.entries == left + own
+    prune(library, models)
+    assert not models.store.seeing({chunk})
+    assert prune(library, models).unreferenced.entries == 0
 
 
 def test_what_lost_its_kv_to_a_change_has_it_anew_when_the_ingest_ends(
