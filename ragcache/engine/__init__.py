@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -12,12 +11,13 @@ from typing import ClassVar
 import torch
 
 from ragcache.address import address_of
-from ragcache.errors import ConfigError, PromptError
+from ragcache.errors import PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.policy import Rates
 from ragcache.report import Report
+from ragcache.sampling import Sampling
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
@@ -65,24 +65,6 @@ class TokenStream(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the answer here and free its prompt's KV; nothing happens when it has ended."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen: greedily by default (temperature 0)."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0 keeps all
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:  # false for nan
-            raise ConfigError(f"temperature is {self.temperature}: use 0 (greedy) or a finite number above it")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p is {self.top_p}: use a share in (0, 1]")
-        if self.top_k < 0:
-            raise ConfigError(f"top_k is {self.top_k}: use 0 (all tokens) or more")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ragcache.cache import ChunkCache
-from ragcache.engine import Sampling
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.sampling import Sampling
 from ragcache.store import open_store
 from ragcache.types import Segment
 from tests.tiny import Tiny, make_chunks, make_config, make_model, make_question, make_system
