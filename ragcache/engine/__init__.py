@@ -54,6 +54,7 @@ class TokenStream(ABC):
 
     report: Report
     tokens: list[int]
+    _is_enough = False
 
     @abstractmethod
     def __iter__(self) -> Iterator[int]: ...
@@ -61,6 +62,10 @@ class TokenStream(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """From any thread: end the answer here for whoever waits for its next token. Does not wait itself."""
+
+    def enough(self) -> None:
+        """From the thread that reads: the answer is whole as it is, and whoever reads on finds its end."""
+        self._is_enough = True
 
     @abstractmethod
     def close(self) -> None:

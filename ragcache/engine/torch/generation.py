@@ -141,7 +141,7 @@ class TorchGeneration(TokenStream):
         while token not in stop:
             self.tokens.append(token)
             yield token
-            if len(self.tokens) == self._prompt.max_tokens:
+            if self._is_enough or len(self.tokens) == self._prompt.max_tokens:
                 break
             with self._source.answering():
                 hidden = self._engine.compute([token], [length + len(self.tokens) - 1], buffer)

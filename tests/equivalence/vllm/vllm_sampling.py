@@ -1,4 +1,4 @@
-"""How an answer is sampled: inside vLLM as on the torch engine."""
+"""How an answer is sampled, and that it ends where it is enough: inside vLLM as on the torch engine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ragcache.sampling import Sampling
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
 from tests.tiny import make_chunks, make_question, make_system
+from tests.vllm_state import drain, free_blocks
 
 SYSTEM, CHUNKS = make_system(), make_chunks(20, 15)
 SEGMENTS: Sequence[Segment] = [SYSTEM, *CHUNKS, make_question()]
@@ -56,3 +57,31 @@ def test_what_vllm_does_not_take_is_told(pair: Pair) -> None:
     with pytest.raises(ConfigError, match=r"^vLLM refuses this sampling: temperature must be in \[0, 2\], got 2.5"):
         answer(pair, Sampling(2.5))
     assert answer(pair, Sampling())
+
+
+def test_it_ends_where_it_is_enough(pair: Pair) -> None:
+    """vLLM computes no more of it, and its report is whole."""
+    expected = list(pair.torch.generate(SEGMENTS, max_tokens=5))
+    drain(pair.engine)
+    before, tokens = free_blocks(pair.engine), list[int]()
+    stream = pair.vllm.generate(SEGMENTS, max_tokens=400)
+    for token in stream:
+        tokens.append(token)
+        if len(tokens) == 5:
+            stream.enough()
+    assert tokens == stream.tokens == expected
+    assert (stream.report.answer_tokens, stream.report.reused) == (5, 35)
+    assert stream.report.decode_s > 0
+    assert pair.engine._ask(lambda: len(pair.engine._deliver)) == 0
+    drain(pair.engine)
+    assert free_blocks(pair.engine) == before
+
+
+def test_what_it_lacked_is_kept_where_it_was_enough(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished: list[int] = []
+    monkeypatch.setattr(pair.vllm, "keep_missed", True)
+    monkeypatch.setattr(pair.vllm, "_finish", lambda segments, report: finished.append(report.answer_tokens))
+    stream = pair.vllm.generate(SEGMENTS, max_tokens=400)
+    for _ in stream:
+        stream.enough()
+    assert finished == [1]
