@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from ragcache.address import address_of
-from ragcache.errors import PromptError
+from ragcache.errors import ModelError, PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
@@ -44,6 +44,17 @@ class EngineSpec:
     def token_bytes(self) -> int:
         """KV of one token."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+def end_tokens(told: object) -> frozenset[int]:
+    """Of an eos_token_id as the files of models have it: an id, several, or null. Raises ModelError."""
+    found = [] if told is None else told if isinstance(told, list | tuple) else [told]
+    if not all(type(token) is int for token in found):
+        raise ModelError(
+            f"eos_token_id={told!r:.100} is no token id and no list of some: mend the model's config.json or "
+            "generation_config.json"
+        )
+    return frozenset(found)
 
 
 class TokenStream(ABC):
