@@ -130,6 +130,10 @@ class Settings(BaseSettings):
     rerank_depth: int = Field(default=20, ge=1)
     condense: Literal["join", "model", "off"] = "join"
     max_tokens: int = Field(default=256, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    sampling_top_k: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3
     codec: Name = "bf16"
@@ -170,9 +174,8 @@ class Settings(BaseSettings):
     @classmethod
     def _room_for_the_minimum(cls, value: int, info: ValidationInfo) -> int:
         smallest = info.data.get("min_chunk_tokens", 1)
-        least = 2 * smallest  # so that every text can be split within both
-        if value < least:
-            raise ValueError(f"should be at least {least}, twice {variable('min_chunk_tokens')}={smallest}")
+        if value < 2 * smallest:  # every text can be split within both
+            raise ValueError(f"should be at least {2 * smallest}, twice {variable('min_chunk_tokens')}={smallest}")
         return value
 
 
@@ -234,10 +237,9 @@ def _told(
     detail: ErrorDetails, flags: Mapping[str, object], in_file: Mapping[str, str | None], env_file: Path | None
 ) -> str:
     """One wrong value in words: its name, itself, where it was set and what is allowed."""
-    name = str(detail["loc"][0])
+    upper = variable(name := str(detail["loc"][0]))
     if detail["type"] == "extra_forbidden":
         raise TypeError(f"load_settings() has no setting {name!r}")  # a caller's bug, not a user's
-    upper = variable(name)
     if name in flags:
         value, where = flags[name], "given as a flag"
     else:

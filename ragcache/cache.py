@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ragcache.address import border_behind, visible
-from ragcache.engine import Engine, LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import FAULTS, PromptError
 from ragcache.keeping import Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
@@ -19,6 +19,7 @@ from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
 from ragcache.report import COMPUTED, Report
+from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant
 

@@ -26,10 +26,10 @@ from app.loaders.base import Parsed, Place
 from app.settings import MOST_NEIGHBOURS
 from ragcache.errors import ConfigError
 from ragcache.report import COMPUTED, Report
+from ragcache.sampling import Sampling
 
 if TYPE_CHECKING:
     from app.prompt import Turn
-    from ragcache.engine import Sampling
 
 Where = Mapping[str, Sequence[int | str]]
 Reason = Literal["hit", "neighbour"]
@@ -196,6 +196,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
     "where": (Mapping, "lists of values by document, source or kind"),
     "history": (Sequence, "pairs of a question and its answer"),
     "quotes": (bool, "True or False"),
+    "sampling": (Sampling, "a Sampling of ragcache"),
 }
 
 
@@ -211,7 +212,7 @@ class Asked:
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
     max_tokens: int | None = None
     linker: str | None = None  # "full" uses no cache
-    sampling: Sampling | None = None  # greedy when None
+    sampling: Sampling | None = None  # all of it; Sampling() is greedy
     history: Sequence[Turn] = ()  # earlier questions with their answers; a Conversation keeps its own
     quotes: bool = True  # whether each citation shall name its best sentence
 

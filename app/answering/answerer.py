@@ -17,7 +17,8 @@ from splitter.base import Embed, Offsets
 if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
     from ragcache.cache import ChunkCache
-    from ragcache.engine import Sampling, TokenStream
+    from ragcache.engine import TokenStream
+    from ragcache.sampling import Sampling
 
 NOTHING_FOUND = "no chunk was found for this question: answered without any"
 STOPPED = "stopped before its end"
@@ -43,12 +44,15 @@ class AnswerRequest:
 
 @dataclass(frozen=True)
 class Answering:
-    """`embed` chooses the quotes, where there is one; `catalog` knows their pages."""
+    """`embed` chooses the quotes, where there is one; `catalog` knows their pages. `sampling` is for requests that
+    bring none, and greedy when None.
+    """
 
     template: PromptTemplate
     cache: ChunkCache
     embed: Embed | None = None
     catalog: Catalog | None = None
+    sampling: Sampling | None = None
 
     def check(self, question: str, max_tokens: int) -> None:
         """Raises PromptError for a question that cannot be asked, before anything is searched for."""
@@ -75,7 +79,7 @@ class Answering:
         generation = self.cache.generate(
             [template.system(), *(by_id[one.chunk_id] for one in placed), text],
             max_tokens=request.max_tokens,
-            sampling=request.sampling,
+            sampling=request.sampling or self.sampling,
             linker=request.linker,
             stop=template.stop,
         )

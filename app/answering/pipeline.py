@@ -65,8 +65,9 @@ class RagPipeline:
         with self._lock:
             if self._loaded is None:
                 models = self.models
+                sampling = models.sampling  # before the model: what is wrong with it is told at once
                 self._loaded = Answering(
-                    models.language.template, models.cache, models.embedder.embed, self.library.catalog
+                    models.language.template, models.cache, models.embedder.embed, self.library.catalog, sampling
                 )
             return self._loaded
 

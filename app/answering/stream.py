@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.answering import Answer, Citation
 from app.models import in_thread, release_helpers
+from ragcache.repetition import Repetition
 
 if TYPE_CHECKING:
     from ragcache.engine import TokenStream
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
 BROKEN = "\ufffd"  # what a decoder writes for a part of a character
+REPEATED = "the answer began to repeat itself and was stopped"
 PATIENCE = 16  # tokens; no character has so many, so this is no beginning of one
 
 
@@ -26,7 +29,7 @@ class AnswerStream:
     """Pieces of text, once; `answer` reads the rest of them and holds everything.
 
     Closing it early, or leaving its `with`, stops decoding and frees the prompt's KV; `answer` is then what came until
-    there. One thread reads it; another may `stop` it.
+    there. One thread reads it; another may `stop` it. An answer that repeats itself ends there, and is whole.
     """
 
     def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
@@ -40,6 +43,8 @@ class AnswerStream:
         self._shown: list[str] = []
         self._answer: Answer | None = None
         self._stopped = threading.Event()
+        self._repetition = Repetition()
+        self._repeats = False
         self._lock = threading.Lock()  # of a step
 
     @property
@@ -99,6 +104,9 @@ class AnswerStream:
         with ExitStack() as broken:
             broken.callback(self._end, whole=False)
             token = next(self._tokens, None)
+            if token is not None and not self._repeats and self._repetition.add(token):
+                self._repeats = True
+                self._generation.enough()
             broken.pop_all()
         return token
 
@@ -111,6 +119,8 @@ class AnswerStream:
         finally:  # an engine that breaks does not take what was shown with it
             self.report.answer_tokens = len(self._generation.tokens)
             self._answer = self._finish(self.text, whole)
+            if whole and self._repeats:
+                self._answer = replace(self._answer, notes=(*self._answer.notes, REPEATED))
             self.citations = self._answer.citations
             for call in self.then:
                 self._answer = call(self._answer)

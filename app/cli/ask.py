@@ -11,14 +11,28 @@ import typer
 from app.answering import Answer, Citation, told
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream
-from app.cli.flags import Json, configured
+from app.cli.flags import Json, Temperature, configured
 from app.cli.output import plain, print_json
 from app.settings import Settings
+from ragcache.errors import ConfigError
 
 # In the order of the help, of `ask` and of `chat`.
-OF_ANSWERS = ("collection", "top_k", "top_tokens", "linker", "no_cache", "max_tokens", ...)
+OF_ANSWERS = (
+    "collection",
+    "top_k",
+    "top_tokens",
+    "linker",
+    "no_cache",
+    "max_tokens",
+    "temperature",
+    "greedy",
+    "top_p",
+    "seed",
+    ...,
+)
 OF_MODELS = ("engine", "model", "device", "dtype", "cache_dir", "data_dir")
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compute the whole prompt, as without RAGCache.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="The likeliest tokens, always the same: temperature 0.")]
 ShowReport = Annotated[
     bool, typer.Option("--show-report/--no-show-report", help="Tell on stderr what was reused and how long it took.")
 ]
@@ -30,19 +44,28 @@ def ask(
     settings: Settings,
     question: Annotated[str, typer.Argument(help="What you want to know.")],
     no_cache: NoCache = False,
+    greedy: Greedy = False,
+    temperature: Temperature = None,
     as_json: Json = False,
     show_report: ShowReport = True,
 ) -> None:
     """Answer a question from the documents of a collection, with citations."""
-    with RagPipeline(linking(settings, no_cache)) as pipeline, pipeline.stream(question) as stream:
+    with (
+        RagPipeline(answering(settings, no_cache, greedy, temperature)) as pipeline,
+        pipeline.stream(question) as stream,
+    ):
         if as_json:
             print_json(stream.answer.to_dict())
         else:
             show_answer(stream, show_report)
 
 
-def linking(settings: Settings, no_cache: bool) -> Settings:
-    return settings.model_copy(update={"linker": "full"}) if no_cache else settings
+def answering(settings: Settings, no_cache: bool, greedy: bool, temperature: float | None) -> Settings:
+    """`temperature`: of the flag. Raises ConfigError where two flags contradict each other."""
+    if greedy and temperature:
+        raise ConfigError(f"--greedy is temperature 0, and --temperature says {temperature}: give one of them")
+    chosen = ({"linker": "full"} if no_cache else {}) | ({"temperature": 0.0} if greedy else {})
+    return settings.model_copy(update=chosen)
 
 
 def show_answer(stream: AnswerStream, report: bool) -> None:

@@ -16,8 +16,18 @@ from app.answering import Answer
 from app.answering.conversation import Conversation
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream
-from app.cli.ask import OF_ANSWERS, OF_MODELS, NoCache, ShowReport, linking, show_citations, show_pieces, show_report
-from app.cli.flags import configured
+from app.cli.ask import (
+    OF_ANSWERS,
+    OF_MODELS,
+    Greedy,
+    NoCache,
+    ShowReport,
+    answering,
+    show_citations,
+    show_pieces,
+    show_report,
+)
+from app.cli.flags import Temperature, configured
 from app.cli.output import FAILURES, count, plain, told
 from app.settings import Settings
 
@@ -31,11 +41,13 @@ HELP = """\
 def chat(
     settings: Settings,
     no_cache: NoCache = False,
+    greedy: Greedy = False,
+    temperature: Temperature = None,
     continued: Annotated[str | None, typer.Option("--continue", help="The id of a conversation to go on with.")] = None,
     show_report: ShowReport = True,
 ) -> None:
     """Ask several questions after each other; follow-ups are understood. /help lists what else can be typed."""
-    with RagPipeline(linking(settings, no_cache)) as pipeline:
+    with RagPipeline(answering(settings, no_cache, greedy, temperature)) as pipeline:
         stored = Chat(pipeline, pipeline.conversation(continued), show_report).run()
     if not stored:
         raise typer.Exit(1)

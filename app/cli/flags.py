@@ -30,9 +30,18 @@ TopTokens = Annotated[
     int | None, typer.Option("--top-tokens", min=0, help="How many tokens its chunks may take together; 0: any.")
 ]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens.")]
+Temperature = Annotated[
+    float | None,
+    typer.Option(min=0, max=2, help="0: the likeliest tokens; the higher, the more varied. As the model's makers say."),
+]
+TopP = Annotated[
+    float | None, typer.Option("--top-p", max=1, help="Above temperature 0: only tokens of the upper share.")
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Above temperature 0: the same seed gives the same answer.")]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
 FLAGS: Mapping[str, Any] = (
     {"collection": Name, "top_k": TopK, "top_tokens": TopTokens, "max_tokens": MaxTokens}
+    | {"temperature": Temperature, "top_p": TopP, "seed": Seed}
     | {"linker": Linker, "splitter": Splitter}
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
     | {"cache_dir": CacheDir, "data_dir": DataDir}

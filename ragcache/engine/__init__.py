@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -12,12 +11,13 @@ from typing import ClassVar
 import torch
 
 from ragcache.address import address_of
-from ragcache.errors import ConfigError, PromptError
+from ragcache.errors import ModelError, PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.policy import Rates
 from ragcache.report import Report
+from ragcache.sampling import Sampling
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
@@ -46,6 +46,17 @@ class EngineSpec:
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
 
 
+def end_tokens(told: object) -> frozenset[int]:
+    """Of an eos_token_id as the files of models have it: an id, several, or null. Raises ModelError."""
+    found = [] if told is None else told if isinstance(told, list | tuple) else [told]
+    if not all(type(token) is int for token in found):
+        raise ModelError(
+            f"eos_token_id={told!r:.100} is no token id and no list of some: mend the model's config.json or "
+            "generation_config.json"
+        )
+    return frozenset(found)
+
+
 class TokenStream(ABC):
     """An iterator over an answer's tokens, once. `report` is complete when it ends; `tokens` are those so far.
 
@@ -54,6 +65,7 @@ class TokenStream(ABC):
 
     report: Report
     tokens: list[int]
+    _is_enough = False
 
     @abstractmethod
     def __iter__(self) -> Iterator[int]: ...
@@ -62,27 +74,13 @@ class TokenStream(ABC):
     def cancel(self) -> None:
         """From any thread: end the answer here for whoever waits for its next token. Does not wait itself."""
 
+    def enough(self) -> None:
+        """From the thread that reads: the answer is whole as it is, and whoever reads on finds its end."""
+        self._is_enough = True
+
     @abstractmethod
     def close(self) -> None:
         """End the answer here and free its prompt's KV; nothing happens when it has ended."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen: greedily by default (temperature 0)."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0 keeps all
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:  # false for nan
-            raise ConfigError(f"temperature is {self.temperature}: use 0 (greedy) or a finite number above it")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p is {self.top_p}: use a share in (0, 1]")
-        if self.top_k < 0:
-            raise ConfigError(f"top_k is {self.top_k}: use 0 (all tokens) or more")
 
 
 @dataclass(frozen=True)

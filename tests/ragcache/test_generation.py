@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ragcache.cache import ChunkCache
-from ragcache.engine import Sampling
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.sampling import Sampling
 from ragcache.store import open_store
 from ragcache.types import Segment
 from tests.tiny import Tiny, make_chunks, make_config, make_model, make_question, make_system
@@ -57,6 +57,21 @@ def test_it_stops_before_a_token_that_ends_an_answer(tiny: Tiny) -> None:
 
     stopped = make_cache(tiny.engine).generate(SEGMENTS, max_tokens=12, stop=frozenset([last]))
     assert list(stopped) == expected
+
+
+def test_it_ends_where_it_is_enough(tiny: Tiny) -> None:
+    """As one that has as many tokens as were asked for: with its report, and what it lacked is kept."""
+    cache = ChunkCache(tiny.engine, open_store(None, None, None, "raw"), "naive")
+    list(cache.ingest(SEGMENTS[0], []))
+    answer, tokens = cache.generate(SEGMENTS, max_tokens=20), list[int]()
+    for token in answer:
+        tokens.append(token)
+        if len(tokens) == 5:
+            answer.enough()
+    assert tokens == answer.tokens == expected_answer(tiny, 5)
+    assert answer.report.answer_tokens == 5
+    assert all(chunk.tier == "computed" for chunk in answer.report.chunks)
+    assert all(chunk.tier == "ram" for chunk in cache.generate(SEGMENTS, max_tokens=1).report.chunks)
 
 
 def test_an_answer_may_be_empty(tiny: Tiny, cache: ChunkCache) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ragcache.address import lineage_of
-from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest
+from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest, end_tokens
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.resources import FreeCores, Memory
 from ragcache.engine.torch.attention import read_attention
@@ -219,11 +219,7 @@ def _eos(model: transformers.PreTrainedModel) -> frozenset[int]:
     """All ids that end an answer, from the generation config where there is one."""
     generation = getattr(model, "generation_config", None)
     found = getattr(generation, "eos_token_id", None)
-    if found is None:
-        found = model.config.eos_token_id
-    if found is None:
-        return frozenset()
-    return frozenset([found] if isinstance(found, int) else found)
+    return end_tokens(model.config.eos_token_id if found is None else found)
 
 
 class CaptureTap(Tap):

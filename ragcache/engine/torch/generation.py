@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.engine import LinkSource, PromptRequest, Sampling, TokenStream
+from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.link_job import Linkage, LinkJob
@@ -18,6 +18,7 @@ from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Work, worthwhile
 from ragcache.report import Report
+from ragcache.sampling import Sampling
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -140,7 +141,7 @@ class TorchGeneration(TokenStream):
         while token not in stop:
             self.tokens.append(token)
             yield token
-            if len(self.tokens) == self._prompt.max_tokens:
+            if self._is_enough or len(self.tokens) == self._prompt.max_tokens:
                 break
             with self._source.answering():
                 hidden = self._engine.compute([token], [length + len(self.tokens) - 1], buffer)

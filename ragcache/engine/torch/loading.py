@@ -38,7 +38,7 @@ def load_pretrained(path: Path | str, dtype: torch.dtype, device: torch.device) 
                 attn_implementation="sdpa",
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {path}: {_first_line(error)}") from error
     model, found = loaded
     if found["missing_keys"]:  # transformers would leave them at random

@@ -11,7 +11,7 @@ from vllm.config.logging import LoggingConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
-from ragcache.engine import EngineSpec
+from ragcache.engine import EngineSpec, end_tokens
 from ragcache.engine.vllm.checks import WORKER
 from ragcache.engine.vllm.setup import model_fingerprint
 
@@ -53,5 +53,5 @@ def engine_spec(config: Any) -> EngineSpec:
         device=torch.device(config.device_config.device),
         max_tokens=int(model.max_model_len),
         vocabulary=int(model.get_vocab_size()),
-        eos=frozenset() if eos is None else frozenset([eos] if isinstance(eos, int) else eos),
+        eos=end_tokens(eos),
     )

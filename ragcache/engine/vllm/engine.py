@@ -17,6 +17,7 @@ import torch
 from vllm import SamplingParams
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown, get_kv_transfer_group, has_kv_transfer_group
 from vllm.engine.arg_utils import EngineArgs
+from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -129,14 +130,18 @@ class VllmEngine(Engine):
             raise ConfigError(f"linker {linker!r} is not the registry's {named.name!r}: vLLM knows those alone")
 
     def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> SamplingParams:
-        return SamplingParams(
-            max_tokens=max_tokens,
-            detokenize=False,
-            ignore_eos=True,  # ours are among the stop tokens
-            extra_args=extra,
-            output_kind=RequestOutputKind.DELTA,
-            **{"temperature": 0.0, **settings},
-        )
+        """Raises ConfigError for what vLLM does not take, such as a temperature above 2."""
+        try:
+            return SamplingParams(
+                max_tokens=max_tokens,
+                detokenize=False,
+                ignore_eos=True,  # ours are among the stop tokens
+                extra_args=extra,
+                output_kind=RequestOutputKind.DELTA,
+                **{"temperature": 0.0, **settings},
+            )
+        except VLLMValidationError as error:
+            raise ConfigError(f"vLLM refuses this sampling: {error}") from error
 
     def use_store(self, store: KVStore) -> None:
         """Link from another store from the next request on."""

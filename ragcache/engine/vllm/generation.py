@@ -83,7 +83,7 @@ class VllmGeneration(TokenStream):
     def _tokens(self) -> Generator[int, None, None]:
         first = 0.0
         try:
-            while not self._ended:
+            while not (self._ended or self._is_enough):
                 output = self._next()
                 if isinstance(output, dict):
                     return
@@ -92,6 +92,9 @@ class VllmGeneration(TokenStream):
                     if token not in self._stop:
                         self.tokens.append(token)
                         yield token
+                    if self._is_enough:
+                        break
+            self._leave(self._engine.abort)  # where it is enough, vLLM is still at it
         finally:  # perhaps because nobody holds the stream any more
             self._leave(self._engine.forsake)
         self._complete(first)

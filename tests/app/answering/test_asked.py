@@ -54,6 +54,7 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"where": {"document": 5}}, "where={'document': 5}: give lists of values"),
         ({"history": 5}, "history=5: give pairs"),
         ({"quotes": "no"}, "quotes='no': give True or False"),
+        ({"sampling": 0.5}, "sampling=0.5: give a Sampling of ragcache"),
     ],
 )
 def test_what_cannot_be_asked_is_told(options: dict[str, Any], told: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.answerer import NOTHING_FOUND
 from app.errors import CatalogError
-from ragcache.engine import Sampling
 from ragcache.errors import ConfigError, PromptError
+from ragcache.sampling import Sampling
 from tests.app.filling import FOLDER, put
 
 QUESTION = "Who designed the lighthouse?"

@@ -50,6 +50,23 @@ def test_what_was_left_out_is_told_also_without_the_report(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_flags_of_sampling_win_over_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*arguments: str) -> str:
+        ran = run("ask", QUESTION, "--json", "--no-cache", *arguments)
+        assert (ran.code, ran.err) == (0, "")
+        return str(ran.json["answer"])
+
+    greedy = told()  # as the tests' environment says
+    hot = told("--temperature", "2", "--seed", "1")
+    assert greedy != hot == told("--temperature", "2", "--seed", "1") != told("--temperature", "2", "--seed", "2")
+    assert told("--temperature", "2", "--top-p", "1e-9") == greedy
+    monkeypatch.setenv("RAGCACHE_TEMPERATURE", "2")
+    monkeypatch.setenv("RAGCACHE_SEED", "1")
+    assert told() == hot
+    assert told("--greedy") == told("--temperature", "0") == greedy
+
+
+@pytest.mark.slow
 def test_a_budget_of_tokens(run: Run) -> None:
     ran = run("ask", QUESTION, "--top-k", "4", "--top-tokens", "1", "--no-show-report")
     assert len(re.findall(r"^\[\d\] ", ran.out, re.MULTILINE)) == 1
@@ -63,6 +80,11 @@ def test_a_budget_of_tokens(run: Run) -> None:
         ([QUESTION, "-c", "nope"], "no collection 'nope'; there are: default. `ragcache ingest PATH -c nope` makes it"),
         ([" "], "the question is empty: ask something"),
         ([QUESTION, "--linker", "nope"], "unknown linker 'nope'"),
+        (
+            [QUESTION, "--greedy", "--temperature", "1"],
+            "--greedy is temperature 0, and --temperature says 1.0:",
+        ),
+        ([QUESTION, "--top-p", "0"], "RAGCACHE_TOP_P=0.0 given as a flag should be greater than 0"),
     ],
 )
 def test_errors_are_one_line(run: Run, arguments: list[str], told: str) -> None:

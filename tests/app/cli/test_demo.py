@@ -7,6 +7,7 @@ import pytest
 
 from app import RagPipeline
 from app.cli.demo import QUESTION, own_settings, run
+from app.models.sampling import resolve_sampling
 from app.samples import read_samples
 from app.settings import load_settings
 
@@ -31,6 +32,11 @@ def test_the_demo(tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     with RagPipeline(own_settings(settings)) as pipeline:
         found = pipeline.retrieve(QUESTION)
     assert any("designed by the engineer Margaret Aldous" in one.text for one in found)
+
+
+def test_it_is_greedy_whatever_the_settings_say() -> None:
+    """Whoever runs it again sees the same, and so does whoever compares."""
+    assert resolve_sampling(own_settings(load_settings(None, temperature=0.7, seed=1))).temperature == 0
 
 
 def test_there_are_three_samples_of_some_length() -> None:

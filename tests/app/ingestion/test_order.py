@@ -18,6 +18,7 @@ from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
 from tests.app.ingestion.conftest import Run
+from tests.app.library.shelves import reopened
 
 NOTES = 30
 
@@ -114,7 +115,8 @@ def test_what_a_killed_removal_left_is_pruned(
     own = len(contexts(settings)[chunk])
     assert prune(library, models, dry=True).unreferenced.entries == left + own
     prune(library, models)
-    assert not models.store.seeing({chunk})
+    _, fresh = reopened(library, models)
+    assert not fresh.store.seeing({chunk})
     assert prune(library, models).unreferenced.entries == 0
 
 

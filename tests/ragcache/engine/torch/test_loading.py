@@ -113,6 +113,22 @@ def test_all_tokens_that_end_an_answer(config: Any, generation: Any, expected: s
     assert TorchEngine.from_model(model).spec.eos == expected
 
 
+@pytest.mark.parametrize("told", ["x", 2.5, True, [1, "x"], {"a": 1}])
+def test_what_ends_no_answer_is_told(told: Any) -> None:
+    model = make_model(make_config())
+    model.generation_config.eos_token_id = told
+    with pytest.raises(ModelError, match=r"^eos_token_id=.* is no token id and no list of some: mend the model's"):
+        TorchEngine.from_model(model)
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', "5"])
+def test_generation_settings_that_are_none(tmp_path: Path, text: str) -> None:
+    make_model(make_config()).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(text)
+    with pytest.raises(ModelError, match=f"cannot load the model in {tmp_path}"):
+        load_pretrained(tmp_path, torch.float32, CPU)
+
+
 def test_no_weight_is_held_twice() -> None:
     tiny = make_tiny()
     for layer, ours in zip(tiny.model.model.layers, tiny.engine.decoder.layers, strict=True):

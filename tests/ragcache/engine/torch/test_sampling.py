@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from ragcache.engine import Sampling
 from ragcache.engine.torch.generation import Sampler
 from ragcache.errors import ConfigError
+from ragcache.sampling import Sampling
 
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05])[torch.tensor([2, 0, 3, 1])].log()  # probabilities .15 .5 .05 .3
 BEST = 1
@@ -81,6 +81,8 @@ def test_the_global_random_state_is_left_alone() -> None:
         ({"top_p": 1.1}, "top_p is 1.1"),
         ({"top_p": float("nan")}, "top_p is nan"),
         ({"top_k": -1}, "top_k is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**63}, "seed is 9223372036854775808"),
     ],
 )
 def test_values_out_of_range(settings: dict[str, float], message: str) -> None:
