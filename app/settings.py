@@ -84,6 +84,7 @@ def check_url(value: SecretStr) -> SecretStr:
     return value
 
 
+PromptOrder = Literal["collection", "best"]
 Name = Annotated[str, Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 Folder = Annotated[Path, AfterValidator(expanded)]
@@ -122,6 +123,7 @@ class Settings(BaseSettings):
     top_k: int = Field(default=5, ge=1)
     top_tokens: int = Field(default=0, ge=0)
     neighbours: int = Field(default=0, ge=0, le=MOST_NEIGHBOURS)
+    prompt_order: PromptOrder = "collection"
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
     vector_share: float | None = Field(default=None, ge=0, le=1)
     fusion: Literal["linear", "rank"] | None = None

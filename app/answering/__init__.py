@@ -17,13 +17,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict, get_args
 
 from app.errors import CatalogError, printable
 from app.library.catalog import Catalog
 from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
-from app.settings import MOST_NEIGHBOURS
+from app.settings import MOST_NEIGHBOURS, PromptOrder
 from ragcache.errors import ConfigError
 from ragcache.report import COMPUTED, Report
 from ragcache.sampling import Sampling
@@ -178,6 +178,7 @@ class AskOptions(TypedDict, total=False):
     top_k: int | None
     top_tokens: int | None
     neighbours: int | None
+    prompt_order: PromptOrder | None
     mmr: float | None
     where: Where | None
     max_tokens: int | None
@@ -208,6 +209,7 @@ class Asked:
     top_k: int | None = None
     top_tokens: int | None = None  # of all chunks together; 0 sets no budget
     neighbours: int | None = None  # on each side of a hit; 16 at most
+    prompt_order: PromptOrder | None = None  # "best" is best first, where KV fits less well what stands before it
     mmr: float | None = None  # share of relevance against novelty; 1 looks at relevance alone
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
     max_tokens: int | None = None
@@ -229,6 +231,8 @@ class Asked:
                 raise ConfigError(f"{name}={value}: ask for at least 1")
         if self.top_tokens is not None and self.top_tokens < 0:
             raise ConfigError(f"top_tokens={self.top_tokens}: give 0 or more")
+        if self.prompt_order not in (None, *get_args(PromptOrder)):
+            raise ConfigError(f"prompt_order={self.prompt_order!r}: choose from {', '.join(get_args(PromptOrder))}")
         if self.mmr is not None and not 0 <= self.mmr <= 1:
             raise ConfigError(f"mmr={self.mmr}: give {_KINDS['mmr'][1]}")
         if isinstance(self.history, str) or any(not isinstance(one, Sequence) or len(one) != 2 for one in self.history):

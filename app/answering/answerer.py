@@ -10,6 +10,7 @@ from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.stream import AnswerStream, Pieces
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
+from app.settings import PromptOrder
 from ragcache.errors import PromptError, RagcacheError
 from retriever import Vectors
 from splitter.base import Embed, Offsets
@@ -38,6 +39,7 @@ class AnswerRequest:
     linker: str | None = None
     sampling: Sampling | None = None
     quotes: bool = True
+    order: PromptOrder = "collection"
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
     notes: tuple[str, ...] = ()  # what the user should know of the way here
 
@@ -72,7 +74,9 @@ class Answering:
             self.cache.engine.spec.max_tokens,
             request.max_tokens,
         )
-        placed = in_prompt_order(request.found[: fitted.chunks], request.last)
+        placed = list(request.found[: fitted.chunks])
+        if request.order == "collection":
+            placed = in_prompt_order(placed, request.last)
         by_id = {one.chunk_id: chunk for one, chunk in zip(request.found, chunks, strict=True)}
         history = request.history[len(request.history) - fitted.turns :]
         text = template.turns(history, request.question, passages=bool(placed))

@@ -42,6 +42,7 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"top_tokens": "900"}, "top_tokens='900': give a whole number"),
         ({"neighbours": 2.0}, "neighbours=2.0: give a whole number"),
         ({"max_tokens": [1]}, r"max_tokens=\[1\]: give a whole number"),
+        ({"prompt_order": "worst"}, "prompt_order='worst': choose from collection, best"),
         ({"mmr": "half"}, "mmr='half': give a number from 0 to 1"),
         ({"mmr": float("nan")}, "mmr=nan: give a number from 0 to 1"),
         ({"mmr": Decimal("0.5")}, "mmr=.*: give a number from 0 to 1"),

@@ -15,11 +15,13 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.answerer import NOTHING_FOUND
 from app.errors import CatalogError
+from app.settings import PromptOrder
 from ragcache.errors import ConfigError, PromptError
 from ragcache.sampling import Sampling
 from tests.app.filling import FOLDER, put
 
 QUESTION = "Who designed the lighthouse?"
+ORDERS: tuple[PromptOrder, ...] = ("collection", "best")
 ROOT = Path(__file__).parents[3]
 
 
@@ -211,3 +213,11 @@ def test_an_answer_is_json(pipeline: RagPipeline) -> None:
     assert set(told) == {"question", "answer", "citations", "report", "notes"}
     assert told["answer"] == answer.text == str(answer)
     assert told["citations"][0]["source"] == answer.citations[0].source
+
+
+def test_chunks_stand_best_first_where_that_is_asked_for(pipeline: RagPipeline) -> None:
+    found = [one.chunk_id for one in pipeline.retrieve(QUESTION)]
+    cited = {order: [one.chunk_id for one in pipeline.ask(QUESTION, prompt_order=order).citations] for order in ORDERS}
+    assert cited["best"] == found
+    assert sorted(cited["collection"]) == sorted(found)
+    assert cited["collection"] != found

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,3 +45,10 @@ def test_no_chunk_is_lost_and_no_document_torn_apart(places: list[tuple[int, int
     for document in set(documents):
         ordinals = [one.ordinal for one in placed if one.document_id == document]
         assert ordinals == sorted(ordinals)
+
+
+def test_documents_stand_as_in_the_collection_and_those_without_a_place_behind_them() -> None:
+    places = {7: 0.5, 3: 2.0}
+    found = [replace(chunk(number, 0), standing=places.get(number)) for number in (1, 3, 2, 7)]
+    assert names(in_prompt_order(found)) == ["7-0", "3-0", "1-0", "2-0"]
+    assert names(in_prompt_order(found, last=[2])) == ["2-0", "7-0", "3-0", "1-0"]
