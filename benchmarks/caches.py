@@ -55,6 +55,13 @@ def capture(
             yield variant
 
 
+def lead(cache: ChunkIngest, system: System, chunks: Iterable[Chunk]) -> None:
+    """The variants that an answer captures of chunks which led its prompt, and an ingest does not."""
+    behind = cache.system_variant(system)
+    for chunk in dict.fromkeys(chunks):
+        cache.store.put(cache.kvgen.capture(behind, [], chunk))
+
+
 def _variants(kvgen: KVGen, behind: Variant, document: Sequence[Chunk], wanted: set[str]) -> Iterator[Variant]:
     yield from kvgen.document(behind, _as_far_as(document, wanted, kvgen.context_chunks))
     if kvgen.context_chunks and sum(len(chunk) for chunk in document) >= LEAD_TOKENS:

@@ -32,6 +32,10 @@ class QualityBenchOptions(BenchOptions):
         read=some_of(*CONTEXTS),
         flag="context",
     )
+    led: bool = option(
+        False,
+        "Each prompt came before: its first chunk was captured behind the System segment alone, as an answer does.",
+    )
     limit: int | None = option(None, "So many questions, at random; all when left out.", kind=int, least=1)
     seed: int = option(0, SEED)
     max_tokens: int = option(64, "Longest answer.", least=1)

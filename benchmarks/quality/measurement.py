@@ -13,7 +13,7 @@ from tqdm import tqdm
 from app.models.loading import LoadedModel, load_embedder
 from app.models.sentences import SentenceEmbedder
 from app.settings import Settings
-from benchmarks.caches import capture
+from benchmarks.caches import capture, lead
 from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.output import Row, common_settings, publish, render
@@ -147,6 +147,8 @@ class Measurement:
                 variants = capture(answering.cache, self._parts.template.system(), group.documents, needed)
                 for _ in tqdm(variants, desc=f"KV, {splitter}, {context}", unit="chunk", leave=False):
                     pass
+                if self._options.led:
+                    lead(answering.cache, self._parts.template.system(), [one[splitter].chunks[0] for one in asked])
                 found[splitter][context] = answering
         return found
 

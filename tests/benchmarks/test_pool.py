@@ -78,6 +78,18 @@ def test_questions_retrieve_from_the_passages_of_all(
     assert json.loads(out.read_text())["settings"]["pool"] == "pieces"
 
 
+@pytest.mark.slow
+def test_a_prompt_that_came_before_has_an_exact_first_chunk(
+    parts: TorchModel, given_file: Path, tmp_path: Path
+) -> None:
+    data, found = read_dataset(given_file), []
+    for led in (False, True):
+        chosen = options("first_tokens", pool="first", contexts=("document",), order="shuffled", led=led)
+        (row,) = run(parts, letters, data, chosen, tmp_path / f"{led}.json")
+        found.append(row["kl"])
+    assert found[1] < found[0]
+
+
 def test_a_pool_needs_passages(parts: TorchModel, corpora_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="come without passages"):
         run(parts, letters, read_dataset(corpora_folder), options("naive", pool="first"), tmp_path / "out.json")
