@@ -12,7 +12,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions
+from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions
 from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, PREFIX, ChunkReport, Report
@@ -89,7 +89,8 @@ class LinkJob:
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
-        selected = self.linkage.linker.select(prompt) if self._chosen else self.rows[:0]
+        choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
+        selected, self.report.predicted = choice.positions, choice.predicted
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)

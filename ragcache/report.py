@@ -39,6 +39,7 @@ class Report:
     chunks: list[ChunkReport] = field(default_factory=list)
     other_computed: int = 0  # System when it was not cached, and texts between chunks
     charged: float = 0.0  # token passes beside the repair itself: probes and full layers, in tokens through all layers
+    predicted: float | None = None  # how far the answer is off, in nats a token, where the linker predicts it
     declined: int = 0  # cached tokens that were computed all the same, since linking them would have been no sooner
     seconds: dict[str, float] = field(default_factory=dict)  # per stage
     ttft_s: float = 0.0

@@ -1,4 +1,4 @@
-"""The default: a repair that answers hardly show to be one, for a fourteenth of the tokens."""
+"""The default: a repair that answers hardly show to be one, of as many tokens as that takes."""
 
 from __future__ import annotations
 
@@ -8,53 +8,86 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, share, top
+from ragcache.errors import ConfigError
+from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions, share, top
 from ragcache.types import FloatArray
+
+# What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or
+# changed places. Small beside the attention that a token spends on a context chunk (some tenths).
+FLOOR = 0.01
+MOST, ENOUGH = (
+    0.12,
+    0.03,
+)  # the share of tokens that `auto` repairs at most, and the divergence with which it is content
 
 
 @dataclass(frozen=True)
 class Auto(Linker):
-    """Of all cached tokens together, those that leaned most on context that is gone and that the question reads.
+    """Of all cached tokens together, those that the question reads and that leaned on context which is gone.
 
-    The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, or
-    never leaned on it, leaves its share to one that lost much. What the question reads shows early: the probe
-    stops well before the last layer. There it looks most at what stands right before it, whatever is asked; and to
-    repair a token costs the more the later it stands, since it reads all before it. So places are weighed.
+    The budget is the prompt's, where Cache-Craft (eq 14) ranks within each chunk: a chunk that kept its context, that
+    never leaned on it or that the question passes over leaves its share to one that matters. What the question reads
+    is seen by a pass of it through all layers, as the answer will read it; before the middle it looks at places and
+    at like tokens, whatever is asked.
+
+    What is read of what is lost, summed over the tokens that stay as they are, is in proportion to how far the answer
+    will be off (docs/log.md). So a repair ends where that is small, and a prompt that lost little is repaired little.
     """
 
     name: ClassVar[str] = "auto"
-    ratio: float = 0.07  # of the tokens of all cached chunks that are not exact
-    depth: float = 0.2  # share of the layers that the probe runs through; 0 is no probe
-    half: int = 250  # at this position what the question reads counts half as much as at the start
+    ratio: float | None = None  # of the tokens of all cached chunks that are not exact, at most; with `kl` alone, all
+    kl: float | None = None  # the divergence to be reached; with `ratio` alone, none: all of it is repaired
+    depth: float = 1.0  # share of the layers that the probe runs through; 0 is no probe
+    scale: float = 5.0  # divergence in nats for what the question reads of what is lost: the model's
 
     def __post_init__(self) -> None:
-        self.require_ratio("ratio")
+        if self.ratio is not None:
+            self.require_ratio("ratio")
+        if self.kl is not None:
+            self.require_factor("kl")
+            if not self.depth:
+                raise ConfigError(f"linker {self.name!r}: kl={self.kl} is predicted by a probe: set a depth above 0")
         self.require_ratio("depth")
-        self.require_count("half", least=1)
+        self.require_factor("scale")
 
     @property
     def probes(self) -> bool:
         return self.depth > 0
 
+    @property
+    def most(self) -> float:
+        """Of the tokens."""
+        return (MOST if self.kl is None else 1.0) if self.ratio is None else self.ratio
+
+    @property
+    def enough(self) -> float:
+        """Predicted divergence."""
+        return (ENOUGH if self.ratio is None else 0.0) if self.kl is None else self.kl
+
     def select(self, prompt: LinkedPrompt) -> Positions:
+        return self.choose(prompt).positions
+
+    def choose(self, prompt: LinkedPrompt) -> Choice:
         chunks = prompt.repairable
-        count = share(self.ratio, sum(chunk.length for chunk in chunks))
-        scores = leaning(chunks, prompt.question)
-        if self.depth and count:
-            read = np.sqrt(prompt.question_attention("max", self.depth))
-            read /= 1 + np.arange(prompt.question) / self.half
-            np.multiply(
-                scores, read, out=scores, where=np.isfinite(scores)
-            )  # minus infinity stays, if nothing reads it
-        return top(scores, count)
+        count = share(self.most, sum(chunk.length for chunk in chunks))
+        worth = leaning(chunks, prompt.question)
+        if not self.depth or not count:
+            return Choice(top(worth, count))
+        read = prompt.question_attention("mean", self.depth).astype(np.float64)
+        there = np.isfinite(worth)  # minus infinity stays, if nothing reads it
+        worth = np.where(there, read * (np.where(there, worth, 0.0) + FLOOR), -np.inf)
+        best = top(worth, count, ascending=False)
+        left = self.scale * (worth[there].sum() - np.concatenate(([0.0], np.cumsum(worth[best]))))  # after so many
+        needed = int(np.argmax(left <= self.enough)) if (left <= self.enough).any() else count
+        return Choice(np.sort(best[:needed]), max(0.0, float(left[needed])))
 
 
 @dataclass(frozen=True)
 class Fast(Auto):
-    """On a fourth of its budget and without its probe: the soonest first token that repairs at all."""
+    """On a fifth of its budget and without its probe: the soonest first token that repairs at all."""
 
     name: ClassVar[str] = "fast"
-    ratio: float = 0.025
+    ratio: float | None = 0.025
     depth: float = 0.0
 
 

@@ -91,6 +91,14 @@ class LinkedPrompt(ABC):
         """
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a linker has chosen."""
+
+    positions: Positions
+    predicted: float | None = None  # how far the answer will be off, in nats a token (KL); None where it does not say
+
+
 class Linker(ABC):
     """A strategy is its dataclass: the fields are its settings, with a default each.
 
@@ -109,6 +117,10 @@ class Linker(ABC):
     @abstractmethod
     def select(self, prompt: LinkedPrompt) -> Positions:
         """The positions to recompute, ascending, all inside cached chunks that are not `unchanged`."""
+
+    def choose(self, prompt: LinkedPrompt) -> Choice:
+        """The same, with what is expected of it."""
+        return Choice(self.select(prompt))
 
     def require_ratio(self, field: str) -> None:
         """A setting that is one. This and what follows raise ConfigError, with the linker, the value and its range."""
@@ -154,6 +166,7 @@ def share(ratio: float, tokens: int) -> int:
     return min(tokens, math.ceil(round(ratio * tokens, 6)))
 
 
-def top(scores: FloatArray, count: int) -> Positions:
-    """Ascending indices of the `count` highest scores; of equal ones the earlier wins."""
-    return np.sort(np.argsort(-scores, kind="stable")[:count])
+def top(scores: FloatArray | npt.NDArray[np.float64], count: int, ascending: bool = True) -> Positions:
+    """Indices of the `count` highest scores, ascending or the highest score first; of equal ones the earlier wins."""
+    best = np.argsort(-scores, kind="stable")[:count]
+    return np.sort(best) if ascending else best

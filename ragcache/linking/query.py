@@ -8,12 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from ragcache.linking.auto import FLOOR
 from ragcache.linking.base import LinkedPrompt, Linker, PlacedChunk, Positions, heads_of, share, tokens_of, top, union
 from ragcache.types import FloatArray
-
-# What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or
-# changed places. Small beside the attention that a token spends on a context chunk (some tenths).
-FLOOR = 0.01
 
 
 @dataclass(frozen=True)

@@ -12,37 +12,57 @@ from ragcache.linking.base import LinkedPrompt, PlacedChunk, read_layers
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]
-FAR = 10**9  # places do not count then
 
 
 def test_one_budget_goes_where_context_is_gone_and_the_question_reads(chunk: MakeChunk, prompt: MakePrompt) -> None:
     gone, kept = [[0.0] * 4, [0.1, 0.2, 0.3, 0.4]], [[0.0] * 4, [0.9] * 4]
     chunks = [chunk(0, 1, 4, inter=gone), chunk(1, 5, 4, inter=kept, places=(0,)), chunk(2, 9, 4, inter=gone)]
-    linked = prompt(chunks, question=13, attention=[9, 1, 1, 1, 1, 9, 9, 9, 9, 25, 1, 1, 1])
-    # Lost attention times the root of the question's: .1 .2 .3 .4, nothing in the second chunk, .5 .2 .3 .4.
-    assert Auto(ratio=0.25, half=FAR).select(linked).tolist() == [4, 9, 12]
+    linked = prompt(chunks, question=13, attention=[9, 1, 1, 1, 1, 9, 9, 9, 9, 5, 1, 1, 1])
+    # Lost attention and the floor times the question's: .11 .21 .31 .41, .09 each in the second chunk, .55 .21 .31 .41.
+    assert Auto(ratio=0.25).select(linked).tolist() == [4, 9, 12]
     assert Auto(ratio=0.25, depth=0).select(linked).tolist() == [3, 4, 12], "without a probe .1 stays .1"
-
-
-def test_what_is_read_far_from_the_start_counts_less(chunk: MakeChunk, prompt: MakePrompt) -> None:
-    lost = [[0.0] * 4, [0.5] * 4]
-    chunks = [chunk(0, 4, 4, inter=lost), chunk(1, 8, 4, inter=lost)]
-    attention = [0.0] * 4 + [1.0] * 4 + [3.9] * 4
-    linked = prompt(chunks, question=12, attention=attention)
-    assert Auto(ratio=0.25, half=FAR).select(linked).tolist() == [8, 9]
-    # At 8 the root of 3.9 is divided by 9, at 4 that of 1 by 5, at 5 by 6, at 9 by 10.
-    assert Auto(ratio=0.25, half=1).select(linked).tolist() == [4, 8]
 
 
 def test_a_chunk_captured_alone_is_repaired_from_its_head(chunk: MakeChunk, prompt: MakePrompt) -> None:
     linked = prompt([chunk(0, 3, 8)], question=11, attention=[1.0] * 11)
-    assert Auto(ratio=0.25, half=FAR).select(linked).tolist() == [3, 4]
+    assert Auto(ratio=0.25).select(linked).tolist() == [3, 4]
 
 
 def test_exact_chunks_are_left_alone_and_not_counted(chunk: MakeChunk, prompt: MakePrompt) -> None:
     chunks = [chunk(0, 1, 8, exact=True), chunk(1, 9, 4, inter=[[0.0] * 4, [0.1, 0.2, 0.3, 0.4]])]
     linked = prompt(chunks, question=13, attention=[1.0] * 13)
-    assert Auto(ratio=0.5, half=FAR).select(linked).tolist() == [11, 12]
+    assert Auto(ratio=0.5).select(linked).tolist() == [11, 12]
+
+
+def test_a_repair_ends_where_little_is_left_to_gain(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    lost = [[0.0] * 4, [0.09, 0.19, 0.29, 0.39]]
+    linked = prompt([chunk(0, 1, 4, inter=lost)], question=5, attention=[0.0, 0.1, 0.1, 0.1, 0.1])
+    # Worth .01, .02, .03 and .04: that much times `scale` is off if nothing is repaired.
+    for kl, positions, predicted in (
+        (0.1, [], 0.1),
+        (0.07, [4], 0.06),
+        (0.02, [2, 3, 4], 0.01),
+        (0.0, [1, 2, 3, 4], 0),
+    ):
+        choice = Auto(kl=kl, scale=1.0).choose(linked)
+        assert (choice.positions.tolist(), choice.predicted) == (positions, pytest.approx(predicted, abs=1e-6))
+    within = Auto(kl=0.0, ratio=0.5, scale=1.0).choose(linked)
+    assert (within.positions.tolist(), within.predicted) == ([3, 4], pytest.approx(0.03))
+    assert Auto(ratio=0.5, scale=1e-6).select(linked).tolist() == [3, 4], "a ratio alone is spent whatever is left"
+
+
+def test_by_default_a_prompt_that_lost_little_is_repaired_little(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    def repaired(lost: float) -> int:
+        chunks = [chunk(0, 1, 100, inter=[[0.0] * 100, [lost] * 100])]
+        return len(Auto().select(prompt(chunks, question=101, attention=[0.0, *[0.004] * 100])))
+
+    assert [repaired(lost) for lost in (0.0, 0.006, 0.3)] == [0, 7, 12]
+
+
+def test_a_divergence_needs_a_probe() -> None:
+    for wrong in (lambda: Auto(kl=0.1, depth=0), lambda: Fast(kl=0.1)):
+        with pytest.raises(ConfigError, match=r"kl=0\.1 is predicted by a probe"):
+            wrong()
 
 
 def test_fast_neither_probes_nor_weighs_places(
@@ -55,11 +75,16 @@ def test_fast_neither_probes_nor_weighs_places(
 
 @pytest.mark.parametrize(
     ("settings", "told"),
-    [({"ratio": 1.5}, r"ratio=1\.5"), ({"depth": -0.1}, r"depth=-0\.1"), ({"half": 0}, r"half=0 .*at least 1")],
+    [
+        ({"ratio": 1.5}, r"ratio=1\.5"),
+        ({"depth": -0.1}, r"depth=-0\.1"),
+        ({"kl": -1.0}, r"kl=-1\.0"),
+        ({"scale": 1e9}, "scale"),
+    ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, float], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        Auto(**settings)  # type: ignore[arg-type]  # one of them is a whole number
+        Auto(**settings)
 
 
 @pytest.mark.parametrize(
