@@ -63,7 +63,7 @@ class FusionInUse:
 
 
 def learnt(collection: Collection) -> LearntFusion | None:
-    """None also for what another version has written in another form: it is learnt anew when it is due."""
+    """None also for what another version has written in another form, which stays until chunks are written."""
     kept = collection.retrieval
     if kept is None:
         return None
@@ -100,14 +100,19 @@ def search_options(settings: Settings, collection: Collection, mmr: float | None
     )
 
 
-def is_due(collection: Collection, live: int, lost: Callable[[int], int], anew: bool = False) -> bool:
+def is_due(
+    collection: Collection, live: int, lost: Callable[[int], int], *, wrote: bool = True, anew: bool = False
+) -> bool:
     """Whether its own texts should tell: for the first time, or as so many chunks are new as there were then, or in any
-    case with `anew`. What questions have told stays. `lost` tells how many of its chunks went after that retirement.
+    case with `anew`. What questions have told stays, and what cannot be read stays unless this ingest `wrote` chunks: a
+    newer version may have learnt it. `lost` tells how many of its chunks went after that retirement.
     """
     found = learnt(collection)
     if not live or (found is not None and found.by != COLLECTION):
         return False
-    if found is None or anew:
+    if found is None:
+        return wrote or anew or collection.retrieval is None
+    if anew:
         return True
     gone = 0 if found.retired is None else lost(found.retired)
     return live - found.chunks + gone >= found.chunks

@@ -30,14 +30,15 @@ TROUBLE = (RagcacheError, ArithmeticError, LookupError, ValueError, RuntimeError
 log = logging.getLogger(__name__)
 
 
-def learn_if_due(library: Library, models: Models, name: str, *, anew: bool = False) -> None:
-    """After a change of the collection's chunks, whose lock the caller holds. What goes wrong is told to the log alone:
-    chunks are found without it too. `anew`: the chunks have changed in a way that their number does not tell.
+def learn_if_due(library: Library, models: Models, name: str, *, wrote: bool = True, anew: bool = False) -> None:
+    """After an ingest that `wrote` chunks or none, or another change of the collection, whose lock the caller holds.
+    What goes wrong is told to the log alone: chunks are found without it too. `anew`: the chunks have changed in a way
+    that their number does not tell.
     """
     try:
         collection = library.catalog.collections.get(name)
         source = library.catalog.source(collection)
-        if is_due(collection, source.position().live, source.lost, anew):
+        if is_due(collection, source.position().live, source.lost, wrote=wrote, anew=anew):
             _, found = learnt_from_texts(library, models, collection)
             kept = learnt(collection)
             if kept is not None and not anew and found.tells_less(kept):

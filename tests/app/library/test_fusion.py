@@ -82,6 +82,9 @@ def test_what_cannot_be_read_counts_as_not_learnt(
         assert fusion_in_use(library.settings, collection).by == DEFAULT
     assert "cannot be read" in caplog.text
     assert is_due(collection, 1, no_loss)
+    assert is_due(collection, 1, no_loss, wrote=False, anew=True)
+    assert not is_due(collection, 1, no_loss, wrote=False), "a newer version may have learnt it"
+    assert is_due(having(library, None), 1, no_loss, wrote=False)
 
 
 @pytest.mark.parametrize("value", [{"retired": 7}, {}])
