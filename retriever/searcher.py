@@ -109,7 +109,8 @@ class Searcher:
             hits = self._reranked(question, hits, max(k, options.rerank_depth))
             if seconds is not None:
                 seconds[RERANK] = seconds.get(RERANK, 0.0) + perf_counter() - started
-        return self._diversified(hits, k, options.mmr) if options.mmr is not None else hits[:k]
+        share = 1 if options.mmr is None else options.mmr
+        return self._diversified(hits, k, share) if share < 1 else hits[:k]
 
     def catch_up(self) -> None:
         """Both indexes to the same point, unless the source changes without pause."""
@@ -194,18 +195,29 @@ class Searcher:
     def _diversified(self, hits: Sequence[Hit], k: int, share: float) -> list[Hit]:
         if not hits:
             return []
+        # Copies stand behind all others: however many there are, they take no place of what may be new.
+        vectors = self.vectors.vectors(_ids(hits))
+        distinct, copies = _copies_apart(vectors)
+        hits, vectors = [hits[place] for place in distinct + copies], vectors[distinct]
         # Brought to 0 … 1, so that relevance and likeness weigh alike whatever the scores are of.
         scores = np.array([hit.score for hit in hits])
         spread = float(np.ptp(scores))
         relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
-        near = hits[: max(MOST_DIVERSE, 2 * k)][: 2 * MOST_DIVERSE]
-        order = diversify(
-            relevance[: len(near)].tolist(), self.vectors.vectors(_ids(near)), min(k, MOST_DIVERSE), share
-        )
+        near = min(max(MOST_DIVERSE, 2 * k), 2 * MOST_DIVERSE, len(distinct))
+        order = diversify(relevance[:near].tolist(), vectors[:near], min(k, MOST_DIVERSE), share)
         chosen = set(order.tolist())
         # Whoever asks for so many looks for copies among them; comparing each with each would take minutes.
         rest = [hit for place, hit in enumerate(hits) if place not in chosen]
         return [*(hits[place] for place in order), *rest][:k]
+
+
+def _copies_apart(vectors: Vectors) -> tuple[list[int], list[int]]:
+    """The places of the first of all that are equal, and those of their copies, ascending."""
+    first: dict[bytes, int] = {}
+    for place, vector in enumerate(vectors):
+        first.setdefault(vector.tobytes(), place)
+    distinct = list(first.values())
+    return distinct, sorted(set(range(len(vectors))).difference(distinct))
 
 
 def _likeliest(scores: FloatArray, most: int) -> IntArray:

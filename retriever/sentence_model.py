@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertModel
 from transformers.utils import logging as talk
@@ -24,7 +24,8 @@ from retriever.shared_property import shared_property
 
 PROBE = ["What does the harbour master of the old town write down every evening?"]
 PROBES = ["Who keeps the books of the harbour?", "Rye bread rests for a day before it is cut. " * 12, ""]
-HEADLESS = ("Model", "ForMaskedLM", "ForPreTraining")  # architectures that no cross-encoder has
+ADAPTER = "adapter_config.json"
+TOLD = 4  # names of missing weights
 SENTENCE = "sentence_embedding"  # the name under which the library gives what we want
 
 
@@ -135,16 +136,31 @@ def _by_library(model: SentenceTransformer) -> torch.Tensor:
     return vectors
 
 
-def refuse_headless(folder: Path) -> None:
-    """The library would give a model without a head one of random numbers. Raises RetrieverError."""
-    try:
-        made = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or []
-    except (OSError, ValueError, AttributeError):
-        return  # the library tells better what is wrong
-    if isinstance(made, list) and made and all(str(one).endswith(HEADLESS) for one in made):
-        raise RetrieverError(
-            f"the model in {folder} is a {made[0]}, which ranks nothing: a reranker is a cross-encoder"
+def refuse_headless(model: CrossEncoder, folder: Path) -> None:
+    """The library gives weights that are missing random numbers. Raises RetrieverError.
+
+    A model of modules keeps the layer that scores beside the transformer. Of an adapter's weights a part is elsewhere.
+    """
+    if any(map(_scores, model)) or not (folder / "config.json").is_file() or (folder / ADAPTER).exists():
+        return
+    kind: Any = type(model.model)
+    verbosity = talk.get_verbosity()
+    talk.set_verbosity_error()  # the library has told of it once already
+    try:  # without memory for the weights: their names are enough
+        _, told = kind.from_pretrained(
+            folder, config=model.config, device_map="meta", local_files_only=True, output_loading_info=True
         )
+    finally:
+        talk.set_verbosity(verbosity)
+    if missing := sorted(told["missing_keys"]):
+        raise RetrieverError(
+            f"the model in {folder} lacks {', '.join(missing[:TOLD])}{', …' if missing[TOLD:] else ''}, so it ranks "
+            "nothing: a reranker is a cross-encoder"
+        )
+
+
+def _scores(part: object) -> bool:
+    return isinstance(part, LogitScore) or (isinstance(part, Dense) and part.module_output_name == "scores")
 
 
 class Reranker:
@@ -159,9 +175,9 @@ class Reranker:
 
     @shared_property
     def _model(self) -> CrossEncoder:
-        refuse_headless(self.folder)
         with loading("reranking", self.folder):
             model = CrossEncoder(str(self.folder), device=self._device, local_files_only=True)
+            refuse_headless(model, self.folder)
         if model.num_labels != 1:
             raise RetrieverError(
                 f"the model in {self.folder} gives {model.num_labels} labels; a reranker gives one number"

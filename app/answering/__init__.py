@@ -201,6 +201,13 @@ _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
 }
 
 
+def _is_turn(value: object) -> bool:
+    """A text of two characters is no pair of texts."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return len(value) == 2 and all(isinstance(one, str) for one in value)
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is None is as in the settings. An unknown name raises TypeError."""
@@ -235,7 +242,7 @@ class Asked:
             raise ConfigError(f"prompt_order={self.prompt_order!r}: choose from {', '.join(get_args(PromptOrder))}")
         if self.mmr is not None and not 0 <= self.mmr <= 1:
             raise ConfigError(f"mmr={self.mmr}: give {_KINDS['mmr'][1]}")
-        if isinstance(self.history, str) or any(not isinstance(one, Sequence) or len(one) != 2 for one in self.history):
+        if isinstance(self.history, str) or not all(map(_is_turn, self.history)):
             raise ConfigError(f"history={self.history!r:.100}: give {_KINDS['history'][1]}")
         if self.neighbours is not None and not 0 <= self.neighbours <= MOST_NEIGHBOURS:
             raise ConfigError(f"neighbours={self.neighbours}: give 0 to {MOST_NEIGHBOURS}")

@@ -23,6 +23,7 @@ MISFITS = 2
 # so many times more while that is not enough, up to the most. Anybody may put any number of copies into a collection.
 COPIES, DEEPER, MOST = 2, 8, 4096
 _SET = re.compile(r"^\s|\S(?:\t|\s\s)|^[-*+#|>]|^\d+[.)]")  # what is set by blanks or lines: code, tables, lists
+BY_LINES = ("code", "table", "items")  # kinds of documents whose lines are no matter of layout
 Place = tuple[int, int]  # document, ordinal
 
 
@@ -75,13 +76,17 @@ class Selection:
     notes: tuple[str, ...] = ()
 
 
-def canonical(text: str) -> str:
+def canonical(text: str, kind: str) -> str:
     """The same for texts that differ in where their lines end. All else may be what a text is about: a sign (.5 and 5,
     w * h and w - h), case (mW and MW), a comma ("No, officers may enter"), a word more or less; and in code, in lists
-    and in tables how far it is from the margin.
+    and in tables where a line ends (a comment, a row) and how far it is from the margin.
     """
-    lines = [line.rstrip() for line in unicodedata.normalize("NFC", text).strip().splitlines()]
-    return "\n".join(lines) if any(map(_SET.search, lines)) else " ".join(filter(None, lines))
+    lines = unicodedata.normalize("NFC", text).splitlines()
+    if kind not in BY_LINES:
+        lines = [line.rstrip() for line in lines]
+        if not any(map(_SET.search, lines)):
+            return " ".join(filter(None, lines))
+    return "\n".join(lines).strip("\n")
 
 
 def select(ranked: Iterable[Found], limits: Limits) -> Selection:
@@ -92,7 +97,7 @@ def select(ranked: Iterable[Found], limits: Limits) -> Selection:
     used = passed = 0
     ended = False
     for one in ranked:
-        said, size = canonical(one.chunk.text), limits.size(one)
+        said, size = canonical(one.chunk.text, one.document.kind), limits.size(one)
         if said in taken:
             continue
         if taken and limits.full(used + size):
@@ -132,7 +137,7 @@ def beside(chosen: Sequence[Found], there: Iterable[Found], limits: Limits) -> l
     """
     by_place: Mapping[Place, Found] = {_place(one): one for one in there}
     taken = {_place(one) for one in chosen}
-    said = {canonical(one.chunk.text) for one in chosen}
+    said = {canonical(one.chunk.text, one.document.kind) for one in chosen}
     used = sum(map(limits.size, chosen))
     joined: list[tuple[Found, Found]] = []
     for hit in chosen:
@@ -143,7 +148,7 @@ def beside(chosen: Sequence[Found], there: Iterable[Found], limits: Limits) -> l
                 found = by_place.get(place)
                 if found is None or found.document != hit.document:
                     break
-                text = canonical(found.chunk.text)
+                text = canonical(found.chunk.text, found.document.kind)
                 if text not in said:
                     if limits.full(used + limits.size(found)):
                         break

@@ -123,7 +123,7 @@ class Ingest:
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
-        learn_if_due(self._library, self._models, collection.name)
+        learn_if_due(self._library, self._models, collection.name, wrote=self._tally.chunks > 0)
         if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
             self._tally.note(lacking(collection))
         if self._options.splitter and not writer.bound:

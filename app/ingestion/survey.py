@@ -23,6 +23,7 @@ from app.loaders.discovery import WalkTally, discover
 from app.settings import GIB, Settings, free_bytes
 from ragcache.host import MOUNTS, mount_point
 from retriever.shared_property import shared_property
+from splitter import parse_spec
 
 TOLD = 5  # suffixes of files that nothing reads
 LONGEST = 12  # of a suffix, in characters
@@ -233,10 +234,7 @@ class Room:
     """Of one ingest, with or without KV."""
 
     def __init__(self, settings: Settings, kv: bool, collection: Collection):
-        self._settings = settings
-        self._dimension = collection.dimension
-        longest = collection.splitter_settings.get("max_tokens", settings.chunk_tokens)
-        self._chunk_tokens = int(longest) if isinstance(longest, int) and longest > 0 else settings.chunk_tokens
+        self._settings, self._collection = settings, collection
         self._kv = kv and settings.disk_bytes > 0
 
     @shared_property
@@ -253,9 +251,11 @@ class Room:
         """Bytes of the catalog and the index. Vectors take most of them: of chunks, in 4 bytes a number, and of their
         sentences, in one and 4 for the scale. SQLite writes all of a transaction to its log first.
         """
-        chunk = CHARACTERS * self._chunk_tokens * FULL
-        catalog = PER_CHARACTER + (self._dimension + 4) / SENTENCE + COPIES * 4 * self._dimension / chunk
-        return LOGGED * catalog
+        longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
+        own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
+        chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
+        dimension = self._collection.dimension
+        return LOGGED * (PER_CHARACTER + (dimension + 4) / SENTENCE + COPIES * 4 * dimension / chunk)
 
     def warning(self, files: Iterable[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
@@ -289,6 +289,10 @@ class Room:
                 f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
                 "same command again: what is in stays, and it goes on there"
             )
+
+
+def _limit(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int) and value > 0 else default
 
 
 def _per_token(source: str) -> int:

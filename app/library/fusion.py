@@ -7,20 +7,22 @@ A share that was learnt stands in the collection's row, which every question rea
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.library.catalog.records import Collection
 from app.settings import Settings
 from retriever import RetrieverError
+from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import DEFAULTS, SearchOptions
-from retriever.source import Position
 
 By = Literal["collection", "questions"]
 COLLECTION: By = "collection"
 QUESTIONS: By = "questions"
 SETTING, DEFAULT = "setting", "default"
+SAMPLED = "sampled"  # the figure that says by how many chunks it was learnt
+MUCH_LESS = 1 / 2  # of a sample
 log = logging.getLogger(__name__)
 
 
@@ -31,13 +33,24 @@ class LearntFusion:
     vector_share: float
     fusion: str
     by: By
-    chunks: int  # of the collection then
-    retired: int = 0  # chunks that it had lost by then
+    chunks: int  # of the collection when its texts were last asked
+    retired: int | None = None  # the highest number of its retirements then; None where nobody knows
     figures: Mapping[str, float] = field(default_factory=dict)  # that it was learnt by, for people
 
     def as_json(self) -> dict[str, Any]:
-        kept = {name: value for name, value in vars(self).items() if name != "figures"}
+        kept = {name: value for name, value in vars(self).items() if name != "figures" and value is not None}
         return {**kept, **self.figures}
+
+    @property
+    def sampled(self) -> float | None:
+        """By how many chunks it was learnt; None where that is not known."""
+        found = self.figures.get(SAMPLED)
+        return found if isinstance(found, int | float) else None
+
+    def tells_less(self, kept: LearntFusion) -> bool:
+        """Whether it comes of too few chunks, or of many fewer than what is kept."""
+        sampled, before = self.sampled or 0, kept.sampled or 0
+        return sampled < FEWEST_CHUNKS or sampled < before * MUCH_LESS
 
 
 @dataclass(frozen=True)
@@ -50,16 +63,16 @@ class FusionInUse:
 
 
 def learnt(collection: Collection) -> LearntFusion | None:
-    """None also for what another version has written in another form: it is learnt anew when it is due."""
+    """None also for what another version has written in another form, which stays until chunks are written."""
     kept = collection.retrieval
     if kept is None:
         return None
     try:
         rest = dict(kept)
         share, fusion, by, chunks = (rest.pop(name) for name in ("vector_share", "fusion", "by", "chunks"))
-        retired = rest.pop("retired", 0)
+        retired = rest.pop("retired", None)
         SearchOptions(vector_share=share, fusion=fusion)
-        if by not in (COLLECTION, QUESTIONS) or not isinstance(chunks, int) or not isinstance(retired, int):
+        if by not in (COLLECTION, QUESTIONS) or not isinstance(chunks, int) or not isinstance(retired, int | None):
             raise ValueError(f"by={by!r}, chunks={chunks!r}, retired={retired!r}")
     except (LookupError, TypeError, ValueError, RetrieverError) as error:
         log.warning("what collection %r has learnt of its search cannot be read (%s)", collection.name, error)
@@ -87,11 +100,19 @@ def search_options(settings: Settings, collection: Collection, mmr: float | None
     )
 
 
-def is_due(collection: Collection, now: Position, anew: bool = False) -> bool:
+def is_due(
+    collection: Collection, live: int, lost: Callable[[int], int], *, wrote: bool = True, anew: bool = False
+) -> bool:
     """Whether its own texts should tell: for the first time, or as so many chunks are new as there were then, or in any
-    case with `anew`. What questions have told stays.
+    case with `anew`. What questions have told stays, and what cannot be read stays unless this ingest `wrote` chunks: a
+    newer version may have learnt it. `lost` tells how many of its chunks went after that retirement.
     """
     found = learnt(collection)
-    if not now.live or (found is not None and found.by != COLLECTION):
+    if not live or (found is not None and found.by != COLLECTION):
         return False
-    return found is None or anew or now.live - found.chunks + now.retired - found.retired >= found.chunks
+    if found is None:
+        return wrote or anew or collection.retrieval is None
+    if anew:
+        return True
+    gone = 0 if found.retired is None else lost(found.retired)
+    return live - found.chunks + gone >= found.chunks

@@ -7,12 +7,13 @@ it while documents are ingested.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.fusion import COLLECTION, LearntFusion, is_due
+from app.library.fusion import COLLECTION, SAMPLED, LearntFusion, is_due, learnt
 from app.models import Models
 from ragcache.errors import RagcacheError
 from retriever import IntArray
@@ -29,14 +30,20 @@ TROUBLE = (RagcacheError, ArithmeticError, LookupError, ValueError, RuntimeError
 log = logging.getLogger(__name__)
 
 
-def learn_if_due(library: Library, models: Models, name: str, *, anew: bool = False) -> None:
-    """After a change of the collection's chunks, whose lock the caller holds. What goes wrong is told to the log alone:
-    chunks are found without it too. `anew`: the chunks have changed in a way that their number does not tell.
+def learn_if_due(library: Library, models: Models, name: str, *, wrote: bool = True, anew: bool = False) -> None:
+    """After an ingest that `wrote` chunks or none, or another change of the collection, whose lock the caller holds.
+    What goes wrong is told to the log alone: chunks are found without it too. `anew`: the chunks have changed in a way
+    that their number does not tell.
     """
     try:
         collection = library.catalog.collections.get(name)
-        if is_due(collection, library.catalog.source(collection).position(), anew):
+        source = library.catalog.source(collection)
+        if is_due(collection, source.position().live, source.lost, wrote=wrote, anew=anew):
             _, found = learnt_from_texts(library, models, collection)
+            kept = learnt(collection)
+            if kept is not None and not anew and found.tells_less(kept):
+                # It waits for as many new chunks again, else each ingest would take a sample.
+                found = replace(kept, chunks=found.chunks, retired=found.retired)
             library.catalog.collections.set_retrieval(collection, found.as_json())
     except TROUBLE as error:
         log.warning("how much meaning and words count in collection %r could not be learnt: %s", name, error)
@@ -49,7 +56,7 @@ def learnt_from_texts(
     source = library.catalog.source(collection)
     now, live = source.position(), source.live_ids({})
     found = balance(_sample(library, models, collection, live, embed))
-    figures = {"sampled": found.chunks, "meaning": found.meaning, "words": found.words}
+    figures = {SAMPLED: found.chunks, "meaning": found.meaning, "words": found.words}
     if found.ratio is not None:
         figures["ratio"] = found.ratio
     return found, LearntFusion(found.vector_share, LINEAR, COLLECTION, now.live, now.retired, figures)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    BertPreTrainedModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from retriever import RetrieverError
 from retriever.encoder import BATCH_TOKENS
@@ -18,8 +33,8 @@ from retriever.sentence_model import Reranker
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "wrote", "the", "book", "ann", "did", "rye"]
 
 
-def write_model(folder: Path, labels: int = 1) -> Path:
-    numbers = {word: number for number, word in enumerate(VOCABULARY)}
+def write_model(folder: Path, labels: int = 1, words: Sequence[str] = VOCABULARY) -> Path:
+    numbers = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"]))
@@ -30,7 +45,7 @@ def write_model(folder: Path, labels: int = 1) -> Path:
     fast.save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(VOCABULARY),
+        vocab_size=len(words),
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -111,10 +126,70 @@ def test_what_goes_wrong_in_the_model_is_one_line(reranker: Reranker, monkeypatc
         reranker.score("who", ["ann"])
 
 
-def test_a_model_without_a_head_is_no_reranker(tmp_path: Path) -> None:
-    """The library would give it one of random numbers."""
-    write_model(tmp_path)
-    config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace("BertForSequenceClassification", "BertModel"))
-    with pytest.raises(RetrieverError, match="is a BertModel, which ranks nothing"):
-        Reranker(tmp_path).load()
+def write_as(folder: Path, kind: type[BertPreTrainedModel], **config: Any) -> Path:
+    """The same model, as another kind saves it."""
+    write_model(folder)
+    kind(BertConfig.from_pretrained(folder)).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return folder
+
+
+@pytest.mark.parametrize("kind", [BertModel, BertForMaskedLM, BertForTokenClassification])
+@pytest.mark.parametrize("architectures", [None, ["BertForSequenceClassification"]])
+def test_a_model_without_a_head_is_no_reranker(
+    tmp_path: Path, kind: type[BertPreTrainedModel], architectures: list[str] | None
+) -> None:
+    """The library would give it one of random numbers, whatever the model calls itself."""
+    folder = write_as(tmp_path, kind, architectures=architectures)
+    with pytest.raises(RetrieverError, match=r"lacks (classifier\.bias|bert\.pooler).*, so it ranks nothing"):
+        Reranker(folder).load()
+
+
+def test_what_a_model_calls_itself_does_not_matter(tmp_path: Path) -> None:
+    folder = write_as(tmp_path, BertForSequenceClassification, architectures=["BertModel"])
+    assert np.isfinite(Reranker(folder).score("who", ["ann"])).all()
+
+
+def write_modules(folder: Path, *, scores: bool) -> Path:
+    write_as(folder, BertModel)
+    bert = Transformer(str(folder), transformer_task="feature-extraction")
+    modules: list[torch.nn.Module] = [bert, Pooling(16)]
+    if scores:
+        modules.append(Dense(16, 1, module_output_name="scores"))
+        CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
+    else:
+        SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    assert (folder / "modules.json").exists()
+    return folder
+
+
+def test_a_cross_encoder_of_modules_is_a_reranker(tmp_path: Path) -> None:
+    """Its head is a layer beside the transformer, which has none of its own."""
+    folder = write_modules(tmp_path, scores=True)
+    once, again = (Reranker(folder).score("who", ["ann", "rye"]) for _ in range(2))
+    assert once.tolist() == again.tolist()
+    assert once[0] != once[1]
+
+
+def test_a_language_model_that_says_yes_or_no_is_a_reranker(tmp_path: Path) -> None:
+    words = [*VOCABULARY, "yes", "no"]
+    write_model(tmp_path, words=words)
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        initializer_range=1.0,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    once, again = (Reranker(tmp_path).score("who", ["ann", "rye"]) for _ in range(2))
+    assert once.tolist() == again.tolist()
+    assert once[0] != once[1]
+
+
+def test_an_embedder_of_modules_is_no_reranker(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path, scores=False)
+    with pytest.raises(RetrieverError, match=r"lacks classifier\.bias, classifier\.weight, so it ranks nothing"):
+        Reranker(folder).load()

@@ -252,6 +252,20 @@ def test_what_cannot_work_is_told(source: MemorySource) -> None:
         Searcher(source, VectorIndex(3, "m"), KeywordIndex(), lambda question: unit(BREAD), LongestFirst())
 
 
+@pytest.mark.parametrize("copies", [2, 2 * MOST_DIVERSE + 100])
+def test_any_number_of_copies_leaves_room_for_something_new(copies: int) -> None:
+    """Anybody may put so many into a collection that the best hits are nothing else."""
+    source, others = MemorySource(3), [unit([1.0, 0.4, place / 10]) for place in range(5)]
+    source.add(["planted"] * copies, np.stack([unit([1.0, 0.1, 0.0])] * copies))
+    new = source.add(["something new"] * len(others), np.stack(others))
+    searcher = searcher_of(source)
+    hits = searcher.search("", 6, options=SearchOptions("vector", depth=2 * copies, mmr=0.5))
+    assert {hit.id for hit in hits} == {1, *new.tolist()}
+    every = ids(searcher, "", copies + 5, SearchOptions("vector", mmr=0.5))
+    assert every[6:] == list(range(2, copies + 1)), "copies follow, none is lost"
+    assert ids(searcher, "", 2, SearchOptions("vector", mmr=1.0)) == [1, 2], "where relevance alone counts they stay"
+
+
 def test_novelty_is_looked_for_among_a_bounded_number_of_hits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that is deep for copies would else compare thousands with thousands."""
     compared: list[tuple[int, int]] = []

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import func, select
 
@@ -50,7 +50,9 @@ from app.library.catalog.records import Collection
 from app.library.catalog.schema import upgrade
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS
 from app.settings import Settings
-from retriever.source import Source
+
+if TYPE_CHECKING:
+    from app.library.catalog.source import CatalogSource
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class Catalog:
         """The database in words, without user, password and options."""
         return self.database.where
 
-    def source(self, collection: Collection) -> Source:
+    def source(self, collection: Collection) -> CatalogSource:
         """The collection as the indexes of `retriever` follow it."""
         from app.library.catalog.source import CatalogSource  # it imports numpy
 

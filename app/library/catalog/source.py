@@ -100,6 +100,13 @@ class CatalogSource(Source):
         with self._database.reading() as connection:
             return [(row.number, row.chunk_id) for row in connection.execute(query)]
 
+    def lost(self, after: int) -> int:
+        """How many of its chunks were retired with a number above `after`: numbers count over all collections."""
+        own = RETIREMENTS.c.collection_id == self._collection.id
+        query = select(func.count()).select_from(RETIREMENTS).where(own, RETIREMENTS.c.number > after)
+        with self._database.reading() as connection:
+            return connection.scalar(query) or 0
+
     def live_ids(self, where: Where) -> IntArray:
         query = select(CHUNKS.c.id).where(CHUNKS.c.collection_id == self._collection.id).order_by(CHUNKS.c.id)
         with self._database.reading() as connection:

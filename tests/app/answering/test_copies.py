@@ -16,8 +16,8 @@ TEXT = " ".join(f"word{place}" for place in "abcdefghijklmnopqrstuvwxyz") + " sa
 WRAPPED = TEXT.replace(" said", "\nsaid")
 
 
-def distinct(*texts: str) -> int:
-    hits = [found(number, text=text) for number, text in enumerate(texts)]
+def distinct(*texts: str, kind: str = "prose") -> int:
+    hits = [found(number, text=text, kind=kind) for number, text in enumerate(texts)]
     return len(select(hits, Limits(len(hits))).chosen)
 
 
@@ -79,6 +79,7 @@ def test_what_says_the_same_counts_once(dressed: str) -> None:
         ("a list:\n- one\n- two", "a list:\n- one - two"),
         ("10   20", "10      20"),
         ("\u03c4\u03b9 \u03b5\u03b9\u03bd\u03b1\u03b9;", "\u03c4\u03b9 \u03b5\u03b9\u03bd\u03b1\u03b9"),
+        ("    b = 1", "b = 1"),
         ("no", "nothing"),
         ("…", "—"),
     ],
@@ -89,8 +90,28 @@ def test_what_differs_in_a_word_or_a_number_does_not(one: str, other: str) -> No
 
 @given(st.text("aB1. -\n\t\u030a", max_size=12))
 def test_nothing_goes_but_blanks(text: str) -> None:
-    assert canonical(text).split() == unicodedata.normalize("NFC", text).split()
-    assert canonical(f"\n{canonical(text)}  \n") == canonical(text)
+    once = canonical(text, "prose")
+    assert once.split() == unicodedata.normalize("NFC", text).split()
+    assert canonical(f"\n{once}  \n", "prose") == once
+    assert canonical(text, "code").split() == once.split()
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("code", "a = 1 // b\nc = 2", "a = 1 // b c = 2"),
+        ("code", "select a -- b\nfrom c", "select a -- b from c"),
+        ("code", "x = 1 % of\ny = 2", "x = 1 % of y = 2"),
+        ("table", "1 2\n3 4", "1 2 3\n4"),
+        ("items", "a,b\nc,d", "a,b c,d"),
+        ("table", "a\tb\t\t", "a\tb"),
+    ],
+)
+def test_where_a_line_ends_counts_where_lines_are_no_layout(kind: str, one: str, other: str) -> None:
+    assert distinct(one, other, kind=kind) == distinct(other, one, kind=kind) == 2
+    assert distinct(one, one.replace("\n", "\r\n"), kind=kind) == 1
+    document = [found(0, text=one, kind=kind), found(1, text=other, kind=kind)]
+    assert len(beside(document[:1], document, Limits(1, 0, 1))) == 1
 
 
 def test_two_quarters_are_two() -> None:
@@ -107,9 +128,9 @@ def test_each_text_is_compared_with_none_but_its_copies(monkeypatch: pytest.Monk
     """What a selection costs grows as its texts do: each is read once."""
     read = list[str]()
 
-    def counted(text: str) -> str:
+    def counted(text: str, kind: str) -> str:
         read.append(text)
-        return canonical(text)
+        return canonical(text, kind)
 
     monkeypatch.setattr("app.answering.selection.canonical", counted)
     hits = [found(number, text=f"prose without numbers {'x' * number}") for number in range(500)]

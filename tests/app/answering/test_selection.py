@@ -18,11 +18,11 @@ from app.library.catalog.records import Document, Found, StoredChunk
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def found(number: int, tokens: int = 10, text: str | None = None, document: int = 1) -> Found:
+def found(number: int, tokens: int = 10, text: str | None = None, document: int = 1, kind: str = "prose") -> Found:
     said = f"text number {number}" if text is None else text
     digest = hashlib.sha256(said.encode()).hexdigest()
     chunk = StoredChunk(number, document, number, 0, len(said), said, tokens, digest, (), (), ())
-    return Found(chunk, Document(document, 1, "/a", "", 0, 0, "prose", "a", "ready", None, 0, NOW, NOW))
+    return Found(chunk, Document(document, 1, "/a", "", 0, 0, kind, "a", "ready", None, 0, NOW, NOW))
 
 
 def numbers(chosen: Sequence[Found]) -> list[int]:

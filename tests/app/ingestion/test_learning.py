@@ -51,11 +51,27 @@ def test_what_was_stopped_before_it_had_learnt_learns_the_next_time(
 ) -> None:
     write(docs, 1, 22)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "learn_if_due", lambda *_: None)
+        patch.setattr(module, "learn_if_due", lambda *_, **__: None)
         ingest()
     assert kept(library) is None
     assert ingest().unchanged == 22
     assert kept(library) is not None
+
+
+def test_what_a_newer_version_has_learnt_stays_while_nothing_is_written(
+    ingest: Run, library: Library, docs: Path
+) -> None:
+    write(docs, 1, 22)
+    ingest()
+    newer = {"vector_share": 0.4, "fusion": "neural", "by": "collection", "chunks": 22}
+    library.catalog.collections.set_retrieval(library.collection(), newer)
+    assert ingest().unchanged == 22
+    assert kept(library) == newer
+    write(docs, 23, 23)
+    ingest()
+    found = kept(library)
+    assert found is not None
+    assert found["fusion"] == "linear"
 
 
 def test_a_dry_run_learns_nothing(ingest: Run, library: Library, docs: Path) -> None:

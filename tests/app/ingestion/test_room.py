@@ -83,6 +83,10 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     assert logged <= len(text) * checked.per_character <= 4 * logged
     small = replace(collection, splitter_settings={"max_tokens": 24})
     assert Room(library.settings, False, small).per_character > 2 * checked.per_character, "more chunks, more vectors"
+    spec = "llama_index.core.node_parser.SentenceSplitter:chunk_size"
+    for size, like in ((24, small), (9000, collection)):
+        its_own = Room(library.settings, False, replace(collection, splitter=f"{spec}={size}"))
+        assert its_own.per_character == Room(library.settings, False, like).per_character
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + logged)
     with pytest.raises(IngestError, match="is nearly full"):
         checked.check(2 * len(text))

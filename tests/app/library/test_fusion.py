@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from app.library.fusion import (
     search_options,
 )
 from app.settings import Settings
-from retriever.source import Position
 from tests.app.library.shelves import make_collection
 
 LEARNT = LearntFusion(0.3, "rank", COLLECTION, 40, 3, {"sampled": 30})
@@ -81,7 +81,23 @@ def test_what_cannot_be_read_counts_as_not_learnt(
     with caplog.at_level(logging.WARNING):
         assert fusion_in_use(library.settings, collection).by == DEFAULT
     assert "cannot be read" in caplog.text
-    assert is_due(collection, Position(live=1))
+    assert is_due(collection, 1, no_loss)
+    assert is_due(collection, 1, no_loss, wrote=False, anew=True)
+    assert not is_due(collection, 1, no_loss, wrote=False), "a newer version may have learnt it"
+    assert is_due(having(library, None), 1, no_loss, wrote=False)
+
+
+@pytest.mark.parametrize("value", [{"retired": 7}, {}])
+def test_what_an_older_version_kept_is_read(library: Library, value: dict[str, Any]) -> None:
+    older = {"vector_share": 0.3, "fusion": "rank", "by": COLLECTION, "chunks": 40, "sampled": "many"} | value
+    found = learnt(having(library, older))
+    assert found is not None
+    assert (found.retired, found.sampled) == (value.get("retired"), None)
+    assert found.as_json() == older
+
+
+def no_loss(after: int) -> int:
+    return 0
 
 
 @pytest.mark.parametrize(
@@ -95,15 +111,20 @@ def test_what_cannot_be_read_counts_as_not_learnt(
         (LEARNT, 20, 23, False, True),  # half are gone
         (LEARNT, 40, 42, False, True),
         (LEARNT, 40, 43, True, True),  # all are others
+        (replace(LEARNT, retired=None), 40, 4000, False, True),  # what is not known is not taken for 0
+        (replace(LEARNT, retired=None), 80, 0, True, True),
         (LearntFusion(0.3, "linear", QUESTIONS, 40), 4000, 0, False, False),
     ],
 )
 def test_it_is_learnt_once_and_again_when_as_many_chunks_are_new(
     library: Library, kept: LearntFusion | None, live: int, retired: int, due: bool, anew: bool
 ) -> None:
-    collection, now = having(library, kept and kept.as_json()), Position(900, retired, live)
-    assert is_due(collection, now) is due
-    assert is_due(collection, now, anew=True) is anew
+    def lost(after: int) -> int:
+        return retired - after
+
+    collection = having(library, kept and kept.as_json())
+    assert is_due(collection, live, lost) is due
+    assert is_due(collection, live, lost, anew=True) is anew
 
 
 def test_an_embedding_anew_forgets_it(library: Library) -> None:

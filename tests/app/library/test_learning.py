@@ -15,7 +15,7 @@ from app.library.fusion import COLLECTION, QUESTIONS, LearntFusion, learnt
 from app.library.indexes import reindex
 from app.library.learning import MOST_CHUNKS, learn_if_due, learnt_from_texts
 from app.models import Models
-from tests.app.library.shelves import make_collection, put_sentences, reopened
+from tests.app.library.shelves import make_collection, put, put_sentences, reopened
 from tests.withholding import by_meaning, by_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_embedder")]
@@ -66,6 +66,40 @@ def test_few_chunks_leave_it_at_half_until_there_are_more(library: Library, mode
     learn_if_due(library, models, "default")
     assert shares(library).chunks == 24
     assert shares(library).vector_share < 0.3
+
+
+def test_what_another_collection_loses_is_no_change_of_this_one(library: Library, models: Models) -> None:
+    """Retirements are numbered over all collections."""
+    put_sentences(library, models, "/books/units.txt", by_words())
+    learn_if_due(library, models, "default")
+    before = shares(library)
+    other = make_collection(library, "other")
+    for edition in range(30):
+        put(library, models, other, "/books/rye.txt", [f"edition {edition}", "the end"])
+    put_sentences(library, models, "/books/one.txt", [["A text that replaces another one."]])
+    put_sentences(library, models, "/books/one.txt", [["Another text that has replaced it."]])
+    collection = library.collection()
+    assert library.catalog.source(collection).position().retired > 2 * before.chunks
+    assert library.catalog.source(collection).lost(0) == 1
+    learn_if_due(library, models, "default")
+    assert kept(library) == before
+
+
+def test_a_sample_that_tells_less_replaces_nothing(library: Library, models: Models) -> None:
+    """As where the chunks of most documents have no sentences: `ragcache tune` has embedded them for it, once."""
+    put_sentences(library, models, "/books/units.txt", by_words(42))
+    learn_if_due(library, models, "default")
+    before = shares(library)
+    put_sentences(library, models, "/books/more.txt", by_words(84)[42:])
+    with library.catalog.database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM sentences WHERE chunk_id > 20")
+    learn_if_due(library, models, "default")
+    after = shares(library)
+    assert (after.vector_share, after.figures) == (before.vector_share, before.figures)
+    assert after.figures["sampled"] == 42
+    assert after.chunks == 84, "and no sample is taken until as many are new again"
+    learn_if_due(library, models, "default", anew=True)
+    assert shares(library).figures["sampled"] == 20
 
 
 def test_what_questions_have_told_stays(library: Library, models: Models) -> None:
