@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
 MARGIN = 0.95
-PROBE_DEPTH = 0.5  # of the layers, that a probe's question passes through at most by default
+PROBE_DEPTH = 1.0  # of the layers, that a probe of the question passes through by default
 
 
 @dataclass(frozen=True)
