@@ -26,6 +26,9 @@ Stored = Callable[[Variant, Sequence[Variant], Chunk], Variant | None]
 # whose attention grows with each token, takes about as long as both passes together (docs/benchmarks.md). In a shorter
 # one the first use of a chunk at the head of a prompt captures it, after the answer.
 LEAD_TOKENS = 5000
+# Each so manieth chunk of a document is computed behind none: what a chunk had seen is told whole by its lineage, which
+# has room for 256, and goes with any of it.
+AFRESH = 128
 logger = logging.getLogger(__name__)
 RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
 _REMEMBERED = 1024  # such chunks
@@ -72,7 +75,9 @@ class KVGen:
     def document(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
         """The chunks' variants in document order, each computed once over the *stored* KV of those before it."""
         context: deque[Variant] = deque(maxlen=self.context_chunks)
-        for chunk in chunks:
+        for place, chunk in enumerate(chunks):
+            if not place % AFRESH:
+                context.clear()
             before = visible(context, border_behind(system.key.border, chunk))
             variant = stored(system, before, chunk) or self.capture(system, before, chunk)
             yield variant

@@ -18,7 +18,7 @@ from app.library.order import SHORT
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
-from ragcache.kvgen import LEAD_TOKENS
+from ragcache.kvgen import AFRESH, LEAD_TOKENS
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
@@ -67,13 +67,12 @@ def _arrange(library: Library, collection: Collection) -> None:
     arrangement, order = CollectionArrangement(library, collection), library.catalog.order
     loose = order.loose(collection)
     for document, _ in (one for one in loose if one[1] > SHORT):
-        order.set(collection, document, arrangement.end())
+        order.set(collection, document, arrangement.end().standing)
     for batch in batches((document for document, chunks in loose if chunks <= SHORT), ARRANGED):
-        vectors = [unpacked(order.vectors(document)) for document in batch]
-        for place in arrangement.begin(vectors):
-            standing = arrangement.standing(vectors[place], batch[place])
-            order.set(collection, batch[place], standing)
-            arrangement.added(batch[place], vectors[place], standing)
+        for place in arrangement.begin([unpacked(order.vectors(document)) for document in batch]):
+            placed = arrangement.standing(place)
+            order.set(collection, batch[place], placed.standing)
+            arrangement.added(place, batch[place], placed)
 
 
 def _warm(
@@ -149,21 +148,38 @@ class Warmer:
     def _document(self, chunks: Sequence[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
         window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
         leads = sum(map(len, chunks)) >= LEAD_TOKENS
-        for place, chunk in enumerate((*before, *chunks)):
-            key, new = self._find(chunk, [link.key for link in window]), None
-            if key is None:
-                try:
-                    new = self._capture(chunk, [self._load(link) for link in window])
-                except PromptError:
-                    if place >= len(before):
-                        raise
-                    window.clear()  # another document's chunk that is too long: what is behind it begins anew
-                    continue
-                key = new.key
-                yield new
-            if leads and window and not _behind(self._stored(chunk), []):
+        own = {chunk.hash for chunk in chunks}
+        others = [chunk for chunk in dict.fromkeys(before) if chunk.hash not in own]  # no prompt holds a copy twice
+        for place, chunk in enumerate((*others, *chunks)):
+            if place > len(others) and not (place - len(others)) % AFRESH:
+                window.clear()
+            link = self._served(chunk, window)
+            if link is None:
+                if place >= len(others):
+                    yield self._capture(chunk, [])  # which says why it cannot be
+                continue  # another document's chunk, too long for any prompt
+            if link.variant is not None:
+                yield link.variant
+            if leads and place >= len(others) and window and not _behind(self._stored(chunk), []):
                 yield self._capture(chunk, [])
-            window.append(_Link(key, new))
+            window.append(link)
+
+    def _served(self, chunk: Chunk, window: deque[_Link]) -> _Link | None:
+        """What is there, or new, behind as much of the window as leaves room in the model's context; None where not
+        even the chunk alone fits.
+        """
+        while True:
+            key = self._find(chunk, [link.key for link in window])
+            if key is not None:
+                return _Link(key)
+            try:
+                new = self._capture(chunk, [self._load(link) for link in window])
+            except PromptError:
+                if not window:
+                    return None
+                window.popleft()
+            else:
+                return _Link(new.key, new)
 
     def _find(self, chunk: Chunk, context: Sequence[VariantKey]) -> VariantKey | None:
         """Any variant serves a chunk that has as many as are kept: a new one would push out another document's, which

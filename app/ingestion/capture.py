@@ -47,9 +47,11 @@ class KvCapture:
         self._keep(self._captured(draft, standing, tell))
 
     def renew(self, collection: Collection, hashes: Iterable[str]) -> None:
-        """What these chunks have lost, of documents that were computed over others which are gone."""
+        """What these chunks have lost, of documents that were computed over others which are gone. A long document was
+        computed over its own chunks.
+        """
         order = self._library.catalog.order
-        for document, texts in order.texts(order.holding(collection, hashes)).items():
+        for document, texts in order.texts(order.holding(collection, hashes, SHORT)).items():
             before = chunks_before(self._library, self._template, order.standing(document))
             own = [self._template.chunk(text) for text in texts if text.strip()]
             self._keep(self._warmer.document(own, before))
@@ -113,8 +115,10 @@ class KvRemoval:
             drop_chunks(self._models, self._identities, chunks)
 
     def finish(self) -> set[str]:
-        """What was computed over them goes too -> chunks that have lost KV by that."""
-        gone, self._gone = self._gone, set()
+        """What was computed over them goes too -> chunks that have lost KV by that. A text that has come back under
+        another name is not gone.
+        """
+        gone, self._gone = self._library.catalog.chunks.unused(self._gone), set()
         with self._telling():
             return {key.chunk for key in drop_traces(self._models, gone)} - gone
         return set()

@@ -10,6 +10,7 @@ one killed before 3 the same. The indexes follow SQL by themselves; they are onl
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -143,8 +144,13 @@ class Writer:
         self._embed(self._taken())
         self._touch()
         lost = self._removal.finish()
-        if lost and (capture := Writer._capture.peek(self)):
-            capture.renew(self._collection, lost)
+        if lost and self._capture:
+            self._capture.renew(self._collection, lost)
+        elif lost:
+            self._tally.note(
+                f"{len(lost)} chunks had seen texts that are gone, and lost their KV: answers compute it again, or "
+                f"`ragcache cache warm -c {shlex.quote(self._collection.name)}` does at once"
+            )
 
     def finish(self) -> None:
         """Indexes that are up to date and saved, so that the first question need not wait."""
@@ -169,11 +175,13 @@ class Writer:
             return
         ends = list(accumulate(len(draft.pieces) for _, draft in drafts))
         of_each = [slice(end - len(draft.pieces), end) for end, (_, draft) in zip(ends, drafts, strict=True)]
-        arrangement = self._arrangement if self._capture else None
-        order = arrangement.begin([vectors[own] for own in of_each]) if arrangement else range(len(drafts))
+        order: Sequence[int] = range(len(drafts))
+        if self._capture:
+            known = [file.state.id for file, _ in drafts if file.state]
+            order = self._arrangement.begin([vectors[own] for own in of_each], known)
         for place in order:
             own = of_each[place]
-            self._write(*drafts[place], (vectors[own], sentences[own]), tell)
+            self._write(*drafts[place], (vectors[own], sentences[own]), place, tell)
 
     def _embed_each(self, drafts: Sequence[tuple[Pending, Draft]], error: Exception) -> None:
         """After a batch that failed: the files that others are not to suffer for are found one by one."""
@@ -210,7 +218,9 @@ class Writer:
                 tell(share * (start + STEP) / len(headed))
         return np.concatenate(parts), sentences
 
-    def _write(self, file: Pending, draft: Draft, vectors: ChunkVectors, tell: Tell) -> None:
+    def _write(self, file: Pending, draft: Draft, vectors: ChunkVectors, place: int, tell: Tell) -> None:
+        """`place`: of the document in its batch."""
+
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
 
@@ -220,15 +230,16 @@ class Writer:
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return
-        standing = None
+        placed = None
         if self._capture:
-            standing = self._arrangement.standing(vectors[0], file.state.id if file.state else None)
-            self._capture.capture(draft, standing, captured)
+            placed = self._arrangement.standing(place)
+            self._capture.capture(draft, placed.standing, captured)
         older = None if self.bound else self._library.other_splitter(self._collection)
         documents = self._library.catalog.documents
+        standing = placed.standing if placed else None
         replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None, standing=standing)
-        if standing:
-            self._arrangement.added(replaced.document_id, vectors[0], standing)
+        if placed:
+            self._arrangement.added(place, replaced.document_id, placed)
         self.bound = True
         if older:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"

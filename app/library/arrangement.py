@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from app.library import Library
-from app.library.catalog.records import Collection as CollectionRecord
-from app.library.catalog.records import Vectors
+from app.library.catalog.records import Collection, Vectors
 from app.library.order import OPENING, SHORT, Neighbour, Standing, behind, between
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
 
 NEAREST = 16  # chunks of the collection that a document is compared with
+
+
+Likely = Sequence[tuple[int, float]]  # what a document is like, the likest first, and how like
 
 
 class Arrangement(ABC):
@@ -23,94 +26,123 @@ class Arrangement(ABC):
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Neighbour, Vectors] | None = None  # of this batch
-        self._lengths: tuple[int, ...] = ()
-        self._batch = set[int]()  # documents of it that are in
+        self._directions: list[Vectors] = []  # of the batch's documents
+        self._lengths: list[int] = []  # in chunks
+        self._likely: list[Likely] = []
+        self._known = frozenset[int]()  # documents that are there in older versions, which go with this batch
+        self._left = 0  # documents of it that have no place yet
+        self._last: tuple[Neighbour, Vectors] | None = None  # of the batch
 
     @abstractmethod
-    def nearest(self, direction: Vectors, left_out: Collection[int]) -> tuple[Neighbour, float] | None:
-        """A short document that has a place, and how like it is; none of these, nor what is computed behind them."""
+    def likely(self, directions: Vectors) -> list[Likely]:
+        """For each of them what stands already. directions [documents, dimension]"""
 
     @abstractmethod
-    def place_behind(self, neighbour: Neighbour | None) -> float:
-        """A free place right behind it, or behind all."""
+    def neighbours(self, likely: Sequence[int]) -> Iterable[tuple[int, Neighbour]]:
+        """Of these the short documents that have a place, in their order."""
 
-    def begin(self, vectors: Sequence[Vectors]) -> list[int]:
-        """A batch of documents, each by the vectors of its chunks -> the order to add them in."""
-        self._last = None
-        self._batch.clear()
-        directions = [mean_direction(one) for one in vectors]
-        found = [self.nearest(one, ()) for one in directions]
-        likeness = [-np.inf if one is None else one[1] for one in found]  # to what stands already: there it begins
-        return chain(np.stack(directions), int(np.argmax(likeness))) if directions else []
+    @abstractmethod
+    def place_behind(self, neighbour: Neighbour | None, more: int) -> float:
+        """A free place right behind it, or behind all, with room for so many there."""
 
-    def standing(self, vectors: Vectors, known: int | None = None) -> Standing:
-        """Of the next one; `known`: its id, where it is a newer version."""
-        self._lengths = ()
-        if len(vectors) > SHORT or not len(vectors):
+    def begin(self, vectors: Sequence[Vectors], known: Iterable[int] = ()) -> list[int]:
+        """A batch of documents, each by the vectors of its chunks -> the order to add them in. `known`: ids of those
+        that are newer versions.
+        """
+        self._last, self._left, self._known = None, len(vectors), frozenset(known)
+        self._lengths = [len(one) for one in vectors]
+        if not any(map(self._is_short, range(len(vectors)))):
+            return list(range(len(vectors)))
+        self._directions = [mean_direction(one) for one in vectors]
+        self._likely = self.likely(np.stack(self._directions))
+        first = [likely[0][1] if likely else -np.inf for likely in self._likely]  # where it is nearest to what stands
+        return chain(np.stack(self._directions), int(np.argmax(first)))
+
+    def standing(self, place: int) -> Placed:
+        """Of this document of the batch, the next one."""
+        self._left -= 1
+        if not self._is_short(place):
             return self.end()
-        direction = mean_direction(vectors)
-        found = self.nearest(direction, (*(() if known is None else (known,)), *self._batch))
+        found = self._nearest(place)
         if self._last is not None:
             last, its = self._last
-            likeness = float(its @ direction)
+            likeness = float(its @ self._directions[place])
             found = (last, likeness) if found is None or likeness >= found[1] else found
         if found is None:
             return self.end()
-        standing, self._lengths = behind(found[0], len(vectors), self.place_behind(found[0]))
-        return standing
+        free = self.place_behind(found[0], 1 + self._left)
+        return Placed(*behind(found[0], self._lengths[place], free))
 
-    def end(self) -> Standing:
+    def end(self) -> Placed:
         """Behind all, and computed behind nothing."""
-        return Standing(self.place_behind(None))
+        return Placed(Standing(self.place_behind(None, 1)))
 
-    def added(self, document_id: int, vectors: Vectors, standing: Standing) -> None:
+    def added(self, place: int, document_id: int, placed: Placed) -> None:
         """It is there now."""
-        if 0 < len(vectors) <= SHORT:
-            self._batch.add(document_id)
-            self._last = Neighbour(document_id, len(vectors), standing, self._lengths), mean_direction(vectors)
+        if self._is_short(place):
+            neighbour = Neighbour(document_id, self._lengths[place], placed.standing, placed.lengths)
+            self._last = neighbour, self._directions[place]
+
+    def _is_short(self, place: int) -> bool:
+        return 0 < self._lengths[place] <= SHORT
+
+    def _nearest(self, place: int) -> tuple[Neighbour, float] | None:
+        """Not behind what goes, nor behind what was computed behind that."""
+        likeness = dict(self._likely[place])
+        for one, neighbour in self.neighbours(list(likeness)):
+            if self._known.isdisjoint((neighbour.id, *neighbour.standing.behind)):
+                return neighbour, likeness[one]
+        return None
+
+
+@dataclass(frozen=True)
+class Placed:
+    standing: Standing
+    lengths: tuple[int, ...] = ()  # in chunks, of what it is computed behind
 
 
 class CollectionArrangement(Arrangement):
     """Of a collection whose ingest lock is held."""
 
-    def __init__(self, library: Library, collection: CollectionRecord):
+    def __init__(self, library: Library, collection: Collection):
         super().__init__()
         self._library, self._collection = library, collection
         self._order = library.catalog.order
 
-    def begin(self, vectors: Sequence[Vectors]) -> list[int]:
-        self._library.searcher(self._collection).catch_up()
-        return super().begin(vectors)
+    def likely(self, directions: Vectors) -> list[Likely]:
+        searcher = self._library.searcher(self._collection)
+        searcher.catch_up()
+        found = zip(*searcher.vectors.search(directions, NEAREST), strict=True)
+        return [
+            [(int(one), float(score)) for one, score in zip(ids, scores, strict=True) if one >= 0]
+            for ids, scores in found
+        ]
 
-    def nearest(self, direction: Vectors, left_out: Collection[int]) -> tuple[Neighbour, float] | None:
-        (ids,), (scores,) = self._library.searcher(self._collection).vectors.search(direction, NEAREST)
-        likeness = {int(one): float(score) for one, score in zip(ids, scores, strict=True) if one >= 0}
-        for chunk, neighbour in self._order.neighbours(self._collection, list(likeness), SHORT):
-            if set(left_out).isdisjoint((neighbour.id, *neighbour.standing.behind)):
-                return neighbour, likeness[chunk]
-        return None
+    def neighbours(self, likely: Sequence[int]) -> Iterable[tuple[int, Neighbour]]:
+        return self._order.neighbours(self._collection, likely, SHORT)
 
-    def place_behind(self, neighbour: Neighbour | None) -> float:
-        place = self._free(neighbour)
+    def place_behind(self, neighbour: Neighbour | None, more: int) -> float:
+        place = self._free(neighbour, more)
         if place is None:
             self._order.spread(self._collection)
-            place = self._free(neighbour)
+            place = self._free(neighbour, more)
         assert place is not None
         return place
 
-    def _free(self, neighbour: Neighbour | None) -> float | None:
+    def _free(self, neighbour: Neighbour | None, more: int) -> float | None:
         standing = None if neighbour is None else self._order.standing(neighbour.id)
         if standing is None:  # or it is gone
             return between(self._order.last(self._collection), None)
-        return between(standing.place, self._order.after(self._collection, standing.place))
+        return between(standing.place, self._order.after(self._collection, standing.place), more)
 
 
 def chunks_before(library: Library, template: PromptTemplate, standing: Standing | None) -> list[Chunk]:
     """Those that a document's first chunk is computed behind, and those that these are, in their order."""
     if standing is None or not standing.behind:
         return []
-    texts = library.catalog.order.texts(standing.behind)
+    lengths = library.catalog.order.lengths(standing.behind)
+    # One may be longer since it was replaced: it is a run of its own now.
+    texts = library.catalog.order.texts(one for one, count in lengths.items() if count <= SHORT)
     opened = [text for one in standing.behind[: standing.opening] for text in texts.get(one, ())]
     run = [text for one in standing.behind[standing.opening :] for text in texts.get(one, ())]
     # Blank ones are no part of any prompt.

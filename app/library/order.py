@@ -43,20 +43,22 @@ class Neighbour:
 
 def behind(neighbour: Neighbour, chunks: int, place: float) -> tuple[Standing, tuple[int, ...]]:
     """A document of so many chunks behind it, and the lengths of what that is computed behind."""
-    documents = (*neighbour.standing.behind, neighbour.id)
-    lengths = (*neighbour.lengths, neighbour.chunks)
+    there = [(one, length) for one, length in zip(neighbour.standing.behind, neighbour.lengths, strict=True) if length]
+    opening = sum(length > 0 for length in neighbour.lengths[: neighbour.standing.opening])  # others may be gone
+    documents = (*(one for one, _ in there), neighbour.id)
+    lengths = (*(length for _, length in there), neighbour.chunks)
     if neighbour.run + chunks <= RUN:
-        return Standing(place, documents, neighbour.standing.opening), lengths
+        return Standing(place, documents, opening), lengths
     from_end = list(accumulate(reversed(lengths)))
     needed = next((place for place, total in enumerate(from_end, 1) if total >= OPENING), len(lengths))
     return Standing(place, documents[-needed:], needed), lengths[-needed:]
 
 
-def between(before: float | None, after: float | None) -> float | None:
-    """A place between two, of which either may be open; None where there is none."""
+def between(before: float | None, after: float | None, more: int = 1) -> float | None:
+    """A place between two, of which either may be open, with room for so many of them; None where there is none."""
     if before is None:
         return 0.0 if after is None else after - 1.0
     if after is None:
         return before + 1.0
-    middle = (before + after) / 2
-    return middle if before < middle < after else None
+    place = before + (after - before) / (more + 1)
+    return place if before < place < after else None

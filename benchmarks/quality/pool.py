@@ -5,13 +5,13 @@ They stand in the order that an ingest gives them, batch by batch, and are compu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.ingestion.writer import TOGETHER
-from app.library.arrangement import Arrangement
+from app.library.arrangement import Arrangement, Likely
 from app.library.order import OPENING, Neighbour, Standing, between
 from retriever import Vectors
 from splitter.base import Embed, Splitter
@@ -28,28 +28,43 @@ class PoolArrangement(Arrangement):
         for first in range(0, len(vectors), TOGETHER):
             batch = range(first, min(first + TOGETHER, len(vectors)))
             for place in self.begin([vectors[one : one + 1] for one in batch]):
-                document = batch[place]
-                own = vectors[document : document + 1]
-                self.standings[document] = standing = self.standing(own)
-                self.added(document, own, standing)
-        self.places = [self.standings[one].place for one in range(len(vectors))]
+                placed = self.standing(place)
+                self.standings[batch[place]] = placed.standing
+                self.added(place, batch[place], placed)
 
-    def nearest(self, direction: Vectors, left_out: Collection[int]) -> tuple[Neighbour, float] | None:
-        there = [one for one in self.standings if one not in left_out]
-        if not there:
-            return None
-        likeness = self._vectors[there] @ direction
-        best = int(np.argmax(likeness))
-        standing = self.standings[there[best]]
-        return Neighbour(there[best], 1, standing, (1,) * len(standing.behind)), float(likeness[best])
+    @property
+    def places(self) -> list[float]:
+        return [self.standings[one].place for one in range(len(self.standings))]
 
-    def place_behind(self, neighbour: Neighbour | None) -> float:
-        places = sorted(one.place for one in self.standings.values())
-        before = neighbour.standing.place if neighbour else (places[-1] if places else None)
-        after = next((one for one in places if before is not None and one > before), None)
-        place = between(before, after)
-        assert place is not None, "a pool has no thousands of documents in one place"
+    def likely(self, directions: Vectors) -> list[Likely]:
+        there = list(self.standings)
+        likeness = directions @ self._vectors[there].T  # [directions, documents]
+        best = np.argsort(-likeness, axis=1, kind="stable")[:, :1]
+        return [
+            [(there[one], float(row[one])) for one in own] for row, own in zip(likeness, best.tolist(), strict=True)
+        ]
+
+    def neighbours(self, likely: Sequence[int]) -> Iterable[tuple[int, Neighbour]]:
+        for one in likely:
+            standing = self.standings[one]
+            yield one, Neighbour(one, 1, standing, (1,) * len(standing.behind))
+
+    def place_behind(self, neighbour: Neighbour | None, more: int) -> float:
+        place = self._free(neighbour, more)
+        if place is None:
+            order = sorted(self.standings, key=lambda one: self.standings[one].place)
+            for number, one in enumerate(order):
+                self.standings[one] = replace(self.standings[one], place=float(number))
+            place = self._free(neighbour, more)
+        assert place is not None
         return place
+
+    def _free(self, neighbour: Neighbour | None, more: int) -> float | None:
+        places = [one.place for one in self.standings.values()]
+        if neighbour is None:
+            return between(max(places, default=None), None)
+        before = self.standings[neighbour.id].place
+        return between(before, min((one for one in places if one > before), default=None), more)
 
     def runs(self, wanted: Iterable[int]) -> list[tuple[int, ...]]:
         """What is computed for these documents: each run as far as it is needed, and none that another goes on."""

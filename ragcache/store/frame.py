@@ -106,10 +106,15 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
         return fields
 
 
-def read_seen(path: str | Path) -> frozenset[str]:
-    """The chunks that had a part in an entry, as far as its header tells."""
-    seen = (read_fields(path) or {}).get("seen")
-    return frozenset(one for one in seen if isinstance(one, str)) if isinstance(seen, list) else frozenset()
+def read_seen(path: str | Path) -> frozenset[str] | None:
+    """The chunks that had a part in an entry; None where its header does not tell them all."""
+    fields = read_fields(path)
+    if fields is None:
+        return frozenset()  # it is gone, or nobody can use it
+    seen = fields.get("seen")
+    if not isinstance(seen, list) or fields.get("complete") is not True:
+        return None if fields.get("history") else frozenset(fields["context"])
+    return frozenset(one for one in seen if isinstance(one, str))
 
 
 def _read(fd: int, offset: int, size: int) -> memoryview:

@@ -162,16 +162,21 @@ class FolderIndex:
         return self._file.read(wanted, (family,))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
-        """Rows know what an entry was computed behind; what that had seen stands in the header alone."""
+        """Rows know what an entry was computed behind; what that had seen stands in the header alone. What is not told
+        whole may have seen anything.
+        """
+        gone = set(chunks)
         names = ("fingerprint", "system", "context", "chunk", "history", "border")
         wanted = f"SELECT engine, family, digest, {', '.join(names)} FROM entries WHERE context != '[]' AND file > 0"
         found = []
         for engine, family, digest, *told in self._file.read(wanted):
             fields = dict(zip(names, told, strict=True))
             key = VariantKey(**fields | {"context": tuple(json.loads(fields["context"]))})
-            seen = read_seen(self._layout.place(engine, family, digest)) if key.history else key.context
-            if not set(chunks).isdisjoint((*seen, *key.context)):
-                found.append(key)
+            if gone.isdisjoint(key.context):
+                seen = read_seen(self._layout.place(engine, family, digest)) if key.history else ()
+                if seen is not None and gone.isdisjoint(seen):
+                    continue
+            found.append(key)
         return found
 
     def has(self, digest: str) -> bool:

@@ -103,7 +103,12 @@ class RamTier(Tier):
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         with self._lock:
             held = [resident.variant for resident in self._residents.values()]
-        return [one.key for one in held if not set(one.lineage.seen).isdisjoint(chunks)]
+        gone = set(chunks)
+        return [
+            one.key
+            for one in held
+            if not gone.isdisjoint((*one.key.context, *one.lineage.seen)) or not one.lineage.complete
+        ]
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         with self._lock:

@@ -200,6 +200,11 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
+    def unused(self, hashes: Iterable[str]) -> set[str]:
+        """Those of these token hashes that no chunk of any collection has."""
+        with self._database.reading() as connection:
+            return set(unused(connection, hashes))
+
     def of_document(self, document_id: int) -> list[StoredChunk]:
         """In their order."""
         query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)

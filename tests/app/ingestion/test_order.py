@@ -13,7 +13,7 @@ from app.cachecare import prune
 from app.cachecare.warming import warm
 from app.library import Library
 from app.library.arrangement import chunks_before
-from app.library.order import RUN, Standing
+from app.library.order import OPENING, RUN, SHORT, Standing
 from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
@@ -159,3 +159,87 @@ def test_warming_gives_places_to_what_came_without_kv(
         one.touch()
     ingest(kv=True)
     assert [one.behind == () for one in standings(library).values()].count(True) == 1
+
+
+def test_texts_that_move_to_other_files_keep_their_kv(
+    ingest: Run, library: Library, models: Models, settings: Settings, notes: Path
+) -> None:
+    ingest(kv=True)
+    texts = [one.read_text() for one in sorted(notes.iterdir())]
+    for one, text in zip(sorted(notes.iterdir()), [*texts[1:], texts[0]], strict=True):
+        one.write_text(text)
+    result = ingest(kv=True)
+    assert result.kv_variants <= 2.5 * NOTES
+    assert set(contexts(settings)) == library.catalog.chunks.hashes()
+    *_, done = warm(library, models, library.catalog.collections.get("default"))
+    assert done.computed == 0
+
+
+def test_none_is_computed_behind_its_own_older_version(ingest: Run, library: Library, notes: Path) -> None:
+    for turn in range(3):
+        for one in notes.iterdir():
+            one.write_text(f"{one.read_text()} Turn {turn}.")
+        ingest(kv=True)
+    for document, standing in standings(library).items():
+        assert document not in standing.behind
+        assert len(set(standing.behind)) == len(standing.behind)
+
+
+def test_a_prune_alone_leaves_no_chunk_without_kv(
+    ingest: Run, library: Library, settings: Settings, notes: Path
+) -> None:
+    ingest(kv=True)
+    (notes / "07.txt").unlink()
+    ingest(kv=True, prune=True)
+    assert set(contexts(settings)) == library.catalog.chunks.hashes()
+    (notes / "08.txt").unlink()
+    told = ingest(prune=True).notes
+    assert any("lost their KV" in note for note in told)
+
+
+def test_what_goes_day_by_day_is_not_remembered(ingest: Run, library: Library, docs: Path) -> None:
+    for day in range(40):
+        (docs / f"{day}.txt").write_text(f"Day {day}: the lamp burns, ship {day % 5} waits.")
+        if day > 2:
+            (docs / f"{day - 3}.txt").unlink()
+        ingest(kv=True, prune=True)
+    assert max(len(standing.behind) for standing in standings(library).values()) <= 2 * RUN
+
+
+def test_a_chunk_that_does_not_fit_behind_others_is_computed_behind_fewer(
+    ingest: Run, library: Library, models: Models, settings: Settings, docs: Path
+) -> None:
+    room = models.language.engine.spec.max_tokens
+    size = (room - len(models.template.system())) // 2 - 40
+    for number in range(3):
+        words = " ".join(f"w{number}" for _ in range(size))
+        text = words
+        while len(models.template.chunk(text)) > size:
+            text = text.rpartition(" ")[0]
+        (docs / f"{number}.txt").write_text(text)
+    result = ingest(kv=True)
+    assert not any("no KV" in note for note in result.notes)
+    assert set(contexts(settings)) == library.catalog.chunks.hashes()
+
+
+def test_copies_are_computed_once(ingest: Run, settings: Settings, docs: Path) -> None:
+    for number in range(12):
+        (docs / f"{number}.txt").write_text("The same note about a lamp.")
+    (docs / "near.txt").write_text("The same note about a lamp, and a ship.")
+    ingest(kv=True)
+    assert max(len(found) for found in contexts(settings).values()) <= 2
+
+
+def test_a_note_that_becomes_long_is_a_run_of_its_own(
+    ingest: Run, library: Library, models: Models, settings: Settings, notes: Path
+) -> None:
+    ingest(kv=True)
+    stood = standings(library)
+    first = next(one for one in stood if any(one in other.behind for other in stood.values()))
+    text = "\n\n".join(f"Entry {line}. " + "The fog came in again. " * 40 for line in range(12))
+    Path(library.catalog.documents.get(first).source).write_text(text)
+    ingest(kv=True)
+    assert len(library.catalog.chunks.of_document(first)) > SHORT
+    for standing in standings(library).values():
+        assert len(chunks_before(library, models.template, standing)) <= RUN + OPENING
+    assert set(contexts(settings)) == library.catalog.chunks.hashes()
