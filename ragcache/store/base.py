@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,12 @@ class KVStore(ABC):
 
         Raises nothing for a bad file: it is left out and added to `flaws`; soon after it is logged and quarantined.
         Waits for no lock.
+        """
+
+    @abstractmethod
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        """Variants of the key's chunk behind other System segments, of the same engine and within the same border: the
+        ELSEWHERE that were used last, in no order. Else as `variants`.
         """
 
     @abstractmethod
