@@ -148,14 +148,19 @@ class KVStore(ABC):
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
-    def drop_chunk(self, fingerprint: str, system: str, chunk: str, border: str = "") -> int:
-        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), within one
-        border -> how many.
+    def drop_chunk(
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+    ) -> int:
+        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
+        others (`elsewhere`), within one border -> how many.
 
         Variants that others put meanwhile may stay.
         """
-        family = VariantKey(fingerprint, system, (), chunk, border=border).family
-        return sum(self.delete(info.key) for info in self.variants(family))
+        key = VariantKey(fingerprint, system, (), chunk, border=border)
+        count = sum(self.delete(info.key) for info in self.variants(key.family))
+        while elsewhere and (gone := sum(self.delete(info.key) for info in self.elsewhere(key))):
+            count += gone
+        return count
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
