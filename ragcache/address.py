@@ -78,6 +78,14 @@ def may_see(border: str, other: VariantKey) -> bool:
     return other.border in ("", border)
 
 
+def behind_another_system(other: VariantKey, key: VariantKey) -> bool:
+    """Whether that is the same chunk's, of the same engine and within the same border, behind another System segment.
+    What was computed behind none is something else: the KV of a System segment, or of a chunk that stood first.
+    """
+    alike = (other.fingerprint, other.chunk, other.border) == (key.fingerprint, key.chunk, key.border)
+    return alike and other.system not in ("", key.system)
+
+
 def visible(context: Iterable[Variant], border: str) -> list[Variant]:
     """What of a context may be seen: a chunk is captured behind that alone."""
     return [variant for variant in context if may_see(border, variant.key)]

@@ -18,7 +18,7 @@ from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
-from ragcache.report import COMPUTED, Report
+from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant
@@ -105,10 +105,10 @@ class ChunkCache(ChunkIngest):
         self.keeper.later(later)
 
     def keep(self, segments: Sequence[Segment], report: Report) -> None:
-        """Capture what the store lacks, so the next prompt finds it: chunks that were computed, each behind the chunks
-        before it, and the lead variant of the first chunk.
+        """Capture what the store lacks, so the next prompt finds it: chunks that were computed, or served by KV of
+        another System segment, each behind the chunks before it, and the lead variant of the first chunk.
         """
-        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
         leads = _lacks_lead(plan) and not self._refused.skips(plan.chunks[0].segment.hash)
         needed = self._needed(plan, report)
         if not leads and not needed:
@@ -122,9 +122,9 @@ class ChunkCache(ChunkIngest):
                 context.append(self._served(behind, list(context), chunk, report))
 
     def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
-        """Those that were computed and have no variant, and those that they are captured behind."""
-        computed = {chunk.chunk for chunk in report.chunks if chunk.tier == COMPUTED}
-        lacking = {chunk.segment.hash for chunk in plan.chunks if not chunk.candidates} & computed
+        """Those that lacked a variant and still have none, and those that they are captured behind."""
+        lacked = {chunk.chunk for chunk in report.chunks if _lacked(chunk)}
+        lacking = {chunk.segment.hash for chunk in plan.chunks if not chunk.candidates} & lacked
         wanted = {chunk for chunk in lacking if not self._refused.skips(chunk)}
         needed: list[PlannedChunk] = []
         before = 0  # chunks that the one behind still wants
@@ -155,7 +155,12 @@ class ChunkCache(ChunkIngest):
 
 def _lacked_nothing(report: Report) -> bool:
     """For sure, without a look into the store: all was there, and the first chunk in its lead variant."""
-    return all(chunk.tier != COMPUTED for chunk in report.chunks) and all(chunk.exact for chunk in report.chunks[:1])
+    return not any(map(_lacked, report.chunks)) and all(chunk.exact for chunk in report.chunks[:1])
+
+
+def _lacked(chunk: ChunkReport) -> bool:
+    """A variant behind the prompt's own System segment."""
+    return chunk.tier == COMPUTED or chunk.system == OTHER
 
 
 def _lacks_lead(plan: Plan) -> bool:

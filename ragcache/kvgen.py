@@ -178,7 +178,8 @@ class ChunkIngest:
         """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
         border = border_behind(system.key.border, chunk)
         lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash, border=border)
-        place = ChunkSurroundings(Prefix(variant.key.chunk for variant in context), system_exact=system.lossless)
+        prefix = Prefix(variant.key.chunk for variant in context)
+        place = ChunkSurroundings(prefix, system.key.chunk, system_exact=system.lossless)
         found = candidates(stored_variants(self.store, lead, []), place)
         if len(found) < VARIANTS or (not context and found[0].info.key.context):
             return None

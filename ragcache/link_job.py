@@ -6,7 +6,7 @@ steps. Whatever is decided here is decided once, and the report is made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
 
@@ -15,7 +15,7 @@ import numpy as np
 from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions
 from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
-from ragcache.report import COMPUTED, PREFIX, ChunkReport, Report
+from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
 from ragcache.types import VariantKey
 
 
@@ -173,7 +173,8 @@ class LinkJob:
         if prefix == tokens:
             # Of a request that runs for the second time, it may be what was linked the first time.
             exact = span.end <= self.linkage.exact
-            return ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
+            told = ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
+            return replace(told, system=OTHER if chunk.candidates and chunk.candidates[0].system_gone else "")
         if candidate is None:
             return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
         load = self._loads[chunk.index][0]
@@ -187,4 +188,5 @@ class LinkJob:
             exact=candidate.exact,
             overlap=candidate.reuse.beta_adjusted,
             nbytes=load.nbytes,
+            system=OTHER if candidate.system_gone else "",
         )

@@ -24,6 +24,7 @@ class Candidate:
     reuse: Reuse
     unchanged: bool  # computed behind just what stands before it here: a repair has nothing to mend
     exact: bool  # and nothing of it was lost at rest: it is what a plain prefill would hold
+    system_gone: bool = False  # computed behind another System segment
 
     @property
     def rank(self) -> tuple[bool, bool, bool, bool, float, bool, int]:
@@ -61,8 +62,8 @@ class PlannedChunk:
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""
-        length, profile = len(self.segment), found.info.profile
-        return PlacedChunk(self.index, self.span.start, length, profile, found.reuse, found.unchanged)
+        place, profile = (self.index, self.span.start, len(self.segment)), found.info.profile
+        return PlacedChunk(*place, profile, found.reuse, found.unchanged, found.system_gone)
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,13 @@ class Plan:
         return end
 
 
-def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True) -> Plan:
+def plan_prompt(
+    segments: Sequence[Segment], fingerprint: str, store: KVStore, *, lookup: bool = True, others: bool = True
+) -> Plan:
     """Segments may stand in any order. A chunk that ends a prompt is computed as its question is, since the answer
     begins there, and one that opens a prompt with a System segment further on as a text.
+
+    `others`: a chunk that has no variant behind the prompt's System segment is served by those behind others.
 
     Raises PromptError for a prompt without tokens, or with two System segments.
     """
@@ -118,9 +123,9 @@ def plan_prompt(segments: Sequence[Segment], fingerprint: str, store: KVStore, *
         if isinstance(segment, Chunk) and place < len(segments) and not is_opening:
             if lookup and segment not in stored:
                 key = VariantKey(fingerprint, behind, (), segment.hash, border=border_behind(border, segment))
-                stored[segment] = stored_variants(store, key, incidents)
-            elsewhere = bool(texts) or (system is not None and not leads)
-            here = ChunkSurroundings(prefix, text_before=elsewhere, system_exact=exact)
+                stored[segment] = stored_variants(store, key, incidents, others=others)
+            is_behind_text = bool(texts) or (system is not None and not leads)
+            here = ChunkSurroundings(prefix, behind, text_before=is_behind_text, system_exact=exact)
             found = candidates(stored.get(segment, ()), here)
             chunks.append(PlannedChunk(len(chunks), segment, span, found))
             prefix.append(segment.hash)
@@ -160,6 +165,7 @@ class ChunkSurroundings:
     """What stands before a chunk in the prompt."""
 
     prefix: Prefix
+    system: str  # hash of the segment that stands somewhere before it; "" is none
     text_before: bool = False  # somewhere among them; or the System segment does not stand first
     system_exact: bool = True
 
@@ -170,9 +176,10 @@ def candidates(infos: Iterable[VariantInfo], place: ChunkSurroundings) -> tuple[
     for info in infos:
         context = info.key.context
         reuse = reuse_of(info.profile, context, place.prefix)
-        unchanged = reuse.exact and not info.key.history and not place.text_before
+        system_gone = info.key.system != place.system
+        unchanged = reuse.exact and not info.key.history and not place.text_before and not system_gone
         exact = unchanged and info.lossless and place.system_exact
-        found.append(Candidate(info, reuse, unchanged, exact))
+        found.append(Candidate(info, reuse, unchanged, exact, system_gone))
     return tuple(sorted(found, key=lambda candidate: candidate.rank))
 
 
@@ -186,11 +193,17 @@ def _lossless_system(store: KVStore, key: VariantKey, incidents: list[str]) -> b
     return all(info.lossless for info in infos)
 
 
-def stored_variants(store: KVStore, key: VariantKey, incidents: list[str]) -> list[VariantInfo]:
-    """Of the key's chunk; what the store could not tell joins the incidents."""
+def stored_variants(
+    store: KVStore, key: VariantKey, incidents: list[str], *, others: bool = False
+) -> list[VariantInfo]:
+    """Of the key's chunk behind its System segment; where there are none, `others`: behind other ones. What the store
+    could not tell joins the incidents.
+    """
     flaws: list[Flaw] = []
     try:
         infos = store.variants(key.family, flaws)
+        if not infos and others and key.system:
+            infos = store.elsewhere(key, flaws)
     except StoreError as error:  # without the cache the answer is slower, not wrong
         logger.warning("cache not searched: %s", error)
         incidents.append(f"cache not searched: {error}")

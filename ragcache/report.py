@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 COMPUTED = "computed"  # the tier of a chunk that no tier had
+OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
 PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
 
 
@@ -25,6 +26,7 @@ class ChunkReport:
     exact: bool = False  # same context in the same place, and nothing lost at rest: reused with no error
     overlap: float = 0.0  # β', how much of the variant's context the prompt holds
     nbytes: int = 0  # read from the tier
+    system: str = ""  # OTHER: it was reused, and is captured behind the prompt's own after the answer
 
 
 @dataclass

@@ -25,7 +25,7 @@ from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
 from app.settings import MOST_NEIGHBOURS, PromptOrder
 from ragcache.errors import ConfigError
-from ragcache.report import COMPUTED, Report
+from ragcache.report import COMPUTED, OTHER, Report
 from ragcache.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -282,6 +282,8 @@ def told(report: Report, without: Report | None = None) -> str:
         f"{count}/{len(report.chunks)} chunks {tier if tier == COMPUTED else f'from {tier}'}"
         for tier, count in sorted(tiers.items(), key=lambda found: -found[1])
     ]
+    borrowed = sum(chunk.system == OTHER for chunk in report.chunks)
+    where += [f"{borrowed}/{len(report.chunks)} of another system prompt"] if borrowed else []
     measured = f" (without cache {without.ttft_s:.2f} s, measured)" if without else ""
     repaired = [f"{report.repaired / tokens:.0%} repaired".replace("%", " %")] if tokens else ["no chunks"]
     return " · ".join([f"first token {report.ttft_s:.2f} s{measured}", *where, *repaired])

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from app.library import Library
@@ -161,12 +162,15 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
-    """Delete all KV of chunks that nobody has any more; returns how many variants went. Raises StoreError."""
+    """Delete all KV of chunks that nobody has any more, also behind System segments that nobody names any more, as of
+    settings between two ingests; returns how many variants went. Raises StoreError.
+    """
     wanted, chunks = list(identities), list(hashes)
     if not wanted or not chunks:
         return 0
     store = models.store
-    return sum(store.drop_chunk(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+    drop = partial(store.drop_chunk, elsewhere=True)
+    return sum(drop(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
 
 
 def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:

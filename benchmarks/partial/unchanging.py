@@ -20,6 +20,9 @@ class UnchangingStore(KVStore):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._store.variants(family, flaws)
 
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        return self._store.elsewhere(key, flaws)
+
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._store.open(key)
 

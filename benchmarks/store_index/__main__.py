@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -57,11 +58,11 @@ def timed(work: Callable[[], object], rounds: int = 1) -> float:
     return median(seconds) * 1e6
 
 
-def prompts(entries: int) -> Callable[[], list[str]]:
-    """Families of the chunks of one prompt after the other, among those of a thousand."""
+def prompts(entries: int) -> Callable[[], list[VariantKey]]:
+    """Chunks of one prompt after the other, among a thousand."""
     place = count()
-    families = [variant(chunk, 0).key.family for chunk in range(min(entries // VARIANTS, 1000))]
-    return lambda: [families[next(place) * 7919 % len(families)] for _ in range(CHUNKS)]
+    keys = [variant(chunk, 0).key for chunk in range(min(entries // VARIANTS, 1000))]
+    return lambda: [keys[next(place) * 7919 % len(keys)] for _ in range(CHUNKS)]
 
 
 def of_the_disk(root: Path, entries: int) -> dict[str, float]:
@@ -70,11 +71,18 @@ def of_the_disk(root: Path, entries: int) -> dict[str, float]:
     store, asked = DiskTier(root, None, "raw"), prompts(entries)
 
     def look_up() -> None:
-        for family in asked():
-            assert len(store.variants(family)) == VARIANTS
+        for key in asked():
+            assert len(store.variants(key.family)) == VARIANTS
+
+    def look_elsewhere(chunk: str | None = None) -> None:
+        for key in asked():
+            wanted = replace(key, system="t" * 64, chunk=chunk or key.chunk)
+            assert len(store.elsewhere(wanted)) == (0 if chunk else VARIANTS)
 
     told["cold_look_up_us"] = timed(look_up, ROUNDS // 2)
     told["hot_look_up_us"] = timed(look_up, ROUNDS)
+    told["hot_look_up_elsewhere_us"] = timed(look_elsewhere, ROUNDS)
+    told["vain_look_up_elsewhere_us"] = timed(lambda: look_elsewhere("0" * 64), ROUNDS)
     key = variant(3, 3).key
     told["hit_us"] = timed(lambda: store.get(key), ROUNDS)
     told["use_us"] = timed(lambda: store.use(key), ROUNDS)

@@ -37,13 +37,15 @@ class PlacedChunk:
     profile: Profile
     reuse: Reuse  # how well the variant's old context fits the new one
     unchanged: bool  # same context in the same place: nothing but its codec's rounding is to be mended, never repaired
+    system_gone: bool = False  # computed behind another System segment than the prompt's
 
     @property
     def end(self) -> int:
         return self.start + self.length
 
     def lost_attention(self) -> FloatArray:
-        """Per token, its attention to the context chunks that are not before it in the new prompt. [n]
+        """Per token, its attention to the context chunks, and to a System segment, that are not before it in the new
+        prompt. [n]
 
         A variant without context chunks never saw what is before it now: its attention to the System stands in for
         that.
@@ -52,7 +54,8 @@ class PlacedChunk:
         if len(inter) == 1:
             return np.asarray(inter[0])
         gone = np.asarray(self.reuse.places) == ABSENT
-        return np.asarray(inter[1:][gone].sum(axis=0))
+        lost = np.asarray(inter[1:][gone].sum(axis=0))
+        return lost + inter[0] if self.system_gone else lost
 
 
 def read_layers(depth: float, layers: int) -> range:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,12 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        """Variants of the key's chunk behind other System segments, of the same engine and within the same border: the
+        ELSEWHERE that were used last, in no order. Else as `variants`.
+        """
+
+    @abstractmethod
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
 
@@ -141,14 +148,19 @@ class KVStore(ABC):
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
-    def drop_chunk(self, fingerprint: str, system: str, chunk: str, border: str = "") -> int:
-        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), within one
-        border -> how many.
+    def drop_chunk(
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+    ) -> int:
+        """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
+        others (`elsewhere`), within one border -> how many.
 
         Variants that others put meanwhile may stay.
         """
-        family = VariantKey(fingerprint, system, (), chunk, border=border).family
-        return sum(self.delete(info.key) for info in self.variants(family))
+        key = VariantKey(fingerprint, system, (), chunk, border=border)
+        count = sum(self.delete(info.key) for info in self.variants(key.family))
+        while elsewhere and (gone := sum(self.delete(info.key) for info in self.elsewhere(key))):
+            count += gone
+        return count
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:

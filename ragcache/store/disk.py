@@ -10,15 +10,16 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
 from ragcache.host import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.eviction.base import EvictionOrder
@@ -26,7 +27,7 @@ from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.store.folder import BadFile, Quarantine
 from ragcache.store.frame import InfoCache
-from ragcache.store.index import Change, Contents, FolderIndex, reporting
+from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
@@ -70,12 +71,20 @@ class DiskTier(Tier):
         self._forms[fingerprint] = form
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        with reporting("read", self._layout.root):
+            return self._told(self._index.family(family), flaws)
+
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        with reporting("read", self._layout.root):
+            told = self._told(self._index.elsewhere(key, ELSEWHERE), flaws)
+        return [info for info in told if behind_another_system(info.key, key)]  # by the files, which are the truth
+
+    def _told(self, rows: Iterable[Row], flaws: list[Flaw] | None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
         infos = []
-        with reporting("read", self._layout.root):
-            for engine, digest, file in self._index.family(family):
-                known = self._infos.get(digest, file)
-                infos.append(known or self._fresh_info(self._layout.place(engine, family, digest), file, met))
+        for engine, family, digest, file in rows:
+            known = self._infos.get(digest, file)
+            infos.append(known or self._fresh_info(self._layout.place(engine, family, digest), file, met))
         return [info for info in infos if info is not None]
 
     def open(self, key: VariantKey) -> OpenEntry | None:
@@ -119,7 +128,7 @@ class DiskTier(Tier):
     def delete(self, key: VariantKey) -> bool:
         path = self._layout.entry(key)
         with reporting("delete from", self._layout.root):
-            return self._index.change(partial(_delete, path=path))
+            return self._index.change(lambda change: change.delete(path))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         with reporting("read", self._layout.root):
@@ -288,8 +297,3 @@ def _rename(change: Change, announce: Callable[[Change], None], temporary: Path,
     with suppress(FileNotFoundError):  # it is done again
         temporary.replace(target)
     return change.take_in(target)
-
-
-def _delete(change: Change, path: Path) -> bool:
-    change.unpin(path.stem)
-    return change.remove(path)

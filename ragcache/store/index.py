@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ragcache.errors import StoreError
 from ragcache.store.background import Background, PendingUses
@@ -37,6 +37,16 @@ from ragcache.store.layout import (
 from ragcache.types import VariantKey
 
 T = TypeVar("T")
+Row: TypeAlias = "tuple[str, str, str, int]"  # engine, family, digest, and the change that brought its file
+ELSEWHERE = """
+SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? AND engine = ?
+AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
+"""
+
+
+def place_of(key: VariantKey) -> tuple[str, str, str]:
+    """Of a chunk behind whatever System segment, in `by_chunk`."""
+    return key.chunk, key.border, key.fingerprint[:16]
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,11 @@ class Change:
         remove_if_empty(path.parent)
         return there
 
+    def delete(self, path: Path) -> bool:
+        """With its pins."""
+        self.unpin(path.stem)
+        return self.remove(path)
+
     def forget(self, path: Path, unless: str = "") -> None:
         """The entry of this place: a copy of its file that lies in another one is not it."""
         place = path.stem, path.parts[-4], path.parent.name
@@ -156,10 +171,14 @@ class FolderIndex:
 
         return self._file.change(within, reserve=reserve)
 
-    def family(self, family: str) -> list[tuple[str, str, int]]:
-        """Engine, digest and the change that brought its file, of each entry; no lock is waited for."""
-        wanted = "SELECT engine, digest, file FROM entries WHERE family = ? AND file > 0"
+    def family(self, family: str) -> list[Row]:
+        """Of each entry; no lock is waited for."""
+        wanted = "SELECT engine, family, digest, file FROM entries WHERE family = ? AND file > 0"
         return self._file.read(wanted, (family,))
+
+    def elsewhere(self, key: VariantKey, most: int) -> list[Row]:
+        """Of the key's chunk behind other System segments, those that were used last."""
+        return self._file.read(ELSEWHERE, (*place_of(key), key.fingerprint, key.system, most))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Rows know what an entry was computed behind; what that had seen stands in the header alone. What is not told

@@ -22,7 +22,7 @@ _LOOKS = 5  # beside those who change it: a mark is there a moment before its ch
 _TORN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
 Rows = list[tuple[Any, ...]]
-VERSION = 2  # an index of another version is made again
+VERSION = 3  # an index of another version is made again
 _COLUMNS = (
     *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
     *("codec", "lost", "nbytes", "inode", "file", "used", "coming"),
@@ -50,6 +50,7 @@ CREATE TABLE entries (
     coming TEXT  -- the temporary file that will take this place
 );
 CREATE INDEX by_family ON entries (family, engine, digest, file);
+CREATE INDEX by_chunk ON entries (chunk, border, engine, used);
 CREATE INDEX by_use ON entries (used);
 CREATE INDEX by_coming ON entries (coming) WHERE coming IS NOT NULL;
 CREATE TABLE pins (

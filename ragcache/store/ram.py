@@ -8,16 +8,25 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
+from typing import TypeAlias
 
 import torch
 
+from ragcache.address import behind_another_system
 from ragcache.errors import StoreError
-from ragcache.store.base import KV, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
+
+_Place: TypeAlias = "tuple[str, str, str]"
+
+
+def _place(key: VariantKey) -> _Place:
+    """Of a chunk, behind whatever System segment."""
+    return key.fingerprint, key.border, key.chunk
 
 
 @dataclass
@@ -39,6 +48,7 @@ class RamTier(Tier):
         self._ticks = count()
         self._residents = OrderedDict[str, _Resident]()  # by digest, the one that was used longest ago first
         self._families: defaultdict[str, set[str]] = defaultdict(set)
+        self._alike: defaultdict[_Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
         self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
 
@@ -48,10 +58,16 @@ class RamTier(Tier):
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
             found = [self._residents[name].variant for name in self._families.get(family, ())]
-        return [
-            VariantInfo(item.key, len(item), item.nbytes, self.name, item.profile, item.lossless, self.level)
-            for item in found
-        ]
+        return list(map(self._info, found))
+
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        with self._lock:
+            recent = (self._residents[name].variant for name in reversed(self._alike.get(_place(key), {})))
+            found = list(islice((one for one in recent if behind_another_system(one.key, key)), ELSEWHERE))
+        return list(map(self._info, found))
+
+    def _info(self, held: Variant) -> VariantInfo:
+        return VariantInfo(held.key, len(held), held.nbytes, self.name, held.profile, held.lossless, self.level)
 
     def open(self, key: VariantKey) -> OpenEntry | None:
         with self._lock:
@@ -60,8 +76,7 @@ class RamTier(Tier):
                 self._misses += 1
                 return None
             self._hits += 1
-            resident.used = next(self._ticks)
-            self._residents.move_to_end(key.digest)
+            self._touch(resident)
         return _RamEntry(resident.variant, self.name)
 
     def put(self, variant: Variant) -> None:
@@ -74,8 +89,14 @@ class RamTier(Tier):
     def use(self, key: VariantKey) -> None:
         with self._lock:
             if (resident := self._residents.get(key.digest)) is not None:
-                resident.used = next(self._ticks)
-                self._residents.move_to_end(key.digest)
+                self._touch(resident)
+
+    def _touch(self, resident: _Resident) -> None:
+        key = resident.variant.key
+        resident.used = next(self._ticks)
+        self._residents.move_to_end(key.digest)
+        alike = self._alike[_place(key)]
+        alike[key.digest] = alike.pop(key.digest)
 
     def holds(self, key: VariantKey) -> bool:
         with self._lock:
@@ -92,6 +113,7 @@ class RamTier(Tier):
             self._displaced += sum(map(self._drop, leaving))
             self._residents[name] = _Resident(variant, nbytes, next(self._ticks))
             self._families[variant.key.family].add(name)
+            self._alike[_place(variant.key)][name] = None
             self._nbytes += nbytes
         return True
 
@@ -135,6 +157,10 @@ class RamTier(Tier):
             indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
             assert all(self._families.values())
+            alike: defaultdict[_Place, list[str]] = defaultdict(list)
+            for name, resident in self._residents.items():
+                alike[_place(resident.variant.key)].append(name)
+            assert alike == {place: list(names) for place, names in self._alike.items()}
             uses = [resident.used for resident in self._residents.values()]
             assert uses == sorted(uses)
 
@@ -168,10 +194,13 @@ class RamTier(Tier):
         if resident is None:
             return False
         self._nbytes -= resident.nbytes
-        family = resident.variant.key.family
+        family, place = resident.variant.key.family, _place(resident.variant.key)
         self._families[family].discard(name)
+        del self._alike[place][name]
         if not self._families[family]:
             del self._families[family]
+        if not self._alike[place]:
+            del self._alike[place]
         return True
 
 

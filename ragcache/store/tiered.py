@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ragcache.errors import ConfigError, StoreError
-from ragcache.store.base import KV, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS, open_order
@@ -74,6 +74,12 @@ class TieredStore(KVStore):
                     del held[key]
             infos |= held
         return list(infos.values())
+
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        infos: dict[VariantKey, VariantInfo] = {}
+        for tier in self._tiers:
+            infos = {info.key: info for info in tier.elsewhere(key, flaws)} | infos
+        return sorted(infos.values(), key=lambda info: info.level)[:ELSEWHERE]
 
     def open(self, key: VariantKey) -> OpenEntry | None:
         for level, tier in enumerate(self._tiers):

@@ -121,11 +121,11 @@ def test_a_text_before_a_chunk_makes_it_inexact(tiny: Tiny) -> None:
     assert [chunk.exact for chunk in prefilled.report.chunks] == [True, False]
 
 
-def test_another_system_segment_shares_nothing(tiny: Tiny) -> None:
-    cache = ingested(tiny)
-    prefilled = prefill_prompt(cache, [make_system(9), *DOCUMENT[:2], QUESTION])
-    assert [chunk.tier for chunk in prefilled.report.chunks] == [COMPUTED] * 2
-    assert_equals_stock(prefilled, tiny)
+def test_kv_of_another_system_segment_is_never_taken_for_its_own(tiny: Tiny) -> None:
+    """All of it may be mended, also where the chunks before it are the same."""
+    cache, segments = ingested(tiny), [make_system(9), *DOCUMENT[:2], QUESTION]
+    assert [chunk.exact for chunk in prefill_prompt(cache, segments).report.chunks] == [False] * 2
+    assert_equals_stock(prefill_prompt(cache, segments, linker="cci:ratio=1"), tiny)
 
 
 def test_a_chunk_of_the_same_ids_as_the_system_segment_is_another_entry(tiny: Tiny) -> None:

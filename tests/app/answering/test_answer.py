@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from app.answering import told
-from ragcache.report import ChunkReport, Report
+from ragcache.report import OTHER, ChunkReport, Report
 
 
 def report(*tiers: str, ttft_s: float = 0.25, repaired: int = 9) -> Report:
@@ -18,6 +18,14 @@ def test_a_report_in_a_line() -> None:
 def test_beside_the_same_prompt_without_cache() -> None:
     assert told(report("ram"), report("computed", ttft_s=2.0)) == (
         "first token 0.25 s (without cache 2.00 s, measured) · 1/1 chunks from ram · 9 % repaired"
+    )
+
+
+def test_kv_of_another_system_prompt_is_told() -> None:
+    mixed = report("disk", "disk", "computed")
+    mixed.chunks[0].system = OTHER
+    assert told(mixed) == (
+        "first token 0.25 s · 2/3 chunks from disk · 1/3 chunks computed · 1/3 of another system prompt · 9 % repaired"
     )
 
 

@@ -7,7 +7,7 @@ from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
-from ragcache.types import VariantKey
+from ragcache.types import System, Text, VariantKey
 from retriever.keyword_index import KeywordIndex
 from retriever.vector_index import VectorIndex
 from tests.app.library.shelves import BOOKS, DIMENSION, files, fill, put
@@ -68,6 +68,20 @@ def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: 
     assert len(list(models.cache.ingest(system, [chunk]))) == 1
     assert len(files(library)) == 2
     assert remove_collection(library, models, collection).kv_variants == 1
+
+
+def test_kv_behind_system_prompts_of_before_goes_too(library: Library, models: Models) -> None:
+    """Also of one that no ingest and no setting tells of any more."""
+    text = "The bell rang at noon."
+    collection = fill(library, models, books={"/a.txt": [text]}, kv=True)
+    for then in (System((7, 8, 9)), System((9, 8))):
+        answer = models.cache.generate([then, models.template.chunk(text), Text((5, 6))], max_tokens=1)
+        list(answer)
+        assert [chunk.system for chunk in answer.report.chunks] == ["other"]
+        models.settle()
+    assert len(files(library)) == 6, "three System segments, and the chunk behind each"
+    assert remove_collection(library, models, collection).kv_variants == 3
+    assert len(files(library)) == 3
 
 
 def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> None:

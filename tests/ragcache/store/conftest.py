@@ -35,6 +35,7 @@ def build_variant(
     lost: tuple[str, ...] = (),
     plain: bool = False,
     border: str = "",
+    system: str = "system",
 ) -> Variant:
     """Its context had seen more than its address tells, so that it is kept in a store's own codec, unless it is a plain
     prefill's.
@@ -43,7 +44,7 @@ def build_variant(
     k, v = (torch.from_numpy(random.standard_normal((layers, heads, n, dim), np.float32)).to(dtype) for _ in range(2))
     inter, intra, received = (random.random(shape, np.float32) for shape in ((len(context) + 1, n), n, n))
     profile = Profile(inter, intra, received, lengths=tuple(range(10, 11 + len(context))))
-    key = VariantKey(fingerprint, "system", context, ids_hash(ids), border=border)
+    key = VariantKey(fingerprint, system, context, ids_hash(ids), border=border)
     if plain or not context:
         return Variant(key, ids, k, v, profile, untold_lineage(key, n).rounded(*lost))
     behind = tuple(f"{name}-elsewhere" for name in context)

@@ -29,6 +29,11 @@ def told(root: Path, sql: str) -> list[tuple[Any, ...]]:
         return index.execute(sql).fetchall()
 
 
+def altered(root: Path, sql: str) -> None:
+    with closing(sqlite3.connect(root / "index.sqlite")) as index, index:
+        index.execute(sql)
+
+
 def listed(store: DiskTier) -> list[int]:
     return [place for place, variant in enumerate(VARIANTS) if store.variants(variant.key.family)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ragcache.store.base import ELSEWHERE
 from ragcache.types import Lineage, Pass, Span, digest_of, ids_hash
 from tests.ragcache.store.conftest import StoreOfKind, build_variant
 
@@ -17,6 +18,26 @@ def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
         store.put(other)
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2))) == 3
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2))) == 0
+    assert all(store.get(other.key) for other in others)
+    assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
+
+
+def test_all_variants_of_a_chunk_go_behind_whatever_system(stores: StoreOfKind) -> None:
+    """However many, and no others: what is behind no System is another thing."""
+    store = stores.open()
+    others = [
+        build_variant((1, 2), context=(), system=""),
+        build_variant((1, 2), border="ann"),
+        build_variant((1, 3), system="s1"),
+        build_variant((1, 2), system="s1", fingerprint="engine-b"),
+    ]
+    for system in (*(f"s{place}" for place in range(2 * ELSEWHERE + 3)), "system"):
+        store.put(build_variant((1, 2), system=system, plain=True))
+    for other in others:
+        store.put(other)
+    gone = 2 * ELSEWHERE + 4
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == gone
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 0
     assert all(store.get(other.key) for other in others)
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
 

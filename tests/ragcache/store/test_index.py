@@ -15,7 +15,7 @@ import pytest
 
 from ragcache.store import DiskTier
 from tests.ragcache.store.conftest import build_variant
-from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
+from tests.ragcache.store.folders import VARIANTS, altered, filled, kept, listed, opened, told
 
 
 def test_what_the_index_tells(root: Path) -> None:
@@ -54,11 +54,6 @@ def garble_what_look_ups_read(root: Path) -> None:
     with (root / "index.sqlite").open("r+b") as file:
         file.seek((page - 1) * 4096)
         file.write(b"\xff" * 4096)
-
-
-def altered(root: Path, sql: str) -> None:
-    with closing(sqlite3.connect(root / "index.sqlite")) as index, index:
-        index.execute(sql)
 
 
 def cut(root: Path) -> None:
