@@ -15,10 +15,8 @@ from ragcache.types import FloatArray
 # What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or
 # changed places. Small beside the attention that a token spends on a context chunk (some tenths).
 FLOOR = 0.01
-MOST, ENOUGH = (
-    0.12,
-    0.03,
-)  # the share of tokens that `auto` repairs at most, and the divergence with which it is content
+MOST = 0.12  # the share of tokens that is repaired by default, at most
+ENOUGH = 0.02  # the predicted divergence with which a repair ends by default
 
 
 @dataclass(frozen=True)

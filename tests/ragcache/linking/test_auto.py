@@ -54,9 +54,9 @@ def test_a_repair_ends_where_little_is_left_to_gain(chunk: MakeChunk, prompt: Ma
 def test_by_default_a_prompt_that_lost_little_is_repaired_little(chunk: MakeChunk, prompt: MakePrompt) -> None:
     def repaired(lost: float) -> int:
         chunks = [chunk(0, 1, 100, inter=[[0.0] * 100, [lost] * 100])]
-        return len(Auto().select(prompt(chunks, question=101, attention=[0.0, *[0.004] * 100])))
+        return len(Auto().select(prompt(chunks, question=101, attention=[0.0, *[0.0039] * 100])))
 
-    assert [repaired(lost) for lost in (0.0, 0.006, 0.3)] == [0, 7, 12]
+    assert [repaired(lost) for lost in (0.0, 0.001, 0.3)] == [0, 7, 12]
 
 
 def test_a_divergence_needs_a_probe() -> None:
