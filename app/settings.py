@@ -183,9 +183,7 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True)
 class Wording:
-    """The strings around the texts of a prompt. No settings: cached KV belongs to them, so after a change documents are
-    computed again.
-    """
+    """The strings around the texts of a prompt. No settings, since cached KV belongs to them."""
 
     before_passages: str = "Documents:\n\n"  # at the head of the user's turn
     before_chunk: str = ""

@@ -32,10 +32,6 @@ class QualityBenchOptions(BenchOptions):
         read=some_of(*CONTEXTS),
         flag="context",
     )
-    led: bool = option(
-        False,
-        "Each prompt came before: its first chunk was captured behind the System segment alone, as an answer does.",
-    )
     limit: int | None = option(None, "So many questions, at random; all when left out.", kind=int, least=1)
     seed: int = option(0, SEED)
     max_tokens: int = option(64, "Longest answer.", least=1)
@@ -46,12 +42,6 @@ class QualityBenchOptions(BenchOptions):
         "(best), or shuffled.",
         read=one_of(*ORDERS),
     )
-    pool: str = option(
-        NO_POOL,
-        "Passages as one collection from which each question retrieves: cut into documents of at most --chunk-tokens "
-        "(pieces), or only the first piece of each (first).",
-        read=one_of(*POOLS),
-    )
     chunk_tokens: int = option(200, CHUNK_TOKENS, least=1)
     ttft_rounds: int = option(5, ROUNDS, least=1)
     ttft_prompts: int = option(3, "So many prompts are timed.", least=1)
@@ -60,6 +50,16 @@ class QualityBenchOptions(BenchOptions):
         "What cuts the texts, with commas between them; given passages within --chunk-tokens stay whole.",
         read=some_of(*SPLITTERS),
         flag="splitter",
+    )
+    pool: str = option(
+        NO_POOL,
+        "Passages as one collection from which each question retrieves: cut into documents of at most --chunk-tokens "
+        "(pieces), or only the first piece of each (first).",
+        read=one_of(*POOLS),
+    )
+    led: bool = option(
+        False,
+        "Each prompt came before: its first chunk was captured behind the System segment alone, as an answer does.",
     )
     resume: bool = option(False, "Continue a run that was interrupted.", told=False)
     compare: Path | None = option(

@@ -48,6 +48,7 @@ ALWAYS = Pace(2048, 1, always=True)
 CAPTURED = System(draw(20, 77))  # behind it chunks are captured: links of the others stay what they are
 DOOR = (
     AttributeError,
+    ConfigError,
     RecursionError,
     TypeError,
     ValueError,
