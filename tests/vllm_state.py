@@ -11,12 +11,6 @@ def drain(engine: Any) -> None:
         pass
 
 
-def forget_prefixes(engine: Any) -> None:
-    """What earlier prompts left in the prefix cache: a plain prefill of the same tokens serves before a link does."""
-    drain(engine)
-    assert engine._ask(engine._scheduler.reset_prefix_cache)
-
-
 def free_blocks(engine: Any) -> int:
     """Of the paged cache."""
     free: int = engine._ask(lambda: int(engine._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()))

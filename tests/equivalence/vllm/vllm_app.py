@@ -23,7 +23,7 @@ from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.report import COMPUTED
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
-from tests.vllm_state import drain, forget_prefixes, free_blocks
+from tests.vllm_state import drain, free_blocks
 
 QUESTION, TOKENS = "Who designed the lighthouse?", 12
 SAMPLES = ("bakery.md", "lighthouse.md")
@@ -93,7 +93,9 @@ def test_a_conversation_understands_follow_ups(pipeline: RagPipeline, theirs: Ra
         return texts
 
     told(pipeline), told(theirs)  # after these, both have what they lacked
-    forget_prefixes(pipeline.models.language.engine)  # of the same question, answered in full by a test before this one
+    engine: Any = pipeline.models.language.engine
+    drain(engine)
+    engine.forget_prefixes()  # of the same question, answered in full by a test before this one
     assert told(pipeline) == told(theirs)
 
 

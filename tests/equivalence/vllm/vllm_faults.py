@@ -77,7 +77,7 @@ def broken(patch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception, t
 
 PLACES: dict[str, tuple[str, str, Exception]] = {
     "the plan": ("variants", "auto", TypeError("odd")),
-    "the choice": ("select", "auto", OverflowError("int too large to convert to float")),
+    "the choice": ("choose", "auto", OverflowError("int too large to convert to float")),
     "the hashes": ("_chained", "auto", AssertionError("a hash")),
     "the memory": ("room", "auto", RuntimeError("out of memory")),
     "the paged cache": ("write", "auto", RuntimeError("out of memory")),
@@ -88,7 +88,7 @@ PLACES: dict[str, tuple[str, str, Exception]] = {
 
 
 def owner_of(pair: Pair, name: str) -> Any:
-    owners = {"variants": pair.vllm.store, "select": Auto, "_chained": SaltedHasher, "_behind": joint_pass}
+    owners = {"variants": pair.vllm.store, "choose": Auto, "_chained": SaltedHasher, "_behind": joint_pass}
     return owners.get(name, pair.engine._worker.spans)
 
 
