@@ -46,13 +46,8 @@ SYSTEM, DOCUMENT = make_system(40), make_chunks(50, 61, 48, 55, 42, 34)
 STRANGERS = make_chunks(30, 17, seed=9)
 ALWAYS = Pace(2048, 1, always=True)
 CAPTURED = System(draw(20, 77))  # behind it chunks are captured: links of the others stay what they are
-DOOR = (
-    AttributeError,
-    ConfigError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # what vLLM raises by itself: no object, too deep, too large a number
+# What is raised before vLLM has the request: no object, too deep, too large a number.
+DOOR = (AttributeError, ConfigError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
