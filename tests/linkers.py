@@ -42,7 +42,7 @@ def by_impact(chunks: list[PlacedChunk]) -> int:
 
 
 LINKER_ROWS: Mapping[str, LinkerRow] = {
-    "auto": LinkerRow(share(0.12), ("auto:ratio=1", "auto:kl=0")),
+    "auto": LinkerRow(share(0.1), ("auto:ratio=1", "auto:kl=0")),
     "fast": LinkerRow(share(0.025), ("fast:ratio=1",)),
     "full": LinkerRow(tokens, ("full",)),
     "naive": LinkerRow(lambda chunks: 0, ()),

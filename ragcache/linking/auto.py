@@ -1,4 +1,4 @@
-"""The default: a repair that answers hardly show to be one, of as many tokens as that takes."""
+"""The default: a repair that answers hardly show to be one, for a tenth of the tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ragcache.types import FloatArray
 # What a token counts whose whole context is still there: its KV may be off all the same, by what came in between or
 # changed places. Small beside the attention that a token spends on a context chunk (some tenths).
 FLOOR = 0.01
-MOST = 0.12  # the share of tokens that is repaired by default, at most
-ENOUGH = 0.02  # the predicted divergence with which a repair ends by default
+MOST = 0.1  # the share of tokens that is repaired by default
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,16 @@ class Auto(Linker):
     is seen by a pass of it through all layers, as the answer will read it; before the middle it looks at places and
     at like tokens, whatever is asked.
 
-    What is read of what is lost, summed over the tokens that stay as they are, is in proportion to how far the answer
-    will be off (docs/log.md). So a repair ends where that is small, and a prompt that lost little is repaired little.
+    What is read of what is lost, summed over the tokens that stay as they are, tells about how far the answer will be
+    off, among prompts of one length (docs/log.md). With `kl` a repair ends where that is small enough.
     """
 
     name: ClassVar[str] = "auto"
-    ratio: float | None = None  # of the tokens of all cached chunks that are not exact, at most; with `kl` alone, all
-    kl: float | None = None  # the divergence to be reached; with `ratio` alone, none: all of it is repaired
+    ratio: float | None = None  # of the tokens of all cached chunks that are not exact: MOST, or with `kl` alone all
+    kl: float | None = None  # the predicted divergence with which a repair ends before that
     depth: float = 1.0  # share of the layers that the probe runs through; 0 is no probe
-    scale: float = 5.0  # divergence in nats for what the question reads of what is lost: the model's
+    # Divergence in nats for what the question reads of what is lost: the model's, on prompts of some 1,000 tokens.
+    scale: float = 5.0
 
     def __post_init__(self) -> None:
         if self.ratio is not None:
@@ -57,11 +57,6 @@ class Auto(Linker):
         """Of the tokens."""
         return (MOST if self.kl is None else 1.0) if self.ratio is None else self.ratio
 
-    @property
-    def enough(self) -> float:
-        """Predicted divergence."""
-        return (ENOUGH if self.ratio is None else 0.0) if self.kl is None else self.kl
-
     def select(self, prompt: LinkedPrompt) -> Positions:
         return self.choose(prompt).positions
 
@@ -75,14 +70,16 @@ class Auto(Linker):
         there = np.isfinite(worth)  # minus infinity stays, if nothing reads it
         worth = np.where(there, read * (np.where(there, worth, 0.0) + FLOOR), -np.inf)
         best = top(worth, count, ascending=False)
+        if self.kl is None:
+            return Choice(np.sort(best))
         left = self.scale * (worth[there].sum() - np.concatenate(([0.0], np.cumsum(worth[best]))))  # after so many
-        needed = int(np.argmax(left <= self.enough)) if (left <= self.enough).any() else count
+        needed = int(np.argmax(left <= self.kl)) if (left <= self.kl).any() else count
         return Choice(np.sort(best[:needed]), max(0.0, float(left[needed])))
 
 
 @dataclass(frozen=True)
 class Fast(Auto):
-    """On a fifth of its budget and without its probe: the soonest first token that repairs at all."""
+    """On a quarter of its budget and without its probe: the soonest first token that repairs at all."""
 
     name: ClassVar[str] = "fast"
     ratio: float | None = 0.025

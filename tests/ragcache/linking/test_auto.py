@@ -51,12 +51,10 @@ def test_a_repair_ends_where_little_is_left_to_gain(chunk: MakeChunk, prompt: Ma
     assert Auto(ratio=0.5, scale=1e-6).select(linked).tolist() == [3, 4], "a ratio alone is spent whatever is left"
 
 
-def test_by_default_a_prompt_that_lost_little_is_repaired_little(chunk: MakeChunk, prompt: MakePrompt) -> None:
-    def repaired(lost: float) -> int:
-        chunks = [chunk(0, 1, 100, inter=[[0.0] * 100, [lost] * 100])]
-        return len(Auto().select(prompt(chunks, question=101, attention=[0.0, *[0.0039] * 100])))
-
-    assert [repaired(lost) for lost in (0.0, 0.001, 0.3)] == [0, 7, 12]
+def test_by_default_a_tenth_is_repaired_and_nothing_predicted(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    lost = [[0.0] * 100, [1e-6] * 100]
+    choice = Auto().choose(prompt([chunk(0, 1, 100, inter=lost)], question=101, attention=[0.0, *[0.01] * 100]))
+    assert (len(choice.positions), choice.predicted) == (10, None)
 
 
 def test_a_divergence_needs_a_probe() -> None:
