@@ -107,6 +107,16 @@ def lineage_of(tokens: int, before: Iterable[tuple[VariantKey, Lineage]]) -> Lin
     return Lineage((_pass(tokens, [key for key, _ in context]),), told, complete, tuple(lost))
 
 
+def tellable(context: Sequence[Variant]) -> list[Variant]:
+    """The last of a context that have together seen no more than a lineage tells: what is computed behind more would
+    have to go with any text that goes.
+    """
+    kept = list(context)
+    while kept and not lineage_of(1, [(kept[0].key, Lineage(())), *((one.key, one.lineage) for one in kept)]).complete:
+        kept.pop(0)
+    return kept
+
+
 def untold_lineage(key: VariantKey, tokens: int) -> Lineage:
     """Of what was stored without one: as far as its address tells."""
     seen = tuple(dict.fromkeys(key.context))

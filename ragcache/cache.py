@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ragcache.address import border_behind, visible
+from ragcache.address import border_behind, tellable, visible
 from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import FAULTS, PromptError
 from ragcache.keeping import Keeper, not_captured
@@ -144,7 +144,7 @@ class ChunkCache(ChunkIngest):
         if system is None:  # such a prompt's chunks are captured as if each stood first
             variant = self._patient.system(System(chunk.segment.ids, chunk.segment.border))
         else:
-            context = visible(before, border_behind(system.key.border, chunk.segment))
+            context = tellable(visible(before, border_behind(system.key.border, chunk.segment)))
             variant = self._patient.capture(system, context, chunk.segment)
         self._keep(variant, report)
         return variant

@@ -74,8 +74,7 @@ def _judge(library: Library, models: Models, census: Census, suspects: dict[Item
 
 def _traces(library: Library, models: Models, census: Census) -> list[Item]:
     """KV of chunks that are there, computed over some that are not: a process that was killed may have left it."""
-    told = {item: read_seen(item.path) for item in census.live}
-    seen = {item: chunks for item, chunks in told.items() if chunks is not None}  # what is not told may be there still
+    seen = {item: read_seen(item.path)[0] for item in census.live}  # what is not told may be there still
     known = library.catalog.chunks.hashes()
     if any(not chunks <= known for chunks in seen.values()):
         known |= _spoken(library, models)

@@ -47,11 +47,9 @@ class KvCapture:
         self._keep(self._captured(draft, standing, tell))
 
     def renew(self, collection: Collection, hashes: Iterable[str]) -> None:
-        """What these chunks have lost, of documents that were computed over others which are gone. A long document was
-        computed over its own chunks.
-        """
+        """What these chunks have lost, of documents that were computed over others which are gone."""
         order = self._library.catalog.order
-        for document, texts in order.texts(order.holding(collection, hashes, SHORT)).items():
+        for document, texts in order.texts(order.holding(collection, hashes)).items():
             before = chunks_before(self._library, self._template, order.standing(document))
             own = [self._template.chunk(text) for text in texts if text.strip()]
             self._keep(self._warmer.document(own, before))

@@ -14,6 +14,7 @@ from app.library.order import OPENING, SHORT, Neighbour, Standing, behind, betwe
 from app.prompt import PromptTemplate
 from ragcache.types import Chunk
 
+AHEAD = 7  # places that are kept for those that may follow: with more, a text that many are like has none left soon
 NEAREST = 16  # chunks of the collection that a document is compared with
 
 
@@ -70,7 +71,7 @@ class Arrangement(ABC):
             found = (last, likeness) if found is None or likeness >= found[1] else found
         if found is None:
             return self.end()
-        free = self.place_behind(found[0], 1 + self._left)
+        free = self.place_behind(found[0], 1 + min(self._left, AHEAD))
         return Placed(*behind(found[0], self._lengths[place], free))
 
     def end(self) -> Placed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -34,7 +34,8 @@ class ContextImpact(Linker):
         )
 
     def _count(self, chunk: PlacedChunk) -> int:
-        ratio = chunk.reuse.cfo(self.alpha) if self.ratio is None else self.ratio
+        changed = replace(chunk.reuse, beta=0.0) if chunk.system_gone else chunk.reuse  # what was before it is another
+        ratio = changed.cfo(self.alpha) if self.ratio is None else self.ratio
         return share(ratio, chunk.length)
 
 

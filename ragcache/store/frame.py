@@ -106,15 +106,15 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
         return fields
 
 
-def read_seen(path: str | Path) -> frozenset[str] | None:
-    """The chunks that had a part in an entry; None where its header does not tell them all."""
+def read_seen(path: str | Path) -> tuple[frozenset[str], bool]:
+    """The chunks that had a part in an entry, as its header tells, and whether these are all."""
     fields = read_fields(path)
     if fields is None:
-        return frozenset()  # it is gone, or nobody can use it
-    seen = fields.get("seen")
-    if not isinstance(seen, list) or fields.get("complete") is not True:
-        return None if fields.get("history") else frozenset(fields["context"])
-    return frozenset(one for one in seen if isinstance(one, str))
+        return frozenset(), True  # it is gone, or nobody can use it
+    told = fields.get("seen")
+    named = [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
+    whole = not fields.get("history") or (isinstance(told, list) and fields.get("complete") is True)
+    return frozenset((*fields["context"], *named)), whole
 
 
 def _read(fd: int, offset: int, size: int) -> memoryview:

@@ -192,8 +192,8 @@ class FolderIndex:
             fields = dict(zip(names, told, strict=True))
             key = VariantKey(**fields | {"context": tuple(json.loads(fields["context"]))})
             if gone.isdisjoint(key.context):
-                seen = read_seen(self._layout.place(engine, family, digest)) if key.history else ()
-                if seen is not None and gone.isdisjoint(seen):
+                seen, whole = read_seen(self._layout.place(engine, family, digest)) if key.history else ((), True)
+                if whole and gone.isdisjoint(seen):
                     continue
             found.append(key)
         return found

@@ -16,6 +16,7 @@ from ragcache.address import (
     history_of,
     lineage_flaw,
     lineage_of,
+    tellable,
     untold_lineage,
 )
 from ragcache.cache import ChunkCache
@@ -91,6 +92,18 @@ def test_a_long_history_is_told_as_far_as_it_goes() -> None:
         key = VariantKey("engine", "s", (key.chunk,), f"c{place}", history_of([key]))
         lineage = found
         assert lineage_flaw(key, 5, lineage) is None
+
+
+def test_what_is_captured_by_use_stands_behind_no_more_than_can_be_told(tiny: Tiny, tmp_path: Any) -> None:
+    variants = [
+        replace(variant, lineage=replace(variant.lineage, seen=tuple(f"{place}-{n}" for n in range(120))))
+        for place, variant in enumerate(document(tiny, tmp_path, 9, 8, 7))
+    ]
+    assert tellable(variants) == variants[1:], "363 are too many"
+    assert tellable([replace(variants[0], lineage=replace(variants[0].lineage, complete=False)), variants[1]]) == [
+        variants[1]
+    ]
+    assert tellable([]) == []
 
 
 def test_what_was_lost_before_is_lost_behind() -> None:

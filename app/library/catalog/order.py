@@ -97,14 +97,14 @@ class Order(DatabasePart):
         with self._database.reading() as connection:
             return [(one, count) for one, count in connection.execute(query.order_by(CHUNKS.c.document_id))]
 
-    def holding(self, collection: Collection, hashes: Iterable[str], most: int) -> list[int]:
-        """The documents of at most so many chunks that have some of these token hashes."""
+    def holding(self, collection: Collection, hashes: Iterable[str]) -> list[int]:
+        """The documents that have chunks of these token hashes."""
         query = select(CHUNKS.c.document_id).where(CHUNKS.c.collection_id == collection.id).distinct()
         found = set[int]()
         with self._database.reading() as connection:
             for part in batches(sorted(hashes)):
                 found.update(connection.scalars(query.where(CHUNKS.c.token_hash.in_(part))))
-            return [one for one, count in sorted(_lengths(connection, found).items()) if count <= most]
+        return sorted(found)
 
     def vectors(self, document_id: int) -> list[bytes]:
         """Of its chunks, in their order, each as the catalog keeps it."""

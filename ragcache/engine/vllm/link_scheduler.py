@@ -83,7 +83,8 @@ class LinkScheduler:
                 self._adopt(request, asked, names)
             elif asked is not None:
                 known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
-                plan = partial(plan_linkage, asked, *known)
+                # Where clients store KV, one could choose what others' chunks were computed behind.
+                plan = partial(plan_linkage, asked, *known, others=not self._settings.captures)
                 if asked.linker.recompute_all:  # looks nothing up
                     self._adopt(request, plan(), names)
                 else:

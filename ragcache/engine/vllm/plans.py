@@ -94,12 +94,12 @@ def _rows(rows: PromptRows) -> Work:
 
 
 def plan_linkage(
-    asked: LinkRequest, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace
+    asked: LinkRequest, fingerprint: str, store: KVStore, share_exact: bool, pace: Pace, others: bool = True
 ) -> NamedLinkage | Report:
     """A report where nothing of the prompt is cached, or linking it would be no sooner. Raises PromptError for a prompt
-    of another form.
+    of another form. `others`: KV behind other System segments serves too.
     """
-    found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all)
+    found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
     plan = pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)
     if not any(chunk.candidates for chunk in plan.chunks):

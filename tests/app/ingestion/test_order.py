@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from app.library.order import OPENING, RUN, SHORT, Standing
 from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
+from ragcache.types import VariantKey
 from tests.app.ingestion.conftest import Run
 from tests.app.library.shelves import reopened
 
@@ -243,3 +245,31 @@ def test_a_note_that_becomes_long_is_a_run_of_its_own(
     for standing in standings(library).values():
         assert len(chunks_before(library, models.template, standing)) <= RUN + OPENING
     assert set(contexts(settings)) == library.catalog.chunks.hashes()
+
+
+def test_a_long_document_that_lost_kv_has_it_anew(
+    ingest: Run, library: Library, models: Models, settings: Settings, notes: Path
+) -> None:
+    """As of before lineages told all: what does not tell all goes with any text that goes."""
+    text = "\n\n".join(f"Entry {line}. " + "The fog came in again. " * 40 for line in range(8))
+    (notes / "long.txt").write_text(text)
+    ingest(kv=True)
+    (chunk, *_), store = library.catalog.chunks.of_document(_of(library, notes / "long.txt"))[2:], models.store
+    collection = library.catalog.collections.get("default")
+    assert collection.engine_fingerprint and collection.system_hash
+    key = VariantKey(collection.engine_fingerprint, collection.system_hash, (), chunk.token_hash)
+    for info in store.variants(key.family):
+        found = store.get(info.key)
+        assert found is not None
+        lineage = replace(found.variant.lineage, complete=False)
+        store.delete(info.key)
+        store.put(replace(found.variant, lineage=lineage))
+    (notes / "03.txt").write_text("Something else, about bread.")
+    ingest(kv=True)
+    assert chunk.token_hash in contexts(settings)
+
+
+def _of(library: Library, path: Path) -> int:
+    found = library.catalog.documents.find(library.catalog.collections.get("default"), str(path))
+    assert found is not None
+    return found.id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,13 @@ from ragcache.linking.query import FLOOR, Query, score
 
 MakeChunk = Callable[..., PlacedChunk]
 MakePrompt = Callable[..., LinkedPrompt]
+
+
+def test_cci_counts_a_system_segment_that_is_gone(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    rows = [[0.0] * 4, [0.1, 0.4, 0.3, 0.2]]
+    kept = chunk(0, 5, 4, inter=rows, beta=1.0, cci=0.5)
+    assert ContextImpact().select(prompt([kept], question=9)).tolist() == []
+    assert ContextImpact().select(prompt([replace(kept, system_gone=True)], question=9)).tolist() == [6, 7]
 
 
 def test_cci_takes_the_most_contextualised_tokens_as_many_as_cfo_says(chunk: MakeChunk, prompt: MakePrompt) -> None:
