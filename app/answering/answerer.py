@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from app.prompt import PromptTemplate, Turn
     from ragcache.cache import ChunkCache
     from ragcache.engine import TokenStream
+    from ragcache.linking.base import Linker
     from ragcache.sampling import Sampling
+    from ragcache.types import Segment
 
 NOTHING_FOUND = "no chunk was found for this question: answered without any"
 STOPPED = "stopped before its end"
@@ -36,12 +38,19 @@ class AnswerRequest:
     history: Sequence[Turn] = ()  # oldest first
     last: Sequence[int | str] = ()  # documents of the last turn's prompt, in its order
     max_tokens: int = 256
-    linker: str | None = None
+    linker: Linker | str | None = None
     sampling: Sampling | None = None
     quotes: bool = True
     order: PromptOrder = "collection"
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
     notes: tuple[str, ...] = ()  # what the user should know of the way here
+
+
+@dataclass(frozen=True)
+class ComposedPrompt:
+    segments: tuple[Segment, ...]
+    placed: Sequence[Retrieved]  # its chunks, in their order
+    notes: tuple[str, ...]  # what was left out
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,19 @@ class Answering:
         """The prompt is computed when this returns, or the engine is at it. Raises PromptError for a question that
         cannot be asked.
         """
+        prompt = self.prompt(request)
+        generation = self.cache.generate(
+            prompt.segments,
+            max_tokens=request.max_tokens,
+            sampling=request.sampling or self.sampling,
+            linker=request.linker,
+            stop=self.template.stop,
+        )
+        notes = prompt.notes if request.found else (NOTHING_FOUND,)
+        return self._stream(request, generation, prompt.placed, (*request.notes, *notes))
+
+    def prompt(self, request: AnswerRequest) -> ComposedPrompt:
+        """Raises PromptError for a question that cannot be asked."""
         template = self.template
         chunks = [template.chunk(one.text) for one in request.found]
         fitted = fit(
@@ -80,15 +102,8 @@ class Answering:
         by_id = {one.chunk_id: chunk for one, chunk in zip(request.found, chunks, strict=True)}
         history = request.history[len(request.history) - fitted.turns :]
         text = template.turns(history, request.question, passages=bool(placed))
-        generation = self.cache.generate(
-            [template.system(), *(by_id[one.chunk_id] for one in placed), text],
-            max_tokens=request.max_tokens,
-            sampling=request.sampling or self.sampling,
-            linker=request.linker,
-            stop=template.stop,
-        )
-        notes = fitted.notes if request.found else (NOTHING_FOUND,)
-        return self._stream(request, generation, placed, (*request.notes, *notes))
+        segments = (template.system(), *(by_id[one.chunk_id] for one in placed), text)
+        return ComposedPrompt(segments, placed, fitted.notes)
 
     def _stream(
         self, request: AnswerRequest, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]

@@ -23,10 +23,12 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection, Found
+from app.library.fidelity import calibrated
 from app.library.fusion import search_options
 from app.models import Models, in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
+from ragcache.linking.base import Linker
 
 KEYWORD = "keyword"  # a search that needs no embedder
 
@@ -86,7 +88,9 @@ class RagPipeline:
         target = library.catalog.collections.find(name) if chosen.dry_run else library.collection_or_new(name)
         several = [paths] if isinstance(paths, str | Path) else paths
         try:
-            return Ingest(library, self.models, target, chosen).run([Path(path) for path in several])
+            result = Ingest(library, self.models, target, chosen).run([Path(path) for path in several])
+            measure_answers(library, self.models, result)
+            return result
         finally:
             release_helpers()
 
@@ -131,7 +135,7 @@ class RagPipeline:
                     asked.history,
                     last,
                     asked.max_tokens or settings.max_tokens,
-                    asked.linker,
+                    self._calibrated(collection, asked.linker),
                     asked.sampling,
                     asked.quotes,
                     asked.prompt_order or settings.prompt_order,
@@ -221,6 +225,12 @@ class RagPipeline:
             if part:
                 yield from self.library.catalog.chunks.found(part)
 
+    def _calibrated(self, collection: Collection, wanted: str | None) -> Linker:
+        """The linker of an answer from the collection."""
+        cache = self.answering.cache
+        system = self.answering.template.system().hash
+        return calibrated(cache.chosen(wanted), collection, cache.engine.spec.fingerprint, system)
+
     def _fits(self, query: str) -> bool:
         """Whether the search reads all of it at once; words take any length."""
         return self.settings.retrieval == KEYWORD or self.models.embedder.whole_query(query)
@@ -248,6 +258,12 @@ class RagPipeline:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def measure_answers(library: Library, models: Models, result: IngestResult) -> None:
+    from app.answering.calibration import calibrate_if_due  # it imports torch
+
+    calibrate_if_due(library, models, result)
 
 
 def _in_parts(limit: int) -> str:

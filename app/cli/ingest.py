@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from app.answering.pipeline import measure_answers
 from app.cli.flags import Json, Splitter, configured
 from app.cli.output import count, plain, print_json, size
 from app.compose import opened
@@ -86,6 +87,7 @@ def _run(library: Library, models: Models, paths: list[Path], options: IngestOpt
                 _tell(run.result, as_json, "stopped: ")
             raise
     _tell(run.result, as_json)
+    measure_answers(library, models, run.result)
     if run.result.failed:
         raise typer.Exit(1)
 

@@ -8,24 +8,31 @@ from typing import Annotated, Any
 
 import typer
 
+from app.answering.pipeline import RagPipeline
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, table
 from app.compose import opened
+from app.library import Library
+from app.library.fidelity import Calibration
 from app.library.fusion import QUESTIONS
 from app.library.tuning import FusionTrial, Tuned
 from app.library.tuning import tune as tuning
+from app.models import Models
 from app.settings import Settings, variable
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
 
 
-@configured("collection", ..., "device", "data_dir", "cache_dir")
+@configured("collection", ..., "engine", "model", "device", "dtype", "cache_dir", "data_dir")
 def tune(
     settings: Settings,
     questions: Annotated[
         Path | None, typer.Option(help='JSON lines: a "question", and a "document" or a "text" that answers it.')
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be kept, and change nothing.")] = False,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Measure too how far answers over the cache are from a full recompute.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Learn how much meaning and words count in the search of a collection, from its own texts or from questions.
@@ -35,14 +42,36 @@ def tune(
     """
     with opened(settings, looking=dry_run) as (library, models):
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
+        measured = _measured(library, models, tuned, keep=not dry_run) if answers else None
     if as_json:
-        print_json(_as_json(tuned))
+        print_json(_as_json(tuned) | {"answers": measured.as_json() if measured else None})
         return
     print(f"{plain(tuned.collection.name)}: {count(tuned.chunks, 'chunk')}, {tuned.balance.chunks:,} of them sampled\n")
     print(_learnt(tuned))
     if tuned.held_out is not None:
         print(f"\n{_trials(tuned)}")
     print(f"\n{_verdict(tuned, settings, dry_run)}")
+    if measured is not None:
+        print(f"\n{_told(measured)}")
+
+
+def _measured(library: Library, models: Models, tuned: Tuned, keep: bool) -> Calibration:
+    from app.answering.calibration import calibrate  # it imports torch
+
+    pipeline = RagPipeline(over=(library, models))
+    measured = calibrate(pipeline, tuned.collection.name)
+    if keep:
+        library.catalog.collections.set_fidelity(tuned.collection, measured.as_json())
+    return measured
+
+
+def _told(measured: Calibration) -> str:
+    asked, rank = count(measured.questions, "question"), measured.rank
+    ranked = "" if rank is None else f"; predictions rank as measurements do by {rank:.2f} (Spearman)"
+    return (
+        f"answers over the cache, by {asked} to its own texts: KL {measured.kl:.4f} nats a token from a full "
+        f"recompute, with what `auto` repairs{ranked}"
+    )
 
 
 def _as_json(tuned: Tuned) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ragcache.errors import ConfigError
 from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions, share, top
@@ -16,6 +17,8 @@ from ragcache.types import FloatArray
 # changed places. Small beside the attention that a token spends on a context chunk (some tenths).
 FLOOR = 0.01
 MOST = 0.1  # the share of tokens that is repaired by default
+# Of the bundled model on prompts of some 1,000 tokens.
+SCALE, POWER = 1.0, 0.75
 
 
 @dataclass(frozen=True)
@@ -28,15 +31,17 @@ class Auto(Linker):
     at like tokens, whatever is asked.
 
     What is read of what is lost, summed over the tokens that stay as they are, tells about how far the answer will be
-    off, among prompts of one length (docs/log.md). With `kl` a repair ends where that is small enough.
+    off, by a factor and a power that differ with model, length and kind of text (docs/log.md), and can be measured on
+    a collection. With `kl` a repair ends where that is small enough.
     """
 
     name: ClassVar[str] = "auto"
     ratio: float | None = None  # of the tokens of all cached chunks that are not exact: MOST, or with `kl` alone all
     kl: float | None = None  # the predicted divergence with which a repair ends before that
     depth: float = 1.0  # share of the layers that the probe runs through; 0 is no probe
-    # Divergence in nats for what the question reads of what is lost: the model's, on prompts of some 1,000 tokens.
-    scale: float = 5.0
+    # Predicted is scale * left ** power; SCALE and POWER where nobody has measured them.
+    scale: float | None = None
+    power: float | None = None
 
     def __post_init__(self) -> None:
         if self.ratio is not None:
@@ -46,7 +51,9 @@ class Auto(Linker):
             if not self.depth:
                 raise ConfigError(f"linker {self.name!r}: kl={self.kl} is predicted by a probe: set a depth above 0")
         self.require_ratio("depth")
-        self.require_factor("scale")
+        for name in ("scale", "power"):
+            if getattr(self, name) is not None:
+                self.require_factor(name)
 
     @property
     def probes(self) -> bool:
@@ -70,11 +77,16 @@ class Auto(Linker):
         there = np.isfinite(worth)  # minus infinity stays, if nothing reads it
         worth = np.where(there, read * (np.where(there, worth, 0.0) + FLOOR), -np.inf)
         best = top(worth, count, ascending=False)
-        if self.kl is None:
-            return Choice(np.sort(best))
-        left = self.scale * (worth[there].sum() - np.concatenate(([0.0], np.cumsum(worth[best]))))  # after so many
-        needed = int(np.argmax(left <= self.kl)) if (left <= self.kl).any() else count
-        return Choice(np.sort(best[:needed]), max(0.0, float(left[needed])))
+        left = self._divergence(worth[there].sum() - np.concatenate(([0.0], np.cumsum(worth[best]))))  # after so many
+        enough = left <= self.kl if self.kl is not None else np.zeros(len(left), dtype=bool)
+        needed = int(np.argmax(enough)) if enough.any() else count
+        return Choice(np.sort(best[:needed]), float(left[needed]))
+
+    def _divergence(self, left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """In nats a token, of what is left."""
+        scale = SCALE if self.scale is None else self.scale
+        power = POWER if self.power is None else self.power
+        return np.asarray(scale * np.maximum(left, 0.0) ** power, dtype=np.float64)
 
 
 @dataclass(frozen=True)

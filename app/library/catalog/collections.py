@@ -113,6 +113,12 @@ class Collections(DatabasePart):
             lock(connection, collection)
             _change(connection, collection.id, {"retrieval": None if learnt is None else dict(learnt)})
 
+    def set_fidelity(self, collection: Collection, measured: Mapping[str, Any]) -> None:
+        """How far answers over its KV are off, for all processes."""
+        with self._database.writing() as connection:
+            lock(connection, collection)
+            _change(connection, collection.id, {"fidelity": dict(measured)})
+
     def check_embedder(self, collection: Collection, embedder: str, fingerprint: str) -> None:
         """Vectors of two embedders cannot be compared. Raises CatalogError with the command that re-embeds."""
         if fingerprint != collection.embedder_fingerprint:

@@ -42,6 +42,7 @@ class Collection:
     splitter_settings: Mapping[str, Any]
     created: datetime
     retrieval: Mapping[str, Any] | None = None  # what was learnt of how its chunks are found
+    fidelity: Mapping[str, Any] | None = None  # what was measured of how far answers over its KV are off
 
 
 @dataclass(frozen=True)

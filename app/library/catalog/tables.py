@@ -169,6 +169,7 @@ COLLECTIONS = _numbered(
     _value("splitter", String(64)),
     _value("splitter_settings", Json),
     _maybe("retrieval", Json),  # what was learnt of how its chunks are found: app/library/fusion.py
+    _maybe("fidelity", Json),  # how far answers over its KV are off: app/library/fidelity.py
     # These follow the chunks in the same transaction, so asking for them reads one row.
     _value("high", Id, default=0),  # the highest chunk id so far
     _value("retired", Id, default=0),  # the highest number of a retirement so far

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ragcache.errors import ConfigError
-from ragcache.linking.auto import Auto, Fast
+from ragcache.linking.auto import POWER, SCALE, Auto, Fast
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, read_layers
 
 MakeChunk = Callable[..., PlacedChunk]
@@ -44,17 +44,21 @@ def test_a_repair_ends_where_little_is_left_to_gain(chunk: MakeChunk, prompt: Ma
         (0.02, [2, 3, 4], 0.01),
         (0.0, [1, 2, 3, 4], 0),
     ):
-        choice = Auto(kl=kl, scale=1.0).choose(linked)
+        choice = Auto(kl=kl, scale=1.0, power=1.0).choose(linked)
         assert (choice.positions.tolist(), choice.predicted) == (positions, pytest.approx(predicted, abs=1e-6))
-    within = Auto(kl=0.0, ratio=0.5, scale=1.0).choose(linked)
+    within = Auto(kl=0.0, ratio=0.5, scale=1.0, power=1.0).choose(linked)
     assert (within.positions.tolist(), within.predicted) == ([3, 4], pytest.approx(0.03))
     assert Auto(ratio=0.5, scale=1e-6).select(linked).tolist() == [3, 4], "a ratio alone is spent whatever is left"
 
 
-def test_by_default_a_tenth_is_repaired_and_nothing_predicted(chunk: MakeChunk, prompt: MakePrompt) -> None:
-    lost = [[0.0] * 100, [1e-6] * 100]
-    choice = Auto().choose(prompt([chunk(0, 1, 100, inter=lost)], question=101, attention=[0.0, *[0.01] * 100]))
-    assert (len(choice.positions), choice.predicted) == (10, None)
+def test_by_default_a_tenth_is_repaired_whatever_is_predicted(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    lost = [[0.0] * 100, [0.09] * 100]
+    linked = prompt([chunk(0, 1, 100, inter=lost)], question=101, attention=[0.0, *[0.01] * 100])
+    choice = Auto().choose(linked)
+    # Each is worth .001, and 90 are left.
+    assert (len(choice.positions), choice.predicted) == (10, pytest.approx(SCALE * 0.09**POWER, rel=1e-3))
+    assert Auto(scale=3.0, power=0.5).choose(linked).predicted == pytest.approx(0.9, rel=1e-3)
+    assert Fast().choose(linked).predicted is None
 
 
 def test_a_divergence_needs_a_probe() -> None:
@@ -78,6 +82,7 @@ def test_fast_neither_probes_nor_weighs_places(
         ({"depth": -0.1}, r"depth=-0\.1"),
         ({"kl": -1.0}, r"kl=-1\.0"),
         ({"scale": 1e9}, "scale"),
+        ({"power": -1.0}, r"power=-1\.0"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, float], told: str) -> None:

@@ -1,0 +1,162 @@
+"""How far answers over a collection's KV are from a full recompute, measured on questions to its own texts: sentences
+of them, each asked as a question is. Nothing of it is told to anybody, and nothing is stored but the figures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from app.answering.answerer import AnswerRequest
+from app.answering.pipeline import RagPipeline
+from app.ingestion import IngestResult
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.fidelity import Calibration
+from app.library.learning import TROUBLE
+from app.models import Models
+from app.models.sentences import sentences_of
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
+from ragcache.errors import ConfigError, RagcacheError
+from ragcache.linking.auto import MOST, Auto
+from ragcache.types import Segment
+from retriever.balance import asking
+
+QUESTIONS = 8
+FEWEST = 4  # questions; of fewer, figures would be chance
+STEPS = 16  # tokens of an answer
+RATIOS = (0.01, 0.04, MOST)  # of the tokens are repaired
+POWERS = (0.1, 1.5)  # what is found beyond is chance
+_LOOKED_AT = 20  # chunks for each question: many have no sentence, or no KV
+_SEED = 0
+# An ingest measures it behind so many tokens whose KV it has computed: it takes some 15,000.
+DUE_TOKENS = 300_000
+Floats = npt.NDArray[np.float64]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    predicted: float  # what is left, by a scale and a power of 1
+    kl: float
+
+
+def calibrate(pipeline: RagPipeline, name: str, questions: int = QUESTIONS) -> Calibration:
+    """Raises ConfigError where it cannot be measured: by another engine, or with too few texts that have KV."""
+    collection = pipeline.library.catalog.collections.get(name)
+    answering = pipeline.answering
+    engine, source = answering.cache.engine, answering.cache.source
+    if not isinstance(engine, TorchEngine):
+        raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
+    forcing = ForcedAnswers(engine, source, STEPS, answering.template.stop)
+    measured: list[tuple[_Measured, ...]] = []
+    for segments in _prompts(pipeline, collection, questions * _LOOKED_AT):
+        if (one := _measure(forcing, segments)) is not None:
+            measured.append(one)
+        if len(measured) == questions:
+            break
+    if len(measured) < FEWEST:
+        raise ConfigError(
+            f"collection {name!r} has too few texts with sentences and KV to ask questions about: {len(measured)} "
+            f"prompts could be measured, and it takes {FEWEST}"
+        )
+    scale, power = fitted(measured)
+    pairs = [one for row in measured for one in row]
+    return Calibration(
+        scale=scale,
+        power=power,
+        kl=float(np.mean([row[-1].kl for row in measured])),
+        rank=_rank_correlation([one.predicted for one in pairs], [one.kl for one in pairs]),
+        questions=len(measured),
+        chunks=pipeline.library.catalog.source(collection).position().live,
+        fingerprint=engine.spec.fingerprint,
+        system=answering.template.system().hash,
+    )
+
+
+def keep(pipeline: RagPipeline, name: str, measured: Calibration) -> None:
+    catalog = pipeline.library.catalog
+    catalog.collections.set_fidelity(catalog.collections.get(name), measured.as_json())
+
+
+def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> None:
+    """After an ingest: where it was long enough for this to be no matter, and nobody has measured what is there now.
+    What goes wrong is told to the log alone: answers do without it.
+    """
+    if result.tokens < DUE_TOKENS or not result.kv_variants or models.loaded is None:
+        return
+    try:
+        if not isinstance(models.cache.engine, TorchEngine):
+            return
+        collection = library.catalog.collections.get(result.collection)
+        known, live = Calibration.of(collection), library.catalog.source(collection).position().live
+        now = (models.cache.engine.spec.fingerprint, models.template.system().hash)
+        if known is None or (known.fingerprint, known.system) != now or live >= 2 * known.chunks:
+            pipeline = RagPipeline(over=(library, models))
+            keep(pipeline, collection.name, calibrate(pipeline, collection.name))
+    except TROUBLE as error:
+        log.warning("how far answers of collection %r are off could not be measured: %s", result.collection, error)
+
+
+def _prompts(pipeline: RagPipeline, collection: Collection, most: int) -> Iterator[Sequence[Segment]]:
+    """The same for the same chunks."""
+    catalog = pipeline.library.catalog
+    chance = np.random.default_rng(_SEED)
+    for chunk in chance.permutation(catalog.source(collection).live_ids({}))[:most].tolist():
+        for found in catalog.chunks.found([chunk]):
+            sentences = sentences_of(found.chunk.text)
+            places = asking(sentences)
+            if not places:
+                continue
+            question = sentences[places[int(chance.integers(len(places)))]].strip()
+            try:
+                chunks = pipeline.retrieve(question, collection=collection.name)
+                yield pipeline.answering.prompt(AnswerRequest(question, chunks, max_tokens=STEPS)).segments
+            except RagcacheError as error:  # a sentence that is no question: too long, or of nothing that is searched
+                log.debug("no question: %s", error)
+
+
+def _measure(forcing: ForcedAnswers, segments: Sequence[Segment]) -> tuple[_Measured, ...] | None:
+    """By `RATIOS`; None for a prompt whose KV is not there, or of which nothing can be repaired."""
+    there = forcing.prefilled(segments, Auto(ratio=RATIOS[0], scale=1.0, power=1.0)).report
+    if there.computed or not there.predicted:
+        return None
+    ids, expected = forcing.full(segments)
+    found = []
+    for ratio in RATIOS:
+        made = forcing.prefilled(segments, Auto(ratio=ratio, scale=1.0, power=1.0))
+        linked = forcing.forced(made, ids, len(expected))
+        assert made.report.predicted is not None, "as with the first ratio"
+        found.append(_Measured(made.report.predicted, float(kl_by_step(expected, linked).mean())))
+    return tuple(found)
+
+
+def fitted(measured: Sequence[Sequence[_Measured]]) -> tuple[float, float]:
+    """Scale and power by which predictions have the measured means, at each share that was repaired."""
+    left = np.array([[one.predicted for one in row] for row in measured])  # [questions, shares]
+    kl = np.array([[one.kl for one in row] for row in measured]).mean(axis=0).clip(1e-6)
+    power = 1.0
+    for _ in range(20):  # the mean of powers is not the power of means
+        spread = np.log((left**power).mean(axis=0)) / power
+        slope = float(np.polyfit(spread, np.log(kl), 1)[0]) if np.ptp(spread) > 1e-6 else 1.0
+        power = float(np.clip(slope, *POWERS))
+    scale = float(kl.mean() / (left**power).mean())
+    return scale, power
+
+
+def _rank_correlation(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """Spearman's; ties share a rank."""
+    ranks = [_ranks(np.asarray(one)) for one in (left, right)]
+    if any(np.ptp(one) == 0 for one in ranks):
+        return None
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2.0)[place]
