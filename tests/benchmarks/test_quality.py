@@ -16,7 +16,7 @@ from benchmarks.quality.measurement import Measurement, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
-    "splitter", "linker", "context", "pool", "engine", "part", "ttft_s", "ttft_speedup", "n",
+    "splitter", "linker", "context", "pool", "shape", "engine", "part", "ttft_s", "ttft_speedup", "n",
     *(f"{name}{end}" for name in ("kl", "kl_first", "agree", "rouge_l", "f1") for end in ("", "_low", "_high")),
 }  # fmt: skip
 TIMES = {"ttft_s", "ttft_speedup"}
