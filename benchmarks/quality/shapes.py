@@ -18,7 +18,7 @@ from splitter.units import sentence_spans
 
 Shape = Callable[[Material, Dataset, int], Material]  # with the whole data and the seed
 
-WORDS = range(6, 41)  # of a sentence that says something by itself
+WORDS = range(5, 41)  # of a sentence that says something by itself
 CODES = range(10_000, 100_000)
 COLOURS = (
     *("amber", "black", "blue", "bronze", "brown", "copper", "crimson", "golden", "green", "grey"),
