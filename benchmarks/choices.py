@@ -15,14 +15,19 @@ SETTING = re.compile(r"\s*\w+\s*=")
 
 
 def parse_linkers(text: str, flag: str = "linkers") -> dict[str, Linker]:
-    """`full,query:first=8,ratio=0.1` is two linkers, by what was written: a linker's settings have commas too."""
+    """By what was written."""
+    return {spec: make_linker(spec) for spec in split_specs(text, flag)}
+
+
+def split_specs(text: str, flag: str) -> tuple[str, ...]:
+    """`full,query:first=8,ratio=0.1` is two linkers: a linker's settings have commas too."""
     specs: list[str] = []
     for item in text.split(","):
         if specs and ":" in specs[-1] and SETTING.match(item) and ":" not in item:
             specs[-1] += f",{item}"
         else:
             specs.append(item)
-    return {spec: make_linker(spec) for spec in _distinct(specs, flag)}
+    return _distinct(specs, flag)
 
 
 def parse_linker(text: str, flag: str) -> str:

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from benchmarks.choices import CONTEXTS, one_of, parse_linkers, some_of
+from benchmarks.choices import CONTEXTS, one_of, some_of
 from benchmarks.options import CHUNK_TOKENS, LINKERS, OF_SETTINGS, ROUNDS, SEED, BenchOptions, option
-from ragcache.linking.base import Linker
+from benchmarks.quality.baselines import Method, parse_methods
 from splitter import SPLITTERS
 
 ORDERS = ("document", "collection", "best", "shuffled")
 NO_POOL, PIECES, FIRST = POOLS = ("none", "pieces", "first")
 SPLITTER = "fixed"
+QUESTION = "question"
+SHAPE_NAMES = (QUESTION, "summary", "classes", "needle", "truth")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,12 @@ class QualityBenchOptions(BenchOptions):
     data: Path = option(
         MISSING, "JSON lines with contexts, or a folder of corpora with questions.", kind=Path, told=False
     )
-    linkers: Mapping[str, Linker] = option("auto", LINKERS, read=parse_linkers)
+    linkers: Mapping[str, Method] = option(
+        "auto",
+        f"{LINKERS} Baselines too, on the torch engine: set, whose chunks are re-ordered to begin as an earlier prompt "
+        "did, and compress:ratio=0.12, which drops the tokens that say least.",
+        read=parse_methods,
+    )
     contexts: tuple[str, ...] = option(
         ",".join(CONTEXTS),
         "What chunks are computed behind: alone, document or both.",
@@ -60,6 +67,12 @@ class QualityBenchOptions(BenchOptions):
     led: bool = option(
         False,
         "Each prompt came before: its first chunk was captured behind the System segment alone, as an answer does.",
+    )
+    shape: str = option(
+        QUESTION,
+        "What is asked of the retrieved chunks: the question, a summary, which passage a sentence is from (classes), a "
+        "code that one of them bears (needle), or whether they say a sentence (truth).",
+        read=one_of(*SHAPE_NAMES),
     )
     resume: bool = option(False, "Continue a run that was interrupted.", told=False)
     compare: Path | None = option(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.output import Row
+from benchmarks.quality import QUESTION
 from benchmarks.quality.metrics import estimate
 from ragcache.errors import ConfigError
 
@@ -15,7 +16,7 @@ Combination = tuple[str, str, str]  # splitter, linker and context
 # What makes prompts and their chunks the same; the engine, its rounding and its times may differ.
 SAME = (
     *("model", "fingerprint", "system", "embedder", "data"),
-    *("seed", "limit", "max_tokens", "top_k", "order", "pool", "chunk_tokens"),
+    *("seed", "limit", "max_tokens", "top_k", "order", "pool", "chunk_tokens", "shape"),
 )
 
 
@@ -45,6 +46,7 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is no result of `ragcache bench quality`: {error!r}") from error
     if "splitters" not in found["settings"]:
         raise ConfigError(f"{path} does not tell what cut its texts, as results do now: run it again")
+    found["settings"].setdefault("shape", QUESTION)  # there was no other before results told theirs
     return found
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
-from statistics import median
 
 from tqdm import tqdm
 
@@ -20,23 +19,28 @@ from benchmarks.output import Row, common_settings, publish, render
 from benchmarks.quality import FIRST, NO_POOL, SPLITTER, QualityBenchOptions
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked, open_answering, open_parts
 from benchmarks.quality.comparison import compare, read_result
-from benchmarks.quality.metrics import estimate, rouge_l, token_f1
+from benchmarks.quality.material import Material
+from benchmarks.quality.metrics import rouge_l, token_f1
 from benchmarks.quality.pool import Pool
 from benchmarks.quality.prompts import Group, Prompt, PromptBuilder
 from benchmarks.quality.records import Partial, Record, settings_key
+from benchmarks.quality.shapes import SHAPES
+from benchmarks.quality.substitution import Substitute, Substitutions
+from benchmarks.quality.summary import FULL, INTERVALS, case_of, summarise
 from benchmarks.timing import Case, interleaved
 from ragcache.errors import ConfigError
+from ragcache.linking.base import Linker
 from splitter.base import Embed
 
-ESTIMATED = ("kl", "kl_first", "agree", "rouge_l", "f1")  # with an interval each
-BASELINE = "full"
-HIDDEN = ("pool", "engine", *(f"{name}_{end}" for name in ESTIMATED for end in ("low", "high")))  # of the rows' table
+PLACED = "naive"  # the linker that repairs nothing of what is cached
+HIDDEN = ("pool", "shape", "engine", *INTERVALS)  # of the rows' table
 
 Prompts = Mapping[str, Prompt]  # of one question, by splitter
 Answerings = Mapping[str, Mapping[str, AnsweringEngine]]  # by splitter and context
 
 
 def main(settings: Settings, options: QualityBenchOptions, out: Path) -> None:
+    _check_engine(settings.engine, options)
     dataset = read_dataset(options.data)
     if options.compare is not None:
         read_result(options.compare)  # a wrong name is said before the long run
@@ -80,6 +84,13 @@ def run(
     return rows
 
 
+def _check_engine(engine: str, options: QualityBenchOptions) -> None:
+    """Before the model is loaded."""
+    found = [spec for spec, method in options.linkers.items() if not isinstance(method, Linker)]
+    if found and engine != "torch":
+        raise ConfigError(f"--linkers {','.join(found)}: baselines run on the torch engine alone, not on {engine}")
+
+
 def _builders(
     parts: LoadedModel, embed: Embed, boundaries: Embed, options: QualityBenchOptions, dataset: Dataset
 ) -> dict[str, PromptBuilder]:
@@ -90,10 +101,14 @@ def _builders(
     template, room = parts.template, parts.engine.spec.max_tokens - options.max_tokens
     even = sized_splitter(template, options.chunk_tokens)
     builders = {}
+
+    def shape(material: Material) -> Material:
+        return SHAPES[options.shape](material, dataset, options.seed)
+
     for name in options.splitters:
         splitter = sized_splitter(template, options.chunk_tokens, name, boundaries)
         pool = None if options.pool == NO_POOL else Pool.of(passages, splitter, embed, options.pool == FIRST)
-        builders[name] = PromptBuilder(template, embed, splitter, even, options.top_k, room, options.order, pool)
+        builders[name] = PromptBuilder(template, embed, splitter, even, options.top_k, room, options.order, pool, shape)
     return builders
 
 
@@ -119,6 +134,7 @@ class Measurement:
 
     def __init__(self, parts: LoadedModel, options: QualityBenchOptions):
         self._parts, self._options = parts, options
+        self._substitutes = Substitutions(parts, options.linkers, options.splitters)
         self._seen = 0  # questions, also those that were done before
 
     def of(self, groups: Mapping[str, Group], done: Mapping[str, Record]) -> Iterator[tuple[str, Record]]:
@@ -127,6 +143,8 @@ class Measurement:
             dict(zip(groups, prompts, strict=True))
             for prompts in zip(*(group.prompts for group in groups.values()), strict=True)
         ]
+        for prompts in asked:
+            self._substitutes.meet(prompts)
         places = range(self._seen, self._seen + len(asked))
         self._seen = places.stop
         todo = [(place, one) for place, one in zip(places, asked, strict=True) if _name(one) not in done]
@@ -158,9 +176,10 @@ class Measurement:
         for splitter, prompt in prompts.items():
             full = next(iter(answerings[splitter].values())).reference(prompt.segments)
             answers[splitter] = full.text
+            instead = {spec: self._substitutes.of(splitter, spec, prompt) for spec in self._options.linkers}
             results += (
                 {"splitter": splitter, "linker": spec, "context": context}
-                | _figures(answering.linked(prompt.segments, spec, full), full, prompt)
+                | _figures(_linked(answering, prompt, spec, instead[spec], full), full, prompt)
                 for context, answering in answerings[splitter].items()
                 for spec in self._options.linkers
             )
@@ -173,23 +192,35 @@ class Measurement:
         cases: dict[tuple[str, str], Case] = {}
         for splitter, prompt in prompts.items():
             by_context, segments = answerings[splitter], prompt.segments
-            cases[splitter, BASELINE] = partial(next(iter(by_context.values())).first_token, segments, BASELINE)
+            cases[splitter, FULL] = partial(next(iter(by_context.values())).first_token, segments, FULL)
             for context, answering in by_context.items():
-                for spec, linker in self._options.linkers.items():
-                    if not linker.recompute_all:
-                        cases[splitter, _case(spec, context)] = partial(answering.first_token, segments, spec)
+                for spec, method in self._options.linkers.items():
+                    if (case := case_of(spec, method, context)) != FULL:
+                        instead = self._substitutes.of(splitter, spec, prompt)
+                        cases[splitter, case] = _first_token(answering, prompt, spec, instead)
         times: dict[str, dict[str, list[float]]] = {splitter: {} for splitter in prompts}
         for (splitter, case), reports in interleaved(cases, self._options.ttft_rounds, warm_ups=0).items():
             times[splitter][case] = [report.ttft_s for report in reports]
         return times
 
 
+def _linked(
+    answering: AnsweringEngine, prompt: Prompt, spec: str, instead: Substitute | None, full: FullAnswer
+) -> Linked:
+    if instead is None:
+        return answering.linked(prompt.segments, spec, full)
+    return replace(answering.linked(instead.segments, FULL, full), part=instead.part)
+
+
+def _first_token(answering: AnsweringEngine, prompt: Prompt, spec: str, instead: Substitute | None) -> Case:
+    if instead is None:
+        return partial(answering.first_token, prompt.segments, spec)
+    answering.cache.system_variant(instead.placed)  # it is in RAM before anybody counts seconds
+    return partial(answering.first_token, instead.segments, PLACED)
+
+
 def _name(prompts: Prompts) -> str:
     return next(iter(prompts.values())).name
-
-
-def _case(spec: str, context: str) -> str:
-    return f"{spec} {context}"
 
 
 def _figures(linked: Linked, full: FullAnswer, prompt: Prompt) -> Record:
@@ -197,48 +228,4 @@ def _figures(linked: Linked, full: FullAnswer, prompt: Prompt) -> Record:
         "rouge_l": rouge_l(linked.text, full.text),
         "f1": token_f1(linked.text, prompt.answers) if prompt.answers else None,
         "part": linked.part,
-    }
-
-
-def summarise(records: Sequence[Record], options: QualityBenchOptions, engine: str) -> list[Row]:
-    """A row per splitter, linker and context, means over the questions."""
-    rows: list[Row] = []
-    for splitter, (spec, linker), context in product(options.splitters, options.linkers.items(), options.contexts):
-        head = {"splitter": splitter, "linker": spec, "context": context}
-        results = [
-            result
-            for record in records
-            for result in record["results"]
-            if all(result[name] == value for name, value in head.items())
-        ]
-        case = BASELINE if linker.recompute_all else _case(spec, context)
-        times = _summarise_times([record["ttft"][splitter] for record in records if record["ttft"]], case)
-        part = sum(result["part"] for result in results) / len(results)
-        figures = _estimates(results, options.seed) | {"part": part} | times | {"n": len(results)}
-        rows.append(head | {"pool": options.pool, "engine": engine} | figures)
-    return rows
-
-
-def _estimates(results: Sequence[Record], seed: int) -> dict[str, float | None]:
-    """Each figure with its interval; none where no question has it."""
-    found: dict[str, float | None] = {}
-    for name in ESTIMATED:
-        values = [result[name] for result in results if result[name] is not None]
-        if not values:
-            found |= {name: None, f"{name}_low": None, f"{name}_high": None}
-            continue
-        mean = estimate(values, seed)
-        found |= {name: mean.mean, f"{name}_low": mean.low, f"{name}_high": mean.high}
-    return found
-
-
-def _summarise_times(timed: Sequence[dict[str, list[float]]], case: str) -> dict[str, float | None]:
-    """Medians over rounds, then over prompts; the speed-up is each prompt's own."""
-    if not timed:
-        return {"ttft_s": None, "ttft_speedup": None}
-    ours = [median(times[case]) for times in timed]
-    full = [median(times[BASELINE]) for times in timed]
-    return {
-        "ttft_s": median(ours),
-        "ttft_speedup": median(baseline / own for baseline, own in zip(full, ours, strict=True)),
     }

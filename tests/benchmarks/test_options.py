@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from benchmarks import cli
 from benchmarks.cli import BENCHMARKS, app
 from benchmarks.options import BenchOptions
-from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality import SHAPE_NAMES, QualityBenchOptions
+from benchmarks.quality.baselines import BASELINES
 from ragcache.errors import ConfigError
 from ragcache.linking import make_linker
 
@@ -73,3 +74,9 @@ def test_a_wrong_value_is_told_by_its_flag(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown splitter 'clever': choose from auto, fixed, semantic, structure"):
         CliRunner().invoke(app, ["quality", "--data", str(tmp_path), "--splitter", "clever"], catch_exceptions=False)
     assert CliRunner().invoke(app, ["quality", "--data", str(tmp_path), "--top-k", "0"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", [*BASELINES, *SHAPE_NAMES])
+def test_what_quality_measures_is_in_the_docs(name: str) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    assert f"\n| `{name}` |" in docs[docs.index("## Baselines") :]

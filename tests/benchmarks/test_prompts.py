@@ -11,10 +11,10 @@ from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, Question, read_dataset
 from benchmarks.quality.prompts import Prompt, PromptBuilder
 from ragcache.errors import ConfigError
-from ragcache.types import System, Text
+from ragcache.types import Chunk, System, Text
 from retriever import Vectors
 from splitter import make_splitter
-from splitter.base import ChunkLimits, Embed
+from splitter.base import ChunkLimits, Embed, Piece
 from tests.benchmarks.conftest import letters
 
 
@@ -31,6 +31,10 @@ def builder(
     even = sized_splitter(parts.template, chunk_tokens)
     chosen = sized_splitter(parts.template, chunk_tokens, splitter, letters)
     return PromptBuilder(parts.template, embed, chosen, even, top_k, room, order)
+
+
+def chunked(parts: TorchModel, text: str, pieces: Sequence[Piece]) -> tuple[Chunk, ...]:
+    return tuple(parts.template.chunk(text[piece.start : piece.end]) for piece in pieces)
 
 
 def texts(parts: TorchModel, prompt: Prompt) -> list[str]:
@@ -114,9 +118,9 @@ def test_a_corpus_is_cut_and_embedded_as_a_document_that_is_ingested(parts: Torc
     pieces = make_splitter("auto", parts.template.tokens, letters, ChunkLimits(6, 12)).split(MARKED, "markdown")
     assert [piece.embedded(MARKED) for piece in pieces] == [text for text in embedded if text != "Which fruit?"]
     assert any(piece.heading for piece in pieces)
-    cut = tuple(parts.template.chunk(MARKED[piece.start : piece.end]) for piece in pieces)
+    cut = chunked(parts, MARKED, pieces)
     assert group.documents == (cut,)
-    assert cut != builder(parts, chunk_tokens=12)._chunks(MARKED, builder(parts).even.split(MARKED))
+    assert cut != chunked(parts, MARKED, builder(parts).even.split(MARKED))
 
 
 def test_given_passages_are_cut_where_they_are_longer_than_a_chunk_and_whole_elsewhere(parts: TorchModel) -> None:
@@ -130,7 +134,7 @@ def test_given_passages_are_cut_where_they_are_longer_than_a_chunk_and_whole_els
     ((first, second),) = (group.documents for group in semantic.groups(Dataset((question,), "")))
     assert first == (parts.template.chunk(short),)
     pieces = semantic.splitter.split(long)
-    assert second == semantic._chunks(long, pieces)
+    assert second == chunked(parts, long, pieces)
     assert pieces != semantic.even.split(long)
     assert semantic.cuts(question)
     assert not semantic.cuts(Question("two", "Which?", contexts=(short,)))

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from app.models.loading import TorchModel
-from benchmarks.choices import parse_linkers
 from benchmarks.data import read_dataset
 from benchmarks.quality import QualityBenchOptions
+from benchmarks.quality.baselines import parse_methods
 from benchmarks.quality.measurement import Measurement, run
 from tests.benchmarks.conftest import letters
 
 FIELDS = {
-    "splitter", "linker", "context", "pool", "engine", "part", "ttft_s", "ttft_speedup", "n",
+    "splitter", "linker", "context", "pool", "shape", "engine", "part", "ttft_s", "ttft_speedup", "n",
     *(f"{name}{end}" for name in ("kl", "kl_first", "agree", "rouge_l", "f1") for end in ("", "_low", "_high")),
 }  # fmt: skip
 TIMES = {"ttft_s", "ttft_speedup"}
@@ -27,7 +27,7 @@ def options(linkers: str = "full,naive,query:first=2,ratio=0.2", **changed: Any)
         "contexts": ("alone", "document"), "limit": None, "seed": 0, "max_tokens": 5, "top_k": 3, "order": "best",
         "chunk_tokens": 20, "ttft_rounds": 1, "ttft_prompts": 2, "data": Path(),
     }  # fmt: skip
-    return QualityBenchOptions(parse_linkers(linkers), **{**chosen, **changed})
+    return QualityBenchOptions(parse_methods(linkers), **{**chosen, **changed})
 
 
 @pytest.fixture

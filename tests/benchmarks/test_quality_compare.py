@@ -56,7 +56,18 @@ def test_linkers_of_other_settings_are_left_out(ours: Path) -> None:
 def test_runs_that_asked_something_else_are_refused(ours: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="seed is 0 here and 1 there"):
         compare(ours, changed(ours, seed=1))
+    with pytest.raises(ConfigError, match="shape is 'question' here and 'needle' there"):
+        compare(ours, changed(ours, shape="needle"))
     for text in ("", "{}", "[]"):
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(ConfigError, match="is no result of `ragcache bench quality`"):
             compare(ours, tmp_path / "other.json")
+
+
+@pytest.mark.slow
+def test_a_result_from_before_there_were_shapes_asked_the_questions(ours: Path) -> None:
+    other = changed(ours)
+    document = json.loads(other.read_text())
+    del document["settings"]["shape"]
+    other.write_text(json.dumps(document))
+    assert len(compare(ours, other)) == 2
