@@ -4,11 +4,15 @@ A running ingest has written KV whose chunks SQL does not show yet. Two things k
 collections are held, so that no ingest runs into them, and what has been written or read since the start stays, which
 is all that an ingest into a collection made meanwhile can have. The locks are those of this catalog: if several
 catalogs share one cache folder, each takes the others' KV for unreferenced, and it is computed again when it is needed.
+
+A text has one token hash for all System segments of an engine, so it is known of KV behind any of these whether a
+collection has the text still. Another engine may have another tokenizer: of its KV that is not known.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +20,7 @@ from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, Identity, Shelf, current_identity, families_of, has_kv
+from app.library.kv import FileTally, Shelf, current_identity, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
@@ -33,7 +37,7 @@ class Census:
     """Files by what may become of them."""
 
     live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
-    dead: list[Item] = field(default_factory=list)  # of the settings' model and System segment; no chunk has them
+    dead: list[Item] = field(default_factory=list)  # of the settings' model, behind any System; no chunk has them
     other: list[Item] = field(default_factory=list)  # of other models and System segments
     unreadable: list[Item] = field(default_factory=list)
 
@@ -44,10 +48,11 @@ def take_census(library: Library, models: Models) -> Census:
     if not has_kv(library.settings):
         return census
     identity, folder = current_identity(models), CacheFolder(library.settings.kv_folder)
-    families = set(families_of(identity, library.catalog.chunks.hashes()))
+    known = library.catalog.chunks.hashes()
+    families = set(families_of(identity, known))
     # The System segment's own: no System stands before it.
     families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
-    suspects: dict[Item, str] = {}
+    suspects: dict[Item, VariantKey] = {}
     for item in folder.items():
         if item.engine != engine_name(identity.fingerprint):
             census.other.append(item)
@@ -55,30 +60,34 @@ def take_census(library: Library, models: Models) -> Census:
             census.live.append(item)
         elif (key := folder.key(item)) is None:
             census.unreadable.append(item)
-        elif Identity(key.fingerprint, key.system) != identity:
+        elif key.fingerprint != identity.fingerprint or not key.system:  # another one, or another System's own
             census.other.append(item)
         else:
-            suspects[item] = key.chunk
-    _judge(library, models, census, suspects)
+            suspects[item] = key
+    texts = _there(library, models, known, (key.chunk for key in suspects.values()))
+    for item, key in suspects.items():
+        kept = census.live if key.system == identity.system else census.other
+        (kept if key.chunk in texts else census.dead).append(item)
     return census
-
-
-def _judge(library: Library, models: Models, census: Census, suspects: dict[Item, str]) -> None:
-    """SQL has the token hashes of the tokenizer that each document was ingested with. Where that was another than
-    today's, answers cache chunks under other hashes, so before any is called dead the texts themselves are tokenised.
-    """
-    spoken = _spoken(library, models) if suspects else set()
-    for item, chunk in suspects.items():
-        (census.live if chunk in spoken else census.dead).append(item)
 
 
 def _traces(library: Library, models: Models, census: Census) -> list[Item]:
     """KV of chunks that are there, computed over some that are not: a process that was killed may have left it."""
-    seen = {item: read_seen(item.path)[0] for item in census.live}  # what is not told may be there still
-    known = library.catalog.chunks.hashes()
-    if any(not chunks <= known for chunks in seen.values()):
-        known |= _spoken(library, models)
-    return [item for item, chunks in seen.items() if not chunks <= known]
+    if not census.live and not census.other:
+        return []
+    engine = engine_name(current_identity(models).fingerprint)
+    items = chain(census.live, (item for item in census.other if item.engine == engine))
+    seen = {item: read_seen(item.path)[0] for item in items}  # what is not told may be there still
+    texts = _there(library, models, library.catalog.chunks.hashes(), chain.from_iterable(seen.values()))
+    return [item for item, chunks in seen.items() if not chunks <= texts]
+
+
+def _there(library: Library, models: Models, known: set[str], chunks: Iterable[str]) -> set[str]:
+    """Token hashes of all texts that a collection has, as far as these chunks need them. SQL has those of the tokenizer
+    that each document was ingested with. Where that was another than today's, answers cache chunks under other hashes,
+    so before any is called gone the texts themselves are tokenised.
+    """
+    return known if known.issuperset(chunks) else known | _spoken(library, models)
 
 
 def _spoken(library: Library, models: Models) -> set[str]:
@@ -147,14 +156,15 @@ def prune(
     dry: bool = False,
     quarantine_age: timedelta = QUARANTINE_AGE,
 ) -> Pruned:
-    """`others` takes the KV of other models and System segments too. Raises CatalogError while an ingest runs."""
+    """`others` takes all KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
     folder = CacheFolder(library.settings.kv_folder)
     if not has_kv(library.settings) and not folder.quarantined(started):
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
         census = take_census(library, models)
-        dead, other = [*census.dead, *_traces(library, models, census)], census.other if others else []
+        traces = dict.fromkeys(_traces(library, models, census))
+        dead, other = [*census.dead, *traces], [item for item in census.other if others and item not in traces]
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)

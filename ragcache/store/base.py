@@ -165,7 +165,7 @@ class KVStore(ABC):
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that any of these chunks (by token hash) had a part in, also through KV that they were computed over,
-        as their lineages tell, and those whose lineages do not tell all. It looks at every entry.
+        as their lineages tell, and those whose lineages do not tell all. It looks at a few names of every entry.
         """
 
     def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:

@@ -112,7 +112,7 @@ class DiskTier(Tier):
         assert self._heads is None, "some heads of a variant are no variant"
         target = self._layout.entry(variant.key)
         header, parts = pack(variant, self._codec)
-        contents = Contents(variant.key, header.codec, header.lineage.lost, sum(map(len, parts)))
+        contents = Contents(variant.key, header.codec, header.lineage, sum(map(len, parts)))
         with (
             reporting("write to", self._layout.root),
             written_beside(self._layout.writing / target.name, parts) as temporary,

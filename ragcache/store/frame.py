@@ -109,8 +109,10 @@ def read_fields(path: str | Path) -> dict[str, Any] | None:
 def read_seen(path: str | Path) -> tuple[frozenset[str], bool]:
     """The chunks that had a part in an entry, as its header tells, and whether these are all."""
     fields = read_fields(path)
-    if fields is None:
-        return frozenset(), True  # it is gone, or nobody can use it
+    return (frozenset(), True) if fields is None else seen_of(fields)  # it is gone, or nobody can use it
+
+
+def seen_of(fields: Mapping[str, Any]) -> tuple[frozenset[str], bool]:
     told = fields.get("seen")
     named = [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
     whole = not fields.get("history") or (isinstance(told, list) and fields.get("complete") is True)

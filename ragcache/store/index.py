@@ -20,10 +20,10 @@ from typing import Any, TypeAlias, TypeVar
 from ragcache.errors import StoreError
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
-from ragcache.store.frame import read_seen
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
+from ragcache.store.index_seen import entries_seeing, short_names
 from ragcache.store.layout import (
     KV,
     OLD_PIN,
@@ -34,7 +34,7 @@ from ragcache.store.layout import (
     remove_if_empty,
     stat_of,
 )
-from ragcache.types import VariantKey
+from ragcache.types import Lineage, VariantKey
 
 T = TypeVar("T")
 Row: TypeAlias = "tuple[str, str, str, int]"  # engine, family, digest, and the change that brought its file
@@ -55,8 +55,15 @@ class Contents:
 
     key: VariantKey
     codec: str
-    lost: tuple[str, ...]
+    lineage: Lineage  # as it is stored
     nbytes: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        key, lineage = self.key, self.lineage
+        place = {"digest": key.digest, "engine": key.fingerprint[:16], "family": key.family, "nbytes": self.nbytes}
+        seen = short_names({*key.context, *lineage.seen}, lineage.complete or not key.history)
+        return place | key_columns(key) | {"codec": self.codec, "lost": json.dumps(lineage.lost), "seen": seen}
 
 
 class Change:
@@ -83,10 +90,8 @@ class Change:
 
     def announce(self, contents: Contents, temporary: str) -> None:
         """That this file will be renamed to be this entry."""
-        row = {**key_columns(contents.key), "codec": contents.codec, "lost": json.dumps(contents.lost)}
-        place = {"digest": contents.key.digest, "engine": contents.key.fingerprint[:16], "family": contents.key.family}
-        told = {"nbytes": contents.nbytes, "inode": None, "file": 0, "used": time.time_ns(), "coming": temporary}
-        self._connection.execute(ENTRY, row | place | told)
+        told = {"inode": None, "file": 0, "used": time.time_ns(), "coming": temporary}
+        self._connection.execute(ENTRY, contents.columns | told)
 
     def take_in(self, path: Path) -> bool:
         """The file that lies there now; says whether one does. An entry that has none is forgotten."""
@@ -181,22 +186,8 @@ class FolderIndex:
         return self._file.read(ELSEWHERE, (*place_of(key), key.fingerprint, key.system, most))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
-        """Rows know what an entry was computed behind; what that had seen stands in the header alone. What is not told
-        whole may have seen anything.
-        """
-        gone = set(chunks)
-        names = ("fingerprint", "system", "context", "chunk", "history", "border")
-        wanted = f"SELECT engine, family, digest, {', '.join(names)} FROM entries WHERE context != '[]' AND file > 0"
-        found = []
-        for engine, family, digest, *told in self._file.read(wanted):
-            fields = dict(zip(names, told, strict=True))
-            key = VariantKey(**fields | {"context": tuple(json.loads(fields["context"]))})
-            if gone.isdisjoint(key.context):
-                seen, whole = read_seen(self._layout.place(engine, family, digest)) if key.history else ((), True)
-                if whole and gone.isdisjoint(seen):
-                    continue
-            found.append(key)
-        return found
+        """Those that these had a part in, and those that do not tell all."""
+        return entries_seeing(self._file.read, self._layout, chunks)
 
     def has(self, digest: str) -> bool:
         return bool(self._file.read("SELECT 1 FROM entries WHERE digest = ? AND coming IS NULL", (digest,)))

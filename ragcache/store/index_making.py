@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ragcache.host import FILE, private_file, private_folder
-from ragcache.store.frame import is_name, key_of, read_fields
+from ragcache.store.frame import is_name, key_of, read_fields, seen_of
 from ragcache.store.index_parts import ENTRY, SCHEMA, Rows, connect, fresh_number, inode_of, mark_of, write_mark
+from ragcache.store.index_seen import short_names
 from ragcache.store.layout import OLD_PIN, OLD_USAGE, TEMPORARY, FolderLayout, being_written, inode_kept, stat_of
 from ragcache.types import VariantKey
 
 _COUNTED = "(SELECT count(*), coalesce(sum(nbytes), 0) FROM entries)"
+_KEY = ("fingerprint", "system", "history", "chunk", "border")  # and the context
 _RESERVE = 1 << 20  # bytes, of which a change that frees some can be written on a full disk
 
 
@@ -191,16 +193,16 @@ def add_file(connection: sqlite3.Connection, layout: FolderLayout, path: Path, u
 
 
 def key_columns(key: VariantKey) -> dict[str, Any]:
-    names = ("fingerprint", "system", "history", "chunk", "border")
-    return {name: getattr(key, name) for name in names} | {"context": json.dumps(key.context)}
+    return {name: getattr(key, name) for name in _KEY} | {"context": json.dumps(key.context)}
 
 
 def _header_columns(fields: dict[str, Any] | None) -> dict[str, Any]:
     if fields is None:
-        return dict.fromkeys(("fingerprint", "system", "context", "history", "chunk", "border", "codec", "lost"))
+        return dict.fromkeys((*_KEY, "context", "codec", "lost", "seen"))
     codec, lost = fields.get("codec"), fields.get("lost")  # of a forged file anything
     names = isinstance(lost, list) and all(map(is_name, lost))
     return key_columns(key_of(fields)) | {
         "codec": codec if is_name(codec) else None,
         "lost": json.dumps(lost) if names else None,
+        "seen": short_names(*seen_of(fields)),
     }

@@ -22,19 +22,20 @@ _LOOKS = 5  # beside those who change it: a mark is there a moment before its ch
 _TORN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
 Rows = list[tuple[Any, ...]]
-VERSION = 3  # an index of another version is made again
+VERSION = 4  # an index of another version is made again
 _COLUMNS = (
     *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
-    *("codec", "lost", "nbytes", "inode", "file", "used", "coming"),
+    *("codec", "lost", "seen", "nbytes", "inode", "file", "used", "coming"),
 )
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE folder (
     revision INTEGER NOT NULL,  -- the last change: a number that no other one has
     entries INTEGER NOT NULL,
-    nbytes INTEGER NOT NULL
+    nbytes INTEGER NOT NULL,
+    made INTEGER NOT NULL  -- a number that no other index has
 );
-INSERT INTO folder VALUES (1, 0, 0);
+INSERT INTO folder VALUES (1, 0, 0, random());
 CREATE TABLE entries (
     digest TEXT NOT NULL UNIQUE,
     engine TEXT NOT NULL,
@@ -42,6 +43,7 @@ CREATE TABLE entries (
     -- NULL where a header cannot be read:
     fingerprint TEXT, system TEXT, context TEXT, history TEXT, chunk TEXT, border TEXT, codec TEXT,
     lost TEXT,  -- NULL where its file does not tell: its codec does
+    seen BLOB,  -- short names of all chunks that had a part in it; NULL where the header is to be asked (index_seen.py)
     nbytes INTEGER NOT NULL,
     inode INTEGER,
     file INTEGER NOT NULL,  -- a number that no other one had at this address; 0 while there is none

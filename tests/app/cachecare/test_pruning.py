@@ -58,9 +58,43 @@ def test_other_engines_and_systems_go_when_asked(library: Library, models: Model
     with Models(bfloat) as another:
         ingest_lost(another)
     census = take_census(library, models)
-    assert (len(census.live), len(census.dead), len(census.other)) == (6, 0, 5 + 3)
-    assert prune(library, models).other == FileTally()
-    assert prune(library, models, others=True).other.entries == 8
+    assert (len(census.live), len(census.dead), len(census.other)) == (6, 2, 3 + 3)
+    first = prune(library, models)
+    assert (first.unreferenced.entries, first.other) == (2, FileTally())
+    assert prune(library, models, others=True).other.entries == 6
+    assert files(library) == kept
+
+
+def test_of_texts_that_are_gone_nothing_stays_behind_whatever_system(
+    library: Library, models: Models, settings: Settings
+) -> None:
+    """Neither their own KV nor what had seen them, as a killed deletion leaves it; what is of other texts stays."""
+    fill(library, models, kv=True)
+    first, second = BOOKS["/books/rye.txt"]
+    with Models(settings.model_copy(update={"system_prompt": "Answer in verse."})) as other:
+        ingest_lost(other, [first, second])
+        kept = files(library)
+        lost = ingest_lost(other, [LOST[0], second])
+    assert files(library) - kept == {variant.key.digest for variant in lost}
+    would = prune(library, models, dry=True)
+    assert (would.unreferenced.entries, would.other) == (2, FileTally())
+    assert prune(library, models, dry=True, others=True).other.entries == 3, "a System segment and two texts"
+    done = prune(library, models)
+    assert (done.unreferenced, done.other) == (would.unreferenced, FileTally())
+    assert files(library) == kept
+
+
+def test_what_saw_a_text_under_the_hash_of_another_tokenizer_stays(
+    library: Library, models: Models, settings: Settings
+) -> None:
+    collection = fill(library, models, kv=True)
+    with Models(settings.model_copy(update={"system_prompt": "Answer in verse."})) as other:
+        ingest_lost(other, list(BOOKS["/books/rye.txt"]))
+    kept = files(library)
+    documents = library.catalog.documents.all(collection)
+    chunks = [chunk for document in documents for chunk in library.catalog.chunks.of_document(document.id)]
+    library.catalog.chunks.retokenize(collection, [(chunk.id, 3, f"{chunk.id:064x}") for chunk in chunks])
+    assert prune(library, models).unreferenced == FileTally()
     assert files(library) == kept
 
 
