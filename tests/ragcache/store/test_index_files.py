@@ -20,6 +20,7 @@ from ragcache.store.entry import pack
 from ragcache.store.frame import read_fields
 from ragcache.store.index import Change, Contents
 from ragcache.store.layout import FolderLayout
+from ragcache.types import Lineage
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
 
 
@@ -118,15 +119,15 @@ def test_what_was_announced_by_one_who_was_killed_is_told_as_it_is(root: Path, c
     store, key = filled(root), VARIANTS[0].key
 
     def announce(change: Change) -> None:
-        change.announce(Contents(key, "int8", ("int8",), 10), f"{key.digest}.1.ab.tmp")
+        change.announce(Contents(key, "int8", Lineage((), lost=("int8",)), 10), f"{key.digest}.1.ab.tmp")
 
     store._index.change(announce)
     if came:
         replaced_by_one_who_was_killed(root)
     store.pin(VARIANTS[1].key)
-    (row,) = told(root, f"SELECT codec, lost, nbytes, coming FROM entries WHERE digest = '{key.digest}'")
+    (row,) = told(root, f"SELECT codec, lost, seen, nbytes, coming FROM entries WHERE digest = '{key.digest}'")
     size = path_of(root, 0).stat().st_size
-    assert row == (("int8", '["int8"]', size, None) if came else ("raw", "[]", size, None))
+    assert row == (("int8", '["int8"]', None, size, None) if came else ("raw", "[]", None, size, None))
 
 
 def test_a_pin_of_before_the_index_comes_back_no_more(root: Path) -> None:
