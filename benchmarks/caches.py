@@ -43,16 +43,32 @@ def torch_engine(cache: ChunkCache) -> TorchEngine:
 
 
 def capture(
-    cache: ChunkIngest, system: System, documents: Iterable[Sequence[Chunk]], needed: Iterable[Chunk]
+    cache: ChunkIngest,
+    system: System,
+    documents: Iterable[Sequence[Chunk]],
+    needed: Iterable[Chunk],
+    revised: Iterable[tuple[Chunk, Chunk]] = (),
 ) -> Iterator[Variant]:
-    """The variants that ingest would store, of the `needed` chunks alone; yields every one that was computed for it."""
+    """The variants that ingest would store, of the `needed` chunks alone; yields every one that was computed for it.
+
+    `revised`: a chunk of the documents and one that would stand in its place, computed behind the same chunks.
+    """
     wanted = {chunk.hash for chunk in needed}
+    instead: dict[str, list[Chunk]] = {}
+    for chunk, other in revised:
+        if other.hash in wanted:
+            instead.setdefault(chunk.hash, []).append(other)
     behind = cache.system_variant(system)
     for document in documents:
-        for variant in _variants(cache.kvgen, behind, document, wanted):
-            if variant.key.chunk in wanted:
-                cache.store.put(variant)
-            yield variant
+        before: deque[Variant] = deque(maxlen=cache.kvgen.context_chunks)
+        for variant in _variants(cache.kvgen, behind, document, wanted | instead.keys()):
+            context = list(before)[len(before) - len(variant.key.context) :]
+            others = (cache.kvgen.capture(behind, context, other) for other in instead.get(variant.key.chunk, ()))
+            for one in (variant, *others):
+                if one.key.chunk in wanted:
+                    cache.store.put(one)
+                yield one
+            before.append(variant)
 
 
 def lead(cache: ChunkIngest, system: System, chunks: Iterable[Chunk]) -> None:

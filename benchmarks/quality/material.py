@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.data import Question
 
@@ -21,6 +21,8 @@ class Material:
     texts: Mapping[int, str]
     documents: tuple[tuple[int, ...], ...]  # each whole, in its order
     prompts: tuple[PromptDraft, ...]
+    # Passages of one prompt each, which would stand in a document in the place of another: by number, that other's.
+    revised: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def given(cls, question: Question, documents: Sequence[Sequence[str]]) -> Material:

@@ -162,11 +162,12 @@ class Measurement:
             found[splitter] = {}
             for context in self._options.contexts:
                 answering = open_answering(self._parts, context, self._options.max_tokens)
-                variants = capture(answering.cache, self._parts.template.system(), group.documents, needed)
+                system = self._parts.template.system()
+                variants = capture(answering.cache, system, group.documents, needed, group.revised)
                 for _ in tqdm(variants, desc=f"KV, {splitter}, {context}", unit="chunk", leave=False):
                     pass
                 if self._options.led:
-                    lead(answering.cache, self._parts.template.system(), [one[splitter].chunks[0] for one in asked])
+                    lead(answering.cache, system, [one[splitter].chunks[0] for one in asked])
                 found[splitter][context] = answering
         return found
 

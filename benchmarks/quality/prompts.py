@@ -32,6 +32,7 @@ class Group:
 
     documents: tuple[tuple[Chunk, ...], ...]  # each whole, in its order
     prompts: tuple[Prompt, ...]
+    revised: tuple[tuple[Chunk, Chunk], ...] = ()  # a chunk of a document, and one that would stand in its place
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ class PromptBuilder:
         made = self.shape(material)
         chunks = {number: self.template.chunk(text) for number, text in made.texts.items()}
         documents = tuple(tuple(chunks[number] for number in document) for document in made.documents)
-        return Group(documents, tuple(self._prompt(draft, chunks) for draft in made.prompts))
+        revised = tuple((chunks[other], chunks[number]) for number, other in made.revised.items())
+        return Group(documents, tuple(self._prompt(draft, chunks) for draft in made.prompts), revised)
 
     def _prompt(self, draft: PromptDraft, by_number: Mapping[int, Chunk]) -> Prompt:
         question, chunks = draft.question, tuple(by_number[number] for number in draft.passages)

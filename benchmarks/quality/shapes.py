@@ -1,7 +1,7 @@
 """Uses beside questions, made of the same retrieved passages.
 
-A shape changes what is asked for and, where that takes it, the texts, before anything is tokenised: so what it plants
-or labels is captured with its chunk. Its lots depend on the seed and on the question's name alone.
+A shape changes what is asked for and, where that takes it, the texts, before anything is tokenised: so a chunk is
+captured with what was planted in it. Its lots depend on the seed and on the question's name alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from splitter.units import sentence_spans
 Shape = Callable[[Material, Dataset, int], Material]  # with the whole data and the seed
 
 WORDS = range(5, 41)  # of a sentence that says something by itself
+SHOTS = 2  # sentences whose passage is told
 CODES = range(10_000, 100_000)
 COLOURS = (
     *("amber", "black", "blue", "bronze", "brown", "copper", "crimson", "golden", "green", "grey"),
@@ -41,35 +42,38 @@ def summary(material: Material, dataset: Dataset, seed: int) -> Material:
 
 
 def classes(material: Material, dataset: Dataset, seed: int) -> Material:
-    """Each passage bears its number, which is the same in every prompt, and a sentence is to be given its own."""
-    labels = {number: f"Passage {number + 1}" for number in material.texts}
+    """Each passage bears its number, the same in every prompt. Some sentences are told with theirs, one without."""
+    labels = {number: str(number + 1) for number in material.texts}
 
     def wording(draft: PromptDraft) -> tuple[str, tuple[str, ...]]:
         lots = _lots(seed, draft.question)
-        number = lots.choice(draft.passages)
-        sentence = lots.choice(sentences(material.texts[number]))
-        text = f'From which of the passages above is this sentence: "{sentence}" Answer with the number of the passage.'
-        return text, (labels[number], str(number + 1))
+        drawn = lots.sample(draft.passages, min(SHOTS + 1, len(draft.passages)))
+        sentence = {number: lots.choice(sentences(material.texts[number])) for number in drawn}
+        *shots, last = drawn
+        lines = [f"Sentence: {sentence[number]}\nPassage: {labels[number]}\n" for number in shots]
+        task = "Tell from which of the passages above each sentence is, by the number of the passage."
+        text = "\n".join([f"{task}\n", *lines, f"Sentence: {sentence[last]}\nPassage:"])
+        return text, (labels[last], f"Passage {labels[last]}")
 
-    labelled = {number: f"{labels[number]}: {text.strip()}" for number, text in material.texts.items()}
+    labelled = {number: f"Passage {labels[number]}: {text.strip()}" for number, text in material.texts.items()}
     return replace(_reworded(material, wording), texts=labelled)
 
 
 def needle(material: Material, dataset: Dataset, seed: int) -> Material:
-    """A code at the end of one passage of each prompt. Those of all prompts stand in the documents that they share."""
+    """A code at the end of one passage of each prompt, which others have as it was."""
     names = [f"{colour} {thing}" for colour in COLOURS for thing in THINGS]
-    random.Random(seed).shuffle(names)
-    places = {question.name: place for place, question in enumerate(dataset.questions)}
-    texts = dict(material.texts)
-
-    def wording(draft: PromptDraft) -> tuple[str, tuple[str, ...]]:
+    texts, revised, drafts = dict(material.texts), dict[int, int](), []
+    for draft in material.prompts:
         lots = _lots(seed, draft.question)
-        name, code = names[places[draft.question.name] % len(names)], str(lots.choice(CODES))
-        number = lots.choice(draft.passages)
-        texts[number] = f"{texts[number].strip()} The code of the {name} is {code}."
-        return f"What is the code of the {name}? Answer with the number alone.", (code,)
-
-    return replace(_reworded(material, wording), texts=texts)
+        name, code = lots.choice(names), str(lots.choice(CODES))
+        place = lots.randrange(len(draft.passages))
+        other, number = draft.passages[place], max(texts) + 1
+        texts[number] = f"{texts[other].strip()} The code of the {name} is {code}."
+        revised[number] = other
+        passages = (*draft.passages[:place], number, *draft.passages[place + 1 :])
+        text = f"What is the code of the {name}? Answer with the number alone."
+        drafts.append(PromptDraft(replace(draft.question, text=text, answers=(code,)), passages))
+    return replace(material, texts=texts, prompts=tuple(drafts), revised=revised)
 
 
 def truth(material: Material, dataset: Dataset, seed: int) -> Material:

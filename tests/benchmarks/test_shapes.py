@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.models.loading import TorchModel
+from benchmarks.caches import capture, memory_cache, prefill_prompt
 from benchmarks.data import Dataset, Question, read_dataset
 from benchmarks.quality import SHAPE_NAMES
 from benchmarks.quality.material import Material, PromptDraft
@@ -42,9 +45,8 @@ def test_the_seed_and_the_name_of_a_question_decide(name: str) -> None:
     assert shaped(name) == shaped(name)
     assert (shaped(name) == shaped(name, seed=1)) == (name in ("question", "summary"))
     alone = SHAPES[name](replace(MATERIAL, prompts=MATERIAL.prompts[7:8]), DATA, 0)
-    assert alone.prompts[0] == shaped(name).prompts[7], "whatever else is asked"
-    for before, after in zip(MATERIAL.prompts, shaped(name).prompts, strict=True):
-        assert (after.question.name, after.passages) == (before.question.name, before.passages)
+    assert alone.prompts[0].question == shaped(name).prompts[7].question, "whatever else is asked"
+    assert [draft.question.name for draft in shaped(name).prompts] == [one.name for one in QUESTIONS]
 
 
 def test_questions_are_as_they_are() -> None:
@@ -58,32 +60,41 @@ def test_a_summary_has_no_right_answer() -> None:
 
 
 def test_a_class_is_the_number_that_the_passage_of_the_sentence_bears() -> None:
-    made = shaped("classes")
-    assert all(text == f"Passage {number + 1}: {NORTH[number]}" for number, text in made.texts.items())
+    texts = {number: f"{text} The {number} boats of the north stay at home." for number, text in NORTH.items()}
+    material = replace(
+        MATERIAL, texts=texts, prompts=tuple(replace(one, passages=(7, 2, 5, 0)) for one in MATERIAL.prompts)
+    )
+    made = SHAPES["classes"](material, DATA, 0)
+    assert all(text == f"Passage {number + 1}: {texts[number]}" for number, text in made.texts.items())
     for draft in made.prompts:
-        (sentence,) = re.findall('"(.*)"', draft.question.text)
-        label, number = draft.question.answers
+        assert draft.passages == (7, 2, 5, 0)
+        told = re.findall(r"Sentence: (.*)\nPassage:(.*)", draft.question.text)
+        number, label = draft.question.answers
         assert label == f"Passage {number}"
-        assert sentence in NORTH[int(number) - 1]
-        assert int(number) - 1 in draft.passages
-    assert len({draft.passages.index(int(draft.question.answers[1]) - 1) for draft in made.prompts}) == 2
+        assert [one for _, one in told][2:] == [""], "the last one is asked for"
+        numbers = [int(one) - 1 for one in (*(one for _, one in told[:2]), number)]
+        assert all(sentence in texts[one] for (sentence, _), one in zip(told, numbers, strict=True))
+        assert len({7, 2, 5, 0} & set(numbers)) == 3, "no passage is given away"
+    assert len({draft.question.answers for draft in made.prompts}) == 4
+    assert len(shaped("classes").prompts[0].question.text.split("Sentence:")) == 3, "two passages: one is told"
 
 
 def test_a_needle_stands_at_the_end_of_one_passage_of_its_prompt() -> None:
     made = shaped("needle")
-    names = []
-    for draft in made.prompts:
+    assert made.documents == MATERIAL.documents
+    assert {number: made.texts[number] for number in NORTH} == NORTH, "as it was for the other prompts"
+    places = set()
+    for draft, before in zip(made.prompts, MATERIAL.prompts, strict=True):
         ((name,), (code,)) = re.findall("code of the (.*)\\?", draft.question.text), draft.question.answers
-        needle = f"The code of the {name} is {code}."
-        assert [number for number, text in made.texts.items() if needle in text] == [
-            number for number in draft.passages if needle in made.texts[number]
-        ]
-        assert sum(needle in text for text in made.texts.values()) == 1
         assert int(code) in CODES
-        names.append(name)
-    assert len(set(names)) == len(names), "so that no other prompt's needle in a shared passage answers it"
-    for number, text in made.texts.items():
-        assert re.fullmatch(re.escape(NORTH[number]) + r"( The code of the \w+ \w+ is \d{5}\.)*", text)
+        (place,) = (place for place, number in enumerate(draft.passages) if number not in NORTH)
+        planted = draft.passages[place]
+        assert made.revised[planted] == before.passages[place]
+        assert made.texts[planted] == f"{NORTH[before.passages[place]]} The code of the {name} is {code}."
+        assert draft.passages[1 - place] == before.passages[1 - place]
+        places.add(place)
+    assert places == {0, 1}
+    assert len(made.texts) == len(NORTH) + len(QUESTIONS)
 
 
 def test_a_true_sentence_is_in_the_passages_and_a_false_one_is_not() -> None:
@@ -136,14 +147,26 @@ def needles(parts: TorchModel, data: Dataset, *, room: int = 900, chunk_tokens: 
     return replace(builder(parts, room=room, chunk_tokens=chunk_tokens), shape=shape)
 
 
-def test_what_is_planted_is_captured_with_its_chunk(parts: TorchModel, corpora_folder: Path) -> None:
-    data = read_dataset(corpora_folder)
+@pytest.mark.parametrize("context", ["alone", "document"])
+def test_what_is_planted_is_captured_with_its_chunk(context: str, parts: TorchModel, corpora_folder: Path) -> None:
+    """As if it had stood in the document when that was ingested."""
+    data, system = read_dataset(corpora_folder), parts.template.system()
     for group in needles(parts, data).groups(data):
         (document,) = group.documents
-        for prompt in group.prompts:
+        for prompt, (chunk, planted) in zip(group.prompts, group.revised, strict=True):
             (code,) = prompt.answers
-            assert sum(code in text for text in texts(parts, prompt)) == 1
-            assert set(prompt.chunks) <= set(document)
+            assert [code in text for text in texts(parts, prompt)] == [one == planted for one in prompt.chunks]
+            assert set(prompt.chunks) - {planted} <= set(document)
+            made = memory_cache(parts, context)
+            deque(capture(made, system, group.documents, prompt.chunks, group.revised), maxlen=0)
+            found = prefill_prompt(made, prompt.segments, "naive").report.chunks
+            assert [one.tier for one in found] == ["ram"] * len(found)
+            changed = [planted if one == chunk else one for one in document]
+            *_, expected = capture(memory_cache(parts, context), system, [changed], [planted])
+            same = made.store.get(expected.key)
+            assert same is not None
+            assert torch.equal(same.variant.k, expected.k)
+            assert len(expected.key.context) == (min(3, document.index(chunk)) if context == "document" else 0)
 
 
 def test_passages_are_dropped_for_what_a_shape_adds(parts: TorchModel, given_file: Path) -> None:
