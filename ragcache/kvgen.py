@@ -186,7 +186,7 @@ class ChunkIngest:
             return found
 
         opened: list[Variant] = []
-        for variant, is_new in self._opening(behind, opening):
+        for variant, is_new in self._opening(behind, opening if self.kvgen.context_chunks else ()):
             opened.append(variant)
             if is_new:
                 yield variant
@@ -197,7 +197,7 @@ class ChunkIngest:
 
     def _opening(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[tuple[Variant, bool]]:
         """Each behind System and those before it alone, and whether it is new, and stored by now."""
-        opened: list[Variant] = []
+        opened: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
         for chunk in chunks:
             before = visible(opened, border_behind(system.key.border, chunk))
             key = address_of(self.engine.spec.fingerprint, [(one.key, one.ids) for one in (system, *before)], chunk)

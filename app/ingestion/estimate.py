@@ -90,7 +90,7 @@ class IngestEstimate:
                 continue  # blank: it has no KV
         entries = [] if self._shape is None else self._entries(lengths, share)
         run = RUN if len(lengths) <= SHORT else len(lengths)
-        again = 1 + opening_chunks(len(lengths)) / run  # what opens it
+        again = 1 + (opening_chunks(len(texts)) / run if self._library.settings.context_chunks else 0)  # what opens it
         return Size(len(texts), sum(map(template.count, texts)), len(entries) * again, sum(entries) * again)
 
     def _entries(self, lengths: Sequence[int], share: float) -> list[int]:
