@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
 
-from ragcache.address import MOST_CONTEXT, border_behind, system_address, visible
+from ragcache.address import MOST_CONTEXT, address_of, border_behind, system_address, visible
 from ragcache.engine import Engine
-from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, StoreError
+from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry, PromptError, StoreError
 from ragcache.keeping import Pause
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
@@ -56,14 +56,20 @@ class KVGen:
     def system_key(self, system: System) -> VariantKey:
         return system_address(self.engine.spec.fingerprint, system.hash, system.border)
 
-    def ingest(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
+    def ingest(
+        self,
+        system: Variant,
+        chunks: Iterable[Chunk],
+        stored: Stored = nothing_stored,
+        opening: Sequence[Variant] = (),
+    ) -> Iterator[Variant]:
         """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
         variant: the chunk right behind System, for prompts that it leads. All of its context is gone there, so any
         other variant has its largest error.
         """
         waiting: list[Chunk] = []  # chunks whose lead variant is still to come
         tokens = 0
-        for variant in self.document(system, chunks, stored):
+        for variant in self.document(system, chunks, stored, opening):
             yield variant
             tokens += len(variant)
             if variant.key.context:
@@ -72,11 +78,19 @@ class KVGen:
                 yield from (stored(system, [], lead) or self.capture(system, [], lead) for lead in waiting)
                 waiting = []
 
-    def document(self, system: Variant, chunks: Iterable[Chunk], stored: Stored = nothing_stored) -> Iterator[Variant]:
-        """The chunks' variants in document order, each computed once over the *stored* KV of those before it."""
-        context: deque[Variant] = deque(maxlen=self.context_chunks)
+    def document(
+        self,
+        system: Variant,
+        chunks: Iterable[Chunk],
+        stored: Stored = nothing_stored,
+        opening: Sequence[Variant] = (),
+    ) -> Iterator[Variant]:
+        """The chunks' variants in document order, each computed once over the *stored* KV of those before it, the first
+        ones also over what opens the document.
+        """
+        context = deque(opening, maxlen=self.context_chunks)
         for place, chunk in enumerate(chunks):
-            if not place % AFRESH:
+            if place and not place % AFRESH:
                 context.clear()
             before = visible(context, border_behind(system.key.border, chunk))
             variant = stored(system, before, chunk) or self.capture(system, before, chunk)
@@ -152,8 +166,10 @@ class ChunkIngest:
         self._refused = Refused()
         self.system = SystemKV(self.kvgen, store, self._refused)
 
-    def ingest(self, system: System, chunks: Iterable[Chunk]) -> Iterator[Variant]:
+    def ingest(self, system: System, chunks: Iterable[Chunk], opening: Sequence[Chunk] = ()) -> Iterator[Variant]:
         """Capture a document's chunks in order and store each variant; yields what was stored, one at a time.
+        `opening`: chunks of another text that stands before it, which are computed behind System alone unless they
+        have been, and their KV is stored too.
 
         Of a chunk that has as many variants as are kept (boilerplate of many documents), the one that fits best serves
         instead, also as the context of those behind it: a new one would only push another out.
@@ -169,10 +185,33 @@ class ChunkIngest:
                 served.add(found.key)
             return found
 
-        for variant in self.kvgen.ingest(behind, chunks, stored):
+        opened: list[Variant] = []
+        for variant, is_new in self._opening(behind, opening if self.kvgen.context_chunks else ()):
+            opened.append(variant)
+            if is_new:
+                yield variant
+        for variant in self.kvgen.ingest(behind, chunks, stored, opened):
             if variant.key not in served:
                 self.store.put(variant)
             yield variant
+
+    def _opening(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[tuple[Variant, bool]]:
+        """Each behind System and those before it alone, and whether it is new, and stored by now."""
+        opened: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
+        for chunk in chunks:
+            before = visible(opened, border_behind(system.key.border, chunk))
+            key = address_of(self.engine.spec.fingerprint, [(one.key, one.ids) for one in (system, *before)], chunk)
+            there = fetched(self.store, key, [])
+            variant = there.variant if there else self._enough(system, before, chunk)
+            is_new = variant is None
+            if variant is None:
+                try:
+                    variant = self.kvgen.capture(system, before, chunk)
+                except PromptError:
+                    continue  # another text's, too long for any prompt
+                self.store.put(variant)
+            opened.append(variant)
+            yield variant, is_new
 
     def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
         """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""

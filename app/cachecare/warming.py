@@ -66,10 +66,10 @@ def _arrange(library: Library, collection: Collection) -> None:
     """Give places to documents that came without KV, or before there was an order."""
     arrangement, order = CollectionArrangement(library, collection), library.catalog.order
     loose = order.loose(collection)
-    for document, _ in (one for one in loose if one[1] > SHORT):
-        order.set(collection, document, arrangement.end().standing)
-    for batch in batches((document for document, chunks in loose if chunks <= SHORT), ARRANGED):
-        for place in arrangement.begin([unpacked(order.vectors(document)) for document in batch]):
+    short = batches((document for document, chunks in loose if chunks <= SHORT), ARRANGED)
+    long = batches((document for document, chunks in loose if chunks > SHORT), ARRANGED)
+    for batch in (*short, *long):
+        for place in arrangement.begin(unpacked(order.vectors(document)) for document in batch):
             placed = arrangement.standing(place)
             order.set(collection, batch[place], placed.standing)
             arrangement.added(place, batch[place], placed)
@@ -79,7 +79,9 @@ def _warm(
     library: Library, models: Models, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
 ) -> WarmingProgress:
     stored, segments = _segments(library, models, document)
-    before = chunks_before(library, models.template, library.catalog.order.standing(document.id))
+    order = library.catalog.order
+    count = order.lengths([document.id]).get(document.id, 0)
+    before = chunks_before(library, models.template, order.standing(document.id), count)
     changed = [
         (chunk.id, models.template.count(chunk.text), segment.hash)
         for chunk, segment in zip(stored, segments, strict=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from app.ingestion import IngestTally
 from app.ingestion.draft import Draft
 from app.library import Library
 from app.library.arrangement import chunks_before
-from app.library.catalog.records import Collection
+from app.library.catalog.records import ChunkRecord, Collection
 from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities
 from app.library.order import SHORT, Standing
 from app.models import Models
@@ -42,15 +42,24 @@ class KvCapture:
         self._evictions = self._count_evictions()
         self._remember(library, collection)
 
-    def capture(self, draft: Draft, standing: Standing, tell: Callable[[float], None]) -> None:
+    def capture(
+        self, draft: Draft, records: Sequence[ChunkRecord], standing: Standing, tell: Callable[[float], None]
+    ) -> None:
         """All of a document, which part of it being told. The files are on the disk when this returns."""
-        self._keep(self._captured(draft, standing, tell))
+        before = chunks_before(self._library, self._template, standing, len(records))
+        segments = self._segments(draft, tell)
+        if len(records) > SHORT:
+            own = {record.token_hash for record in records}
+            opening = [chunk for chunk in before if chunk.hash not in own]  # no prompt holds a copy twice
+            self._keep(self._cache.ingest(self._system, segments, opening))
+        else:
+            self._keep(self._warmer.document(list(segments), before))
 
     def renew(self, collection: Collection, hashes: Iterable[str]) -> None:
         """What these chunks have lost, of documents that were computed over others which are gone."""
         order = self._library.catalog.order
         for document, texts in order.texts(order.holding(collection, hashes)).items():
-            before = chunks_before(self._library, self._template, order.standing(document))
+            before = chunks_before(self._library, self._template, order.standing(document), len(texts))
             own = [self._template.chunk(text) for text in texts if text.strip()]
             self._keep(self._warmer.document(own, before))
 
@@ -64,12 +73,6 @@ class KvCapture:
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
         if self._count_evictions() > self._evictions:
             self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
-
-    def _captured(self, draft: Draft, standing: Standing, tell: Callable[[float], None]) -> Iterator[Variant]:
-        if len(draft.pieces) > SHORT:
-            return self._cache.ingest(self._system, self._segments(draft, tell))
-        before = chunks_before(self._library, self._template, standing)
-        return self._warmer.document(list(self._segments(draft, tell)), before)
 
     def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
         for place, segment in enumerate(draft.segments(self._template)):

@@ -12,7 +12,7 @@ from typing import Any
 from app.library import Library
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
-from app.library.order import OPENING, RUN, SHORT
+from app.library.order import RUN, SHORT, opening_chunks
 from app.loaders.base import Parsed
 from app.models import Models, resolve_model
 from app.models.loading import resolve_device, resolve_dtype
@@ -89,7 +89,8 @@ class IngestEstimate:
             except PromptError:
                 continue  # blank: it has no KV
         entries = [] if self._shape is None else self._entries(lengths, share)
-        again = 1 + OPENING / RUN if len(lengths) <= SHORT else 1  # what opens a run of short documents
+        run = RUN if len(lengths) <= SHORT else len(lengths)
+        again = 1 + (opening_chunks(len(texts)) / run if self._library.settings.context_chunks else 0)  # what opens it
         return Size(len(texts), sum(map(template.count, texts)), len(entries) * again, sum(entries) * again)
 
     def _entries(self, lengths: Sequence[int], share: float) -> list[int]:

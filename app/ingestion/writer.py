@@ -233,7 +233,7 @@ class Writer:
         placed = None
         if self._capture:
             placed = self._arrangement.standing(place)
-            self._capture.capture(draft, placed.standing, captured)
+            self._capture.capture(draft, chunks, placed.standing, captured)
         older = None if self.bound else self._library.other_splitter(self._collection)
         documents = self._library.catalog.documents
         standing = placed.standing if placed else None

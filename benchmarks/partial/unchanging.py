@@ -23,6 +23,9 @@ class UnchangingStore(KVStore):
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._store.elsewhere(key, flaws)
 
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        return self._store.everywhere(key)
+
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._store.open(key)
 

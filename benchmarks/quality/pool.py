@@ -36,7 +36,7 @@ class PoolArrangement(Arrangement):
     def places(self) -> list[float]:
         return [self.standings[one].place for one in range(len(self.standings))]
 
-    def likely(self, directions: Vectors) -> list[Likely]:
+    def likely(self, directions: Vectors, longest: int) -> list[Likely]:
         there = list(self.standings)
         likeness = directions @ self._vectors[there].T  # [directions, documents]
         best = np.argsort(-likeness, axis=1, kind="stable")[:, :1]
@@ -44,7 +44,7 @@ class PoolArrangement(Arrangement):
             [(there[one], float(row[one])) for one in own] for row, own in zip(likeness, best.tolist(), strict=True)
         ]
 
-    def neighbours(self, likely: Sequence[int]) -> Iterable[tuple[int, Neighbour]]:
+    def neighbours(self, likely: Sequence[int], most: int | None) -> Iterable[tuple[int, Neighbour]]:
         for one in likely:
             standing = self.standings[one]
             yield one, Neighbour(one, 1, standing, (1,) * len(standing.behind))

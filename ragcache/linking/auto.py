@@ -102,11 +102,13 @@ def leaning(chunks: Sequence[PlacedChunk], question: int) -> FloatArray:
     """Per position, the attention that its token lost; minus infinity where there is nothing to repair. [question]"""
     scores = np.full(question, -np.inf, dtype=np.float32)
     for chunk in chunks:
-        alone = len(chunk.profile.lengths) == 1
-        scores[chunk.start : chunk.end] = _from_the_head(chunk.length) if alone else chunk.lost_attention()
+        scores[chunk.start : chunk.end] = _alone(chunk) if len(chunk.profile.lengths) == 1 else chunk.lost_attention()
     return scores
 
 
-def _from_the_head(length: int) -> FloatArray:
-    """A chunk captured alone leaned on nothing: what breaks is its first tokens, which had to stand for a context."""
-    return np.asarray(1.0 / np.arange(1, length + 1), dtype=np.float32)
+def _alone(chunk: PlacedChunk) -> FloatArray:
+    """A chunk captured alone leaned on no other: what breaks is its first tokens, which had to stand for a context. It
+    leaned on its System segment, and lost that where another stands there.
+    """
+    head = np.asarray(1.0 / np.arange(1, chunk.length + 1), dtype=np.float32)
+    return head + chunk.lost_attention() if chunk.system_gone else head

@@ -119,6 +119,12 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        """All of the key's chunk behind System segments, its own too, of the same engine and within the same border,
+        also those that cannot be read.
+        """
+
+    @abstractmethod
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
 
@@ -157,10 +163,8 @@ class KVStore(ABC):
         Variants that others put meanwhile may stay.
         """
         key = VariantKey(fingerprint, system, (), chunk, border=border)
-        count = sum(self.delete(info.key) for info in self.variants(key.family))
-        while elsewhere and (gone := sum(self.delete(info.key) for info in self.elsewhere(key))):
-            count += gone
-        return count
+        wanted = self.everywhere(key) if elsewhere else [info.key for info in self.variants(key.family)]
+        return sum(map(self.delete, wanted))
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:

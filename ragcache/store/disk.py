@@ -10,8 +10,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -79,6 +79,10 @@ class DiskTier(Tier):
             told = self._told(self._index.elsewhere(key, ELSEWHERE), flaws)
         return [info for info in told if behind_another_system(info.key, key)]  # by the files, which are the truth
 
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        with reporting("read", self._layout.root):
+            return self._index.everywhere(key)
+
     def _told(self, rows: Iterable[Row], flaws: list[Flaw] | None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
         infos = []
@@ -120,7 +124,7 @@ class DiskTier(Tier):
             announce = partial(self._announce, contents=contents, target=target, temporary=temporary)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
                 self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
-                if self._index.change(partial(_rename, announce=announce, temporary=temporary, target=target)):
+                if self._index.change(partial(Change.bring, announce=announce, temporary=temporary, target=target)):
                     sync_folder(target.parent)
                     return
         raise StoreError(f"{target} was deleted again and again before it was there")
@@ -284,16 +288,3 @@ class DiskTier(Tier):
             return True
 
         self._tally("quarantined", self._index.change(take))
-
-
-def _rename(change: Change, announce: Callable[[Change], None], temporary: Path, target: Path) -> bool:
-    """Not where nothing tells any more that it was announced: no file is to be there that the index does not know.
-    Announced again, since the row may tell by now of the old file, or of another writer's.
-    """
-    if change.entry(target.stem) is None:
-        return False
-    announce(change)
-    private_folder(target.parent)
-    with suppress(FileNotFoundError):  # it is done again
-        temporary.replace(target)
-    return change.take_in(target)

@@ -12,12 +12,14 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ragcache.errors import StoreError
+from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
 from ragcache.store.index_file import IndexFile
@@ -42,6 +44,11 @@ ELSEWHERE = """
 SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? AND engine = ?
 AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
 """
+_ADDRESS = "fingerprint, system, context, chunk, history, border"
+
+
+def _address(fingerprint: str, system: str, context: str, chunk: str, history: str, border: str) -> VariantKey:
+    return VariantKey(fingerprint, system, tuple(json.loads(context)), chunk, history, border)
 
 
 def place_of(key: VariantKey) -> tuple[str, str, str]:
@@ -104,6 +111,18 @@ class Change:
             (stat.st_size, inode_kept(stat), time.time_ns(), fresh_number(), path.stem),
         )
         return True
+
+    def bring(self, announce: Callable[[Change], None], temporary: Path, target: Path) -> bool:
+        """Not where nothing tells any more that it was announced: no file is to be there that the index does not know.
+        Announced again, since the row may tell by now of the old file, or of another writer's.
+        """
+        if self.entry(target.stem) is None:
+            return False
+        announce(self)
+        private_folder(target.parent)
+        with suppress(FileNotFoundError):  # it is done again
+            temporary.replace(target)
+        return self.take_in(target)
 
     def settle(self) -> None:
         """What writers who died had announced."""
@@ -184,6 +203,12 @@ class FolderIndex:
     def elsewhere(self, key: VariantKey, most: int) -> list[Row]:
         """Of the key's chunk behind other System segments, those that were used last."""
         return self._file.read(ELSEWHERE, (*place_of(key), key.fingerprint, key.system, most))
+
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        """The key's chunk behind whatever System segment."""
+        within = "chunk = ? AND border = ? AND engine = ? AND fingerprint = ? AND system != '' AND file > 0"
+        told = self._file.read(f"SELECT {_ADDRESS} FROM entries WHERE {within}", (*place_of(key), key.fingerprint))
+        return list(starmap(_address, told))
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that these had a part in, and those that do not tell all."""

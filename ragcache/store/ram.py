@@ -66,6 +66,11 @@ class RamTier(Tier):
             found = list(islice((one for one in recent if behind_another_system(one.key, key)), ELSEWHERE))
         return list(map(self._info, found))
 
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        with self._lock:
+            found = [self._residents[name].variant.key for name in self._alike.get(_place(key), ())]
+        return [one for one in found if one.system]
+
     def _info(self, held: Variant) -> VariantInfo:
         return VariantInfo(held.key, len(held), held.nbytes, self.name, held.profile, held.lossless, self.level)
 

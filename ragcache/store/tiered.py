@@ -81,6 +81,9 @@ class TieredStore(KVStore):
             infos = {info.key: info for info in tier.elsewhere(key, flaws)} | infos
         return sorted(infos.values(), key=lambda info: info.level)[:ELSEWHERE]
 
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        return list({one: None for tier in self._tiers for one in tier.everywhere(key)})
+
     def open(self, key: VariantKey) -> OpenEntry | None:
         for level, tier in enumerate(self._tiers):
             if (entry := tier.open(key)) is not None:

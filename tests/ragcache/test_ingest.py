@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ragcache.cache import ChunkCache
+from ragcache.kvgen import ChunkIngest
+from ragcache.store import open_store
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, Variant, VariantKey
 from tests.ragcache.conftest import SYSTEM, MakeCache
@@ -71,3 +73,33 @@ def test_a_document_that_begins_with_it_has_its_exact_variant(make_cache: MakeCa
     first, _ = cache.ingest(SYSTEM, [NOTICE, *make_chunks(9, seed=3)])
     assert first.key.context == ()
     assert first.key in notices(cache)
+
+
+def test_what_opens_a_document_is_stored_once_and_seen_by_its_first_chunks(make_cache: MakeCache) -> None:
+    """It is computed behind System and what opens with it alone, whatever stands before it in its own document."""
+    cache, own, near = make_cache(), make_chunks(11, 12, 13, 9, seed=3), make_chunks(7, 8, 9, seed=4)
+    list(cache.ingest(SYSTEM, near))
+    first, second, *rest = cache.ingest(SYSTEM, own, near[1:])
+    assert [one.key.context for one in (first, second)] == [(), (near[1].hash,)]
+    context = [one.hash for one in (*near[1:], *own)]
+    for place, variant in enumerate(rest):
+        assert variant.key.context == tuple(context[max(0, place - 1) : place + 2])
+        assert cache.store.get(variant.key) is not None
+        assert set(variant.lineage.seen) <= set(context)
+    assert near[1].hash in rest[-1].lineage.seen, "what was computed over it"
+    again = list(cache.ingest(SYSTEM, make_chunks(10, seed=5), near[1:]))
+    assert len(again) == 1, "and what opened it is there"
+
+
+def test_what_fits_nowhere_opens_nothing(make_cache: MakeCache) -> None:
+    cache, (own,), (near,) = make_cache(), make_chunks(11, seed=3), make_chunks(7, seed=4)
+    (long,) = make_chunks(cache.engine.spec.max_tokens, seed=6)
+    *_, last = cache.ingest(SYSTEM, [own], [long, near])
+    assert last.key.context == (near.hash,)
+
+
+def test_chunks_that_are_captured_alone_open_with_nothing(make_cache: MakeCache) -> None:
+    (own,), near = make_chunks(11, seed=3), make_chunks(7, 8, seed=4)
+    alone = ChunkIngest(make_cache().engine, open_store(None, None, None, "raw"), context_chunks=0)
+    (only,) = alone.ingest(SYSTEM, [own], near)
+    assert only.key.context == ()

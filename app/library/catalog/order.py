@@ -41,7 +41,9 @@ class Order(DatabasePart):
                 found.update((row.document_id, row.place) for row in rows)
         return found
 
-    def neighbours(self, collection: Collection, chunk_ids: Sequence[int], most: int) -> list[tuple[int, Neighbour]]:
+    def neighbours(
+        self, collection: Collection, chunk_ids: Sequence[int], most: int | None
+    ) -> list[tuple[int, Neighbour]]:
         """The documents of these chunks that have a place and at most so many chunks, each with its chunk."""
         of_chunk = select(CHUNKS.c.id, CHUNKS.c.document_id).where(CHUNKS.c.id.in_(chunk_ids))
         with self._database.reading() as connection:
@@ -54,10 +56,10 @@ class Order(DatabasePart):
         found = []
         for chunk in chunk_ids:
             document = documents.get(chunk, 0)
-            if document in stood and 0 < lengths.get(document, 0) <= most:
+            if document in stood and 0 < (length := lengths.get(document, 0)) <= (most or length):
                 standing = stood[document]
                 before = tuple(lengths.get(one, 0) for one in standing.behind)
-                found.append((chunk, Neighbour(document, lengths[document], standing, before)))
+                found.append((chunk, Neighbour(document, length, standing, before)))
         return found
 
     def after(self, collection: Collection, place: float) -> float | None:
@@ -126,6 +128,12 @@ class Order(DatabasePart):
                 for document, text in connection.execute(query.where(CHUNKS.c.document_id.in_(part))):
                     found.setdefault(document, []).append(text)
         return found
+
+    def ending(self, document_id: int, most: int) -> list[str]:
+        """The texts of its last chunks, so many, in their order."""
+        query = select(CHUNKS.c.text).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal.desc())
+        with self._database.reading() as connection:
+            return list(connection.scalars(query.limit(most)))[::-1]
 
 
 def _standing(place: float, behind: Sequence[int], opening: int) -> Standing:

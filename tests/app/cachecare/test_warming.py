@@ -34,12 +34,11 @@ def ingested(library: Library, models: Models, tmp_path: Path, books: Mapping[st
 
 
 def test_it_computes_what_an_ingest_does_and_then_nothing(library: Library, models: Models, tmp_path: Path) -> None:
-    books = {"/rye.txt": BOOKS["/books/rye.txt"], **LONG}  # what short ones stand behind: test_order.py
-    fill(library, models, books=books)
+    fill(library, models, books=LONG)  # what several stand behind: test_order.py, test_long_order.py
     done = run(library, models)
-    assert (done.documents, done.chunks, done.computed, done.failed) == (2, 9, 9, ())
-    assert files(library) == ingested(library, models, tmp_path, books)
-    assert summaries(library, models)[0].kv_variants == 9
+    assert (done.documents, done.chunks, done.computed, done.failed) == (1, 7, 7, ())
+    assert files(library) == ingested(library, models, tmp_path, LONG)
+    assert summaries(library, models)[0].kv_variants == 7
     now = library.catalog.collections.get("default")
     assert now.engine_fingerprint == models.language.engine.spec.fingerprint
     assert run(library, models).computed == 0

@@ -64,7 +64,7 @@ def test_each_is_computed_behind_those_before_it(
     assert len({one.place for one in stood.values()}) == NOTES
     for document, standing in stood.items():
         assert len(standing.behind) - standing.opening < RUN
-        behind = [chunk.hash for chunk in chunks_before(library, models.template, standing)]
+        behind = [chunk.hash for chunk in chunks_before(library, models.template, standing, 1)]
         assert tuple(behind[-3:]) in found[chunk_of(library, document)]
     assert sum(not standing.behind for standing in stood.values()) == 1, "the very first one"
     # What opens a run is computed anew: two chunks for ten.
@@ -243,7 +243,7 @@ def test_a_note_that_becomes_long_is_a_run_of_its_own(
     ingest(kv=True)
     assert len(library.catalog.chunks.of_document(first)) > SHORT
     for standing in standings(library).values():
-        assert len(chunks_before(library, models.template, standing)) <= RUN + OPENING
+        assert len(chunks_before(library, models.template, standing, 1)) <= RUN + OPENING
     assert set(contexts(settings)) == library.catalog.chunks.hashes()
 
 

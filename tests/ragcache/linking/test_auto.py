@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,13 @@ def test_one_budget_goes_where_context_is_gone_and_the_question_reads(chunk: Mak
 def test_a_chunk_captured_alone_is_repaired_from_its_head(chunk: MakeChunk, prompt: MakePrompt) -> None:
     linked = prompt([chunk(0, 3, 8)], question=11, attention=[1.0] * 11)
     assert Auto(ratio=0.25).select(linked).tolist() == [3, 4]
+
+
+def test_a_chunk_captured_alone_behind_another_system_has_lost_that_too(chunk: MakeChunk, prompt: MakePrompt) -> None:
+    alone = chunk(0, 3, 8, inter=[[0.0, 0.0, 0.0, 0.0, 0.0, 0.7, 0.0, 0.6]])
+    for system_gone, positions in ((False, [3, 4, 5]), (True, [3, 8, 10])):  # 1, .5, .33 …; 1, .5, …, .87, …, .73
+        linked = prompt([replace(alone, system_gone=system_gone)], question=11, attention=[1.0] * 11)
+        assert Auto(ratio=0.375).select(linked).tolist() == positions
 
 
 def test_exact_chunks_are_left_alone_and_not_counted(chunk: MakeChunk, prompt: MakePrompt) -> None:

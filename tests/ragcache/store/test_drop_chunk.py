@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+from ragcache.store import DiskTier
 from ragcache.store.base import ELSEWHERE
 from ragcache.types import Lineage, Pass, Span, digest_of, ids_hash
 from tests.ragcache.store.conftest import StoreOfKind, build_variant
@@ -40,6 +42,20 @@ def test_all_variants_of_a_chunk_go_behind_whatever_system(stores: StoreOfKind) 
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 0
     assert all(store.get(other.key) for other in others)
     assert sum(stats.entries for stats in store.stats()) == len(others) * len(store.stats())
+
+
+def test_what_cannot_be_read_hides_nothing(root: Path) -> None:
+    """All that was used last cannot be read, and goes like the rest."""
+    store, variants = DiskTier(root, None, "raw"), [build_variant((1, 2), system=f"s{place}") for place in range(30)]
+    for variant in variants:
+        store.put(variant)
+    for variant in variants[-2 * ELSEWHERE :]:
+        (path,) = root.glob(f"*/*/{variant.key.family}/*.kv")
+        path.write_bytes(path.read_bytes()[:50])
+    again = DiskTier(root, None, "raw")
+    assert again.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == len(variants)
+    assert not list(root.glob("*/*/*/*.kv"))
+    again.check_integrity()
 
 
 def test_what_a_chunk_had_a_part_in_goes_and_nothing_else(stores: StoreOfKind) -> None:
