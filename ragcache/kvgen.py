@@ -93,9 +93,19 @@ class KVGen:
             if place and not place % AFRESH:
                 context.clear()
             before = visible(context, border_behind(system.key.border, chunk))
-            variant = stored(system, before, chunk) or self.capture(system, before, chunk)
+            others = max(0, min(len(opening), self.context_chunks - place))
+            variant = stored(system, before, chunk) or self._captured(system, before, chunk, others)
             yield variant
             context.append(variant)
+
+    def _captured(self, system: Variant, context: Sequence[Variant], chunk: Chunk, others: int) -> Variant:
+        """Of the context, so many at most are another text's: where they leave no room, it does without them."""
+        try:
+            return self.capture(system, context, chunk)
+        except PromptError:
+            if not others or not context:
+                raise
+            return self._captured(system, context[1:], chunk, others - 1)
 
     def capture(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant:
         """One chunk behind `system` and `context`, whose KV is taken as it is stored."""

@@ -200,7 +200,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
         return plan
-    rates.declined(repr(linker), {chunk.candidates[0].info.tier for chunk in plan.chunks if chunk.candidates})
+    rates.declined(linker.choosing, {chunk.candidates[0].info.tier for chunk in plan.chunks if chunk.candidates})
     return replace(linked, declined=before - after)
 
 
@@ -210,7 +210,7 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
         return chunk
     best = chunk.candidates[0]
     bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
-    again = 0.0 if best.unchanged else rates.link_share(repr(linker))
+    again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
     return chunk if bring < saved else replace(chunk, candidates=())
 
@@ -236,7 +236,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
             continue
         best = chunk.candidates[0]
         load += rates.load_seconds(best.info.tier, best.info.nbytes)
-        again = 0.0 if best.unchanged else rates.link_share(repr(linker))
+        again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
         work += rows * again + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)
     work += Work.of_rows(plan.question - texts, plan.question)

@@ -5,8 +5,9 @@ sentences of them mean. A sentence that is asked by itself has answers that are 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking.auto import MOST, Auto
+from ragcache.planning import plan_prompt
 from ragcache.types import Segment
 from retriever.balance import asking
 
@@ -35,8 +37,7 @@ RATIOS = (0.01, 0.04, MOST)  # of the tokens are repaired
 POWERS = (0.1, 1.5)  # what is found beyond is chance
 _LOOKED_AT = 20  # chunks for each question: many have no sentence, or no KV
 _SEED = 0
-# An ingest measures it behind so many tokens whose KV it has computed: it takes some 15,000.
-DUE_TOKENS = 300_000
+MOST_TOKENS = 15_000  # that are computed for it, or those of one prompt
 Floats = npt.NDArray[np.float64]
 log = logging.getLogger(__name__)
 
@@ -50,16 +51,22 @@ class _Measured:
 def calibrate(pipeline: RagPipeline, name: str, questions: int = QUESTIONS) -> Calibration:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few texts that have KV."""
     collection = pipeline.library.catalog.collections.get(name)
+    if pipeline.settings.engine == "vllm":
+        raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
     answering = pipeline.answering
     engine, source = answering.cache.engine, answering.cache.source
-    if not isinstance(engine, TorchEngine):
-        raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
-    forcing = ForcedAnswers(engine, source, STEPS, answering.template.stop)
+    assert isinstance(engine, TorchEngine), engine
+    # Whatever is cached is linked, also where computing it would be sooner.
+    forcing = ForcedAnswers(engine, replace(source, rates=None), STEPS, answering.template.stop)
+    tokens = 0
     measured: list[tuple[_Measured, ...]] = []
     for segments in _prompts(pipeline, collection, questions * _LOOKED_AT):
+        if not _is_cached(forcing, segments):
+            continue
         if (one := _measure(forcing, segments)) is not None:
             measured.append(one)
-        if len(measured) == questions:
+        tokens += 2 * (sum(map(len, segments)) + STEPS)  # with all links, which come to less than one more recompute
+        if len(measured) == questions or tokens >= MOST_TOKENS * questions / QUESTIONS:
             break
     if len(measured) < FEWEST:
         raise ConfigError(
@@ -67,6 +74,8 @@ def calibrate(pipeline: RagPipeline, name: str, questions: int = QUESTIONS) -> C
             f"prompts could be measured, and it takes {FEWEST}"
         )
     scale, power = fitted(measured)
+    if not (math.isfinite(scale) and math.isfinite(power)):
+        raise ConfigError(f"answers of collection {name!r} are no numbers (scale {scale}, power {power}): run `doctor`")
     pairs = [one for row in measured for one in row]
     return Calibration(
         scale=scale,
@@ -86,11 +95,9 @@ def keep(pipeline: RagPipeline, name: str, measured: Calibration) -> None:
 
 
 def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> None:
-    """After an ingest: where it was long enough for this to be no matter, and nobody has measured what is there now.
-    What goes wrong is told to the log alone: answers do without it.
+    """After an ingest that was long enough for this to be no matter: where nobody has measured what is there now. What
+    goes wrong is told to the log alone: answers do without it.
     """
-    if result.tokens < DUE_TOKENS or not result.kv_variants or models.loaded is None:
-        return
     try:
         if not isinstance(models.cache.engine, TorchEngine):
             return
@@ -122,17 +129,20 @@ def _prompts(pipeline: RagPipeline, collection: Collection, most: int) -> Iterat
                 log.debug("no question: %s", error)
 
 
+def _is_cached(forcing: ForcedAnswers, segments: Sequence[Segment]) -> bool:
+    plan = plan_prompt(segments, forcing.engine.spec.fingerprint, forcing.source.store, others=False)
+    return bool(plan.chunks) and all(chunk.candidates for chunk in plan.chunks)
+
+
 def _measure(forcing: ForcedAnswers, segments: Sequence[Segment]) -> tuple[_Measured, ...] | None:
     """By `RATIOS`; None for a prompt whose KV is not there, or of which nothing can be repaired."""
-    there = forcing.prefilled(segments, Auto(ratio=RATIOS[0], scale=1.0, power=1.0)).report
-    if there.computed or not there.predicted:
-        return None
     ids, expected = forcing.full(segments)
     found = []
     for ratio in RATIOS:
         made = forcing.prefilled(segments, Auto(ratio=ratio, scale=1.0, power=1.0))
+        if made.report.computed or not made.report.predicted:
+            return None
         linked = forcing.forced(made, ids, len(expected))
-        assert made.report.predicted is not None, "as with the first ratio"
         found.append(_Measured(made.report.predicted, float(kl_by_step(expected, linked).mean())))
     return tuple(found)
 

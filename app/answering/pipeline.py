@@ -23,7 +23,7 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection, Found
-from app.library.fidelity import calibrated
+from app.library.fidelity import calibrated, is_long
 from app.library.fusion import search_options
 from app.models import Models, in_thread, release_helpers
 from app.prompt import Turn, check_question
@@ -261,6 +261,9 @@ class RagPipeline:
 
 
 def measure_answers(library: Library, models: Models, result: IngestResult) -> None:
+    """Behind a long ingest that has loaded the model."""
+    if not is_long(result) or models.loaded is None:
+        return
     from app.answering.calibration import calibrate_if_due  # it imports torch
 
     calibrate_if_due(library, models, result)

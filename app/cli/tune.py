@@ -41,8 +41,10 @@ def tune(
     that had no part in choosing them, and no ingest changes them.
     """
     with opened(settings, looking=dry_run) as (library, models):
+        measured = _measured(library, models, settings.collection) if answers else None
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
-        measured = _measured(library, models, tuned, keep=not dry_run) if answers else None
+        if measured is not None and not dry_run:
+            library.catalog.collections.set_fidelity(tuned.collection, measured.as_json())
     if as_json:
         print_json(_as_json(tuned) | {"answers": measured.as_json() if measured else None})
         return
@@ -55,14 +57,11 @@ def tune(
         print(f"\n{_told(measured)}")
 
 
-def _measured(library: Library, models: Models, tuned: Tuned, keep: bool) -> Calibration:
+def _measured(library: Library, models: Models, collection: str) -> Calibration:
+    """First, since nothing is changed where it cannot be measured."""
     from app.answering.calibration import calibrate  # it imports torch
 
-    pipeline = RagPipeline(over=(library, models))
-    measured = calibrate(pipeline, tuned.collection.name)
-    if keep:
-        library.catalog.collections.set_fidelity(tuned.collection, measured.as_json())
-    return measured
+    return calibrate(RagPipeline(over=(library, models)), collection)
 
 
 def _told(measured: Calibration) -> str:

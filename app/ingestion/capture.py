@@ -50,7 +50,7 @@ class KvCapture:
         segments = self._segments(draft, tell)
         if len(records) > SHORT:
             own = {record.token_hash for record in records}
-            opening = [chunk for chunk in before if chunk.hash not in own]  # no prompt holds a copy twice
+            opening = [one for one in dict.fromkeys(before) if one.hash not in own]  # no prompt holds a copy twice
             self._keep(self._cache.ingest(self._system, segments, opening))
         else:
             self._keep(self._warmer.document(list(segments), before))

@@ -6,11 +6,14 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from app.ingestion import IngestResult
 from app.library.catalog.records import Collection
 from ragcache.errors import ConfigError
 from ragcache.linking.auto import Auto
 from ragcache.linking.base import Linker
 
+# An ingest measures it behind so many tokens whose KV it has computed; it takes at most a twentieth of that.
+DUE_TOKENS = 300_000
 log = logging.getLogger(__name__)
 
 
@@ -27,6 +30,12 @@ class Calibration:
     fingerprint: str
     system: str
 
+    def check(self) -> None:
+        """Raises TypeError, ArithmeticError or ConfigError for figures that nothing can be predicted by."""
+        if type(self.chunks) is not int or not all(type(one) in (int, float) for one in (self.scale, self.power)):
+            raise TypeError(f"scale={self.scale!r:.40}, power={self.power!r:.40}, chunks={self.chunks!r:.40}")
+        Auto(scale=float(self.scale), power=float(self.power))
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -38,8 +47,8 @@ class Calibration:
             return None
         try:
             found = cls(**kept)
-            Auto(scale=found.scale, power=found.power)
-        except (TypeError, ValueError, ConfigError) as error:
+            found.check()
+        except (TypeError, ValueError, ArithmeticError, ConfigError) as error:
             log.warning("how far answers of collection %r are off cannot be read (%s)", collection.name, error)
             return None
         return found
@@ -47,9 +56,15 @@ class Calibration:
 
 def calibrated(linker: Linker, collection: Collection, fingerprint: str, system: str) -> Linker:
     """The linker, predicting by what was measured on the collection, where it predicts and is not told how."""
-    if not isinstance(linker, Auto) or not linker.probes or (linker.scale, linker.power) != (None, None):
+    # It was measured by a question read through all layers.
+    if not isinstance(linker, Auto) or linker.depth != 1.0 or (linker.scale, linker.power) != (None, None):
         return linker
     found = Calibration.of(collection)
     if found is None or (found.fingerprint, found.system) != (fingerprint, system):
         return linker
     return replace(linker, scale=found.scale, power=found.power)
+
+
+def is_long(result: IngestResult) -> bool:
+    """Whether an ingest has computed so much KV that to measure its answers is no matter."""
+    return not result.dry_run and result.kv_variants > 0 and result.tokens >= DUE_TOKENS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -63,6 +63,11 @@ class Auto(Linker):
     def most(self) -> float:
         """Of the tokens."""
         return (MOST if self.kl is None else 1.0) if self.ratio is None else self.ratio
+
+    @property
+    def choosing(self) -> str:
+        """What is predicted changes nothing unless a divergence is to be reached."""
+        return repr(replace(self, scale=None, power=None) if self.kl is None else self)
 
     def select(self, prompt: LinkedPrompt) -> Positions:
         return self.choose(prompt).positions

@@ -117,6 +117,11 @@ class Linker(ABC):
         """Whether it asks what the question reads."""
         return False
 
+    @property
+    def choosing(self) -> str:
+        """A name of all that its choice depends on."""
+        return repr(self)
+
     @abstractmethod
     def select(self, prompt: LinkedPrompt) -> Positions:
         """The positions to recompute, ascending, all inside cached chunks that are not `unchanged`."""

@@ -98,6 +98,14 @@ def test_what_fits_nowhere_opens_nothing(make_cache: MakeCache) -> None:
     assert last.key.context == (near.hash,)
 
 
+def test_what_leaves_no_room_for_a_document_opens_less_of_it(make_cache: MakeCache) -> None:
+    cache, near = make_cache(), make_chunks(7, 8, seed=4)
+    room = cache.engine.spec.max_tokens - len(SYSTEM)
+    for length, context in ((room - 15, near), (room - 8, near[1:]), (room, [])):
+        *_, first = cache.ingest(SYSTEM, make_chunks(length, seed=length), near)
+        assert first.key.context == tuple(one.hash for one in context)
+
+
 def test_chunks_that_are_captured_alone_open_with_nothing(make_cache: MakeCache) -> None:
     (own,), near = make_chunks(11, seed=3), make_chunks(7, 8, seed=4)
     alone = ChunkIngest(make_cache().engine, open_store(None, None, None, "raw"), context_chunks=0)

@@ -58,7 +58,7 @@ class LinkName:
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it."""
     system = _named(plan.system) if plan.system else ""
-    digest = _digest(repr(linker).encode(), f"{system} {plan.head}".encode())
+    digest = _digest(linker.choosing.encode(), f"{system} {plan.head}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]
     for chunk in plan.chunks:

@@ -65,7 +65,7 @@ class Pace:
         seconds of all ranks together.
         """
         self.rates.observe(Work(placed=job.placed_tokens), job.report.seconds.get("place", 0.0) / ranks)
-        self.rates.observe_link(repr(job.linkage.linker), job.repairable, job.report.repaired)
+        self.rates.observe_link(job.linkage.linker.choosing, job.repairable, job.report.repaired)
 
     def loaded(self, tier: str, nbytes: int, seconds: float) -> None:
         """`tier`: in which the plan saw it."""

@@ -12,6 +12,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering import calibration
 from app.answering.calibration import calibrate, fitted, keep
+from app.library import fidelity
 from app.library.fidelity import Calibration, calibrated
 from app.samples import read_samples
 from ragcache.errors import ConfigError
@@ -80,11 +81,18 @@ def test_it_counts_for_what_it_was_measured_with(own: RagPipeline, caplog: pytes
         (Auto(), "model", "other"),
         (Auto(scale=1.0), "model", "system"),
         (Auto(power=1.0), "model", "system"),
+        (Auto(depth=0.5), "model", "system"),
         (make_linker("fast"), "model", "system"),
         (make_linker("cci"), "model", "system"),
     ):
         assert calibrated(linker, collection, fingerprint, system) is linker
-    for wrong in ({"scale": 1}, found.as_json() | {"scale": -1.0}, found.as_json() | {"scale": "x"}):
+    for wrong in (
+        {"scale": 1},
+        found.as_json() | {"scale": -1.0},
+        found.as_json() | {"scale": "x"},
+        found.as_json() | {"scale": 10**400},
+        found.as_json() | {"chunks": None},
+    ):
         collections.set_fidelity(collection, wrong)
         with caplog.at_level(logging.WARNING):
             assert calibrated(Auto(), collections.get("default"), "model", "system") == Auto()
@@ -100,15 +108,34 @@ def test_too_few_texts_tell_nothing(own: RagPipeline) -> None:
         calibrate(own, "default")
 
 
+def test_what_is_not_cached_is_no_prompt_to_measure(own: RagPipeline) -> None:
+    fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"), kv=False)
+    with pytest.raises(ConfigError, match="0 prompts could be measured"):
+        calibrate(own, "default")
+
+
+def test_all_that_is_cached_is_linked_for_it(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an answer would rather compute it."""
+    settings = Settings(model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path, link_when="sooner")
+    with RagPipeline(settings) as pipeline:
+        fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
+        monkeypatch.setattr("ragcache.engine.torch.generation.worthwhile", None)  # whoever asks fails
+        assert calibrate(pipeline, "default").questions >= calibration.FEWEST
+
+
 def test_a_long_ingest_measures_it_once(own: RagPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, get = tmp_path / "docs", own.library.catalog.collections.get
     folder.mkdir()
     (folder / "lighthouse.md").write_text(LIGHTHOUSE)
     own.ingest(folder)
     assert get("default").fidelity is None, "too short an ingest for it"
-    monkeypatch.setattr(calibration, "DUE_TOKENS", 1)
+    monkeypatch.setattr(fidelity, "DUE_TOKENS", 1)
     for name, text in read_samples().items():
         (folder / name).write_text(text)
+    assert own.ingest(folder, dry_run=True).tokens
+    assert get("default").fidelity is None, "a rehearsal writes nothing"
     own.ingest(folder)
     kept = Calibration.of(get("default"))
     assert kept is not None
