@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
@@ -77,9 +77,14 @@ def _traces(library: Library, models: Models, census: Census) -> list[Item]:
         return []
     engine = engine_name(current_identity(models).fingerprint)
     items = chain(census.live, (item for item in census.other if item.engine == engine))
-    seen = {item: read_seen(item.path)[0] for item in items}  # what is not told may be there still
-    texts = _there(library, models, library.catalog.chunks.hashes(), chain.from_iterable(seen.values()))
-    return [item for item, chunks in seen.items() if not chunks <= texts]
+    known = library.catalog.chunks.hashes()
+    strange: dict[Item, frozenset[str]] = {}  # alone: an entry may have seen hundreds, and there are many entries
+    for item in items:
+        with suppress(OSError):  # another user's, or the disk fails; what is not told may be there still
+            if new := read_seen(item.path)[0] - known:
+                strange[item] = new
+    texts = _there(library, models, known, chain.from_iterable(strange.values()))
+    return [item for item, chunks in strange.items() if not chunks <= texts]
 
 
 def _there(library: Library, models: Models, known: set[str], chunks: Iterable[str]) -> set[str]:

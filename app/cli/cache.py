@@ -89,7 +89,10 @@ def prune(
     quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files."""
+    """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files.
+
+    Catalogs that share a cache folder lose KV to each other by it: those of one RAGCACHE_DATA_DIR are all it knows.
+    """
     age = timedelta(days=quarantine_days)
     with opened(settings, looking=dry_run) as (library, models):
         pruned = pruning(library, models, others=all_engines, dry=dry_run, quarantine_age=age)

@@ -163,8 +163,9 @@ class KVStore(ABC):
         Variants that others put meanwhile may stay.
         """
         key = VariantKey(fingerprint, system, (), chunk, border=border)
-        wanted = self.everywhere(key) if elsewhere else [info.key for info in self.variants(key.family)]
-        return sum(map(self.delete, wanted))
+        gone = sum(map(self.delete, self.everywhere(key))) if elsewhere else 0
+        # Its own System's also by their family, which is told too where a header could not be read. That may raise.
+        return gone + sum(self.delete(info.key) for info in self.variants(key.family))
 
     @abstractmethod
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:

@@ -72,10 +72,11 @@ class CacheFolder:
         return list(self._seen(family=family))
 
     def key(self, item: Item) -> VariantKey | None:
-        """From its header; None where it is gone or cannot be understood, which `verify` looks into."""
-        with reporting("read", self.root):
+        """From its header; None where it is gone, or cannot be read or understood, which `verify` looks into."""
+        with suppress(OSError):  # another user's, or the disk fails
             fields = read_fields(item.path)
-        return None if fields is None else key_of(fields)
+            return None if fields is None else key_of(fields)
+        return None
 
     def remove(self, items: Iterable[Item], unused_since_ns: int) -> list[Item]:
         """Those of them that are unpinned and that nobody has written or read since; returns what went."""

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -25,7 +24,7 @@ from ragcache.store.eviction import Evictable
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
-from ragcache.store.index_seen import entries_seeing, short_names
+from ragcache.store.index_seen import PLACE_AND_ADDRESS, entries_seeing, key_told, short_names
 from ragcache.store.layout import (
     KV,
     OLD_PIN,
@@ -44,11 +43,10 @@ ELSEWHERE = """
 SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? AND engine = ?
 AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
 """
-_ADDRESS = "fingerprint, system, context, chunk, history, border"
-
-
-def _address(fingerprint: str, system: str, context: str, chunk: str, history: str, border: str) -> VariantKey:
-    return VariantKey(fingerprint, system, tuple(json.loads(context)), chunk, history, border)
+EVERYWHERE = f"""
+SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND engine = ?
+AND fingerprint = ? AND system != '' AND file > 0
+"""
 
 
 def place_of(key: VariantKey) -> tuple[str, str, str]:
@@ -206,13 +204,20 @@ class FolderIndex:
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
         """The key's chunk behind whatever System segment."""
-        within = "chunk = ? AND border = ? AND engine = ? AND fingerprint = ? AND system != '' AND file > 0"
-        told = self._file.read(f"SELECT {_ADDRESS} FROM entries WHERE {within}", (*place_of(key), key.fingerprint))
-        return list(starmap(_address, told))
+        self._settle()
+        wanted = *place_of(key), key.fingerprint
+        found = [key_told(self._layout, *row) for row in self._file.read(EVERYWHERE, wanted)]
+        return [one for one in found if one and one.system and (*place_of(one), one.fingerprint) == wanted]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that these had a part in, and those that do not tell all."""
+        self._settle()
         return entries_seeing(self._file.read, self._layout, chunks)
+
+    def _settle(self) -> None:
+        """For those who are to miss nothing: who is killed as its file is there leaves a row that tells of none yet."""
+        if self._file.read("SELECT 1 FROM entries WHERE coming IS NOT NULL LIMIT 1"):
+            self.change(lambda change: None)
 
     def has(self, digest: str) -> bool:
         return bool(self._file.read("SELECT 1 FROM entries WHERE digest = ? AND coming IS NULL", (digest,)))

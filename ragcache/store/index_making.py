@@ -138,7 +138,7 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
     """Make the rows those of the files, whoever wrote them: what is known of a file that is still there stays. Pins of
     folders from before the index, and when their files were last used, are taken over; returns files that told of it.
     """
-    sql = "SELECT digest, engine, family, inode, nbytes, coming FROM entries"
+    sql = "SELECT digest, engine, family, inode, nbytes, fingerprint IS NOT NULL, coming FROM entries"
     known = {digest: tuple(told) for digest, *told in connection.execute(sql)}
     usage = layout.root / OLD_USAGE
     taken_over, pins = usage.exists(), list[Path]()
@@ -153,7 +153,8 @@ def rebuild(connection: sqlite3.Connection, layout: FolderLayout) -> list[Path]:
                 connection.execute("INSERT OR IGNORE INTO pins VALUES (?, '', NULL)", (digest,))
             pins.append(path)
         elif found.is_entry:
-            same = known.get(digest) == (engine, family, inode_kept(found.stat), found.stat.st_size, None)
+            # What could not be read is read again.
+            same = known.get(digest) == (engine, family, inode_kept(found.stat), found.stat.st_size, True, None)
             added = True if same else add_file(connection, layout, path)
             if added:
                 placed.add(digest)

@@ -142,7 +142,8 @@ def joined(path: Path) -> Connected | None:
             )
         if version != VERSION:
             raise UnusableIndex("an older version's")
-        connection.execute("SELECT revision FROM folder").fetchone()  # opens SQLite's log too, which goes by its name
+        # Opens SQLite's log too, which goes by its name.
+        connection.execute("SELECT revision, made FROM folder").fetchone()
         if inode_of(path) != inode:
             raise UnusableIndex("another one was put into its place")
     except sqlite3.Error:

@@ -1,7 +1,7 @@
 """Which entries had seen a text: each row has short names of all that did, and the header says whose they are.
 
 So whoever deletes a text reads the rows, some megabytes, and headers of those entries alone that go. A name that two
-texts share costs a look at a header.
+texts share costs a look at a header. A file that cannot be read keeps none of the others.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from ragcache.store.frame import key_of, read_fields, seen_of
+from ragcache.store.frame import UNREADABLE, key_of, read_fields, seen_of
 from ragcache.store.index_parts import Rows
 from ragcache.store.layout import FolderLayout
 from ragcache.types import VariantKey
@@ -21,14 +23,14 @@ from ragcache.types import VariantKey
 _NBYTES = 4  # of a name: of 100,000 entries that have seen 128 texts each, one in 300 texts meets another's
 _MOST = 2048  # names; more than any header tells that is sound
 _PAGE = 1000  # rows that are read at once: look-ups wait for some 3 ms
-_KEY = ("fingerprint", "system", "context", "chunk", "history", "border")
+PLACE_AND_ADDRESS = "engine, family, digest, fingerprint, system, context, chunk, history, border"  # for `key_told`
 # What is being written may not be what lies there yet, so its row tells nothing.
 _NAMES = f"""
 SELECT rowid, digest, CASE WHEN coming IS NULL THEN seen END FROM entries
 WHERE rowid > ? AND file > 0 ORDER BY rowid LIMIT {_PAGE}
 """
 _MADE = "SELECT made FROM folder"  # another number where another index was put into this one's place: so have its rows
-_ENTRY = f"SELECT engine, family, {', '.join(_KEY)} FROM entries WHERE digest = ? AND file > 0"
+_ENTRY = f"SELECT {PLACE_AND_ADDRESS} FROM entries WHERE digest = ? AND file > 0"
 
 Read = Callable[[str, Sequence[Any]], Rows]
 
@@ -69,15 +71,31 @@ def _may_have_seen(seen: object, gone: set[int]) -> bool:
 
 
 def _judged(read: Read, layout: FolderLayout, digest: str, gone: set[str]) -> VariantKey | None:
-    """By its header; where that cannot be read, its row is all that tells whose it is, and nobody can use it."""
-    for engine, family, *told in read(_ENTRY, (digest,)):
-        fields = read_fields(layout.place(engine, family, digest))
+    """By its header; where that cannot be read, its row is all that tells whose it is."""
+    for row in read(_ENTRY, (digest,)):
+        fields = _header(layout.place(*row[:3]))
         if fields is not None:
             seen, whole = seen_of(fields)
             if whole and gone.isdisjoint(seen):
                 return None
-        if None not in told:
-            row = dict(zip(_KEY, told, strict=True))
-            return VariantKey(**row | {"context": tuple(json.loads(row["context"]))})
-        return None if fields is None else key_of(fields)
+        return key_told(layout, *row)
+    return None
+
+
+def key_told(layout: FolderLayout, engine: str, family: str, digest: str, *address: Any) -> VariantKey | None:
+    """Whose an entry is. A row may be forged or rotten: where it tells of none, or of another one, the header does."""
+    with suppress(*UNREADABLE):
+        fingerprint, system, context, *rest = address
+        key = VariantKey(fingerprint, system, tuple(json.loads(context)), *rest)
+        if key.digest == digest:
+            return key
+    path = layout.place(engine, family, digest)
+    fields = _header(path)
+    return key_of(fields) if fields is not None and layout.holds(path, key_of(fields)) else None
+
+
+def _header(path: Path) -> dict[str, Any] | None:
+    """None also where the file is another user's, or the disk fails."""
+    with suppress(OSError):
+        return read_fields(path)
     return None

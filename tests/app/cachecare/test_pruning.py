@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cachecare import Census, FileTally, prune, shares, take_census, verify
+from app.cli.cache import prune as prune_command
 from app.errors import CatalogError
 from app.library import Library
 from app.library.inspection import summaries
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import ModelError
+from ragcache.store import frame
 from ragcache.types import Variant
 from tests.app.library.shelves import BOOKS, addresses, files, fill, make_collection, make_settings
 
@@ -82,6 +86,59 @@ def test_of_texts_that_are_gone_nothing_stays_behind_whatever_system(
     done = prune(library, models)
     assert (done.unreferenced, done.other) == (would.unreferenced, FileTally())
     assert files(library) == kept
+
+
+def test_a_file_that_cannot_be_read_stays_and_keeps_no_other(
+    library: Library, models: Models, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a lost text's own KV nor what had seen it."""
+    fill(library, models, kv=True)
+    with Models(settings.model_copy(update={"system_prompt": "Answer in verse."})) as other:
+        lost = [*ingest_lost(other), *ingest_lost(other, [LOST[0], BOOKS["/books/rye.txt"][0]])]
+    gone, bad = {one.key.digest for one in lost}, {lost[0].key.digest, lost[-1].key.digest}
+
+    def failing(path: Path) -> Any:
+        if path.stem in bad:
+            raise OSError(5, "the disk fails", str(path))
+        return frame.read_fields(path)
+
+    def failing_to_tell(path: Path) -> Any:
+        failing(path)
+        return frame.read_seen(path)
+
+    monkeypatch.setattr("ragcache.store.folder.read_fields", failing)
+    monkeypatch.setattr("app.cachecare.read_seen", failing_to_tell)
+    prune(library, models)
+    assert files(library) & gone == bad
+    monkeypatch.undo()
+    prune(library, models)
+    assert not files(library) & gone
+
+
+def test_names_of_texts_that_are_there_are_kept_for_no_entry(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry may have hundreds."""
+    fill(library, models, kv=True)
+    ingest_lost(models, [BOOKS["/books/rye.txt"][0], *LOST])
+    asked: list[set[str]] = []
+
+    def there(library: Library, models: Models, known: set[str], chunks: Iterable[str]) -> set[str]:
+        asked.append(set(chunks))
+        return known
+
+    monkeypatch.setattr("app.cachecare._there", there)
+    seen = [frame.read_seen(path)[0] for path in library.settings.kv_folder.glob("*/*/*/*.kv")]
+    known = library.catalog.chunks.hashes()
+    assert any(chunks & known for chunks in seen)
+    prune(library, models, dry=True)
+    assert len(asked) == 2
+    assert not asked[-1] & known
+
+
+def test_the_command_tells_what_catalogs_cost_each_other() -> None:
+    told = " ".join(prune_command.__doc__.split()) if prune_command.__doc__ else ""
+    assert "Catalogs that share a cache folder lose KV to each other by it" in told
 
 
 def test_what_saw_a_text_under_the_hash_of_another_tokenizer_stays(

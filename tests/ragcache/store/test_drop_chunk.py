@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ragcache.store import DiskTier
+import pytest
+
+from ragcache.store import DiskTier, index_making
 from ragcache.store.base import ELSEWHERE
+from ragcache.store.codec import open_codec
+from ragcache.store.entry import pack
+from ragcache.store.index import Contents
+from ragcache.store.layout import FolderLayout
 from ragcache.types import Lineage, Pass, Span, digest_of, ids_hash
 from tests.ragcache.store.conftest import StoreOfKind, build_variant
+from tests.ragcache.store.folders import altered, opened, told
 
 
 def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
@@ -56,6 +64,67 @@ def test_what_cannot_be_read_hides_nothing(root: Path) -> None:
     assert again.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == len(variants)
     assert not list(root.glob("*/*/*/*.kv"))
     again.check_integrity()
+
+
+def test_what_could_not_be_read_as_the_index_was_made_goes_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the System that is named, where look-ups find it."""
+    store = opened(root)
+    for system in ("system", "another"):
+        store.put(build_variant((1, 2), system=system))
+
+    def failing(path: Path) -> Any:
+        raise OSError(5, "the disk fails", str(path))
+
+    (root / "index.sqlite").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(index_making, "read_fields", failing)
+        store = opened(root)
+    assert told(root, "SELECT count(*) FROM entries WHERE chunk IS NULL") == [(2,)]
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 1
+    store._index.renew()
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 1
+    assert not list(root.glob("*/*/*/*.kv"))
+
+
+@pytest.mark.parametrize("context", ["x", None, "[3]", "{}", '["a"]', "[" * 100_000])
+def test_a_row_that_tells_of_none_or_of_another_hides_no_file(root: Path, context: str | None) -> None:
+    """Behind any System, nor from those who ask what had seen a text."""
+    store, variant = opened(root), build_variant((1, 2), system="another", context=("c0",))
+    wrong = f"UPDATE entries SET context = {'NULL' if context is None else repr(context)}"
+    store.put(variant)
+    altered(root, wrong)
+    assert store.seeing(["c0"]) == [variant.key]
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 1
+    store.put(variant)
+    altered(root, wrong)
+    assert store.drop_seeing(["c0"]) == [variant.key]
+
+
+def test_a_row_takes_no_file_of_another_chunk_with_it(root: Path) -> None:
+    store, other = opened(root), build_variant((1, 3))
+    store.put(other)
+    altered(root, f"UPDATE entries SET chunk = '{ids_hash((1, 2))}'")
+    assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 0
+    assert store.get(other.key) is not None
+
+
+def killed_as_its_file_was_there(store: DiskTier, root: Path) -> None:
+    variant, codec, layout = build_variant((1, 2), context=("c0",)), open_codec("raw"), FolderLayout(root)
+    header, parts = pack(variant, codec)
+    contents = Contents(variant.key, codec.name, header.lineage, sum(map(len, parts)))
+    store._index.change(lambda change: change.announce(contents, f"{variant.key.digest}.1.ab.tmp"))
+    layout.entry(variant.key).parent.mkdir(parents=True)
+    layout.entry(variant.key).write_bytes(b"".join(parts))
+    assert told(root, "SELECT file FROM entries") == [(0,)]
+
+
+def test_what_a_killed_writer_has_put_there_goes_too(root: Path) -> None:
+    store, key = opened(root), build_variant((1, 2), context=("c0",)).key
+    killed_as_its_file_was_there(store, root)
+    assert store.drop_chunk("engine-a", "another", ids_hash((1, 2)), elsewhere=True) == 1
+    killed_as_its_file_was_there(store, root)
+    assert store.drop_seeing(["c0"]) == [key]
+    assert not list(root.glob("*/*/*/*.kv"))
 
 
 def test_what_a_chunk_had_a_part_in_goes_and_nothing_else(stores: StoreOfKind) -> None:

@@ -69,8 +69,9 @@ def of_another_version(root: Path) -> None:
         index.executescript("DROP TABLE entries; PRAGMA user_version = 1")
 
 
+NO_NUMBER = "ALTER TABLE folder DROP COLUMN made"  # as while this version was made
 NO_TEXT = "UPDATE entries SET digest = CAST(x'ff' || substr(digest, 2) AS TEXT)"
-ODD = [NO_TEXT, "UPDATE entries SET coming = x'01'", "DELETE FROM folder"]
+ODD = [NO_TEXT, "UPDATE entries SET coming = x'01'", "DELETE FROM folder", NO_NUMBER]
 HARMS = [delete, garble, garble_the_middle, garble_what_look_ups_read, cut, empty, of_another_version]
 
 
@@ -82,6 +83,7 @@ def test_an_index_that_is_lost_or_torn_is_made_again(root: Path, harm: Callable[
     store.check_integrity()
     assert kept(store) == [0, 1, 2]
     assert {row for (row,) in told(root, "SELECT chunk FROM entries")} == {one.key.chunk for one in VARIANTS[:3]}
+    assert told(root, "SELECT count(made) FROM folder") == [(1,)]
 
 
 @pytest.mark.parametrize("harm", [delete, garble])

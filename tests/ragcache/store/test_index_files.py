@@ -23,6 +23,8 @@ from ragcache.store.layout import FolderLayout
 from ragcache.types import Lineage
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
 
+WHOSE = "SELECT digest, fingerprint, system, context, history, chunk, border, codec FROM entries ORDER BY digest"
+
 
 def path_of(root: Path, place: int) -> Path:
     return FolderLayout(root).entry(VARIANTS[place].key)
@@ -44,7 +46,9 @@ def test_a_copy_in_another_place_takes_no_sound_entry_with_it(root: Path, sound:
 
 
 def test_a_file_that_cannot_be_read_keeps_nobody_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is whole once it can."""
     filled(root)
+    rows = told(root, WHOSE)
     bad, read = str(path_of(root, 1)), index_making.read_fields
 
     def failing(path: Path) -> Any:
@@ -58,6 +62,11 @@ def test_a_file_that_cannot_be_read_keeps_nobody_out(root: Path, monkeypatch: py
     assert store.stats()[0].entries == 3
     assert {engine for (engine,) in told(root, "SELECT engine FROM entries WHERE chunk IS NULL")} == {"engine-a"}
     assert kept(store) == [0, 1, 2]
+    store._index.renew()
+    assert told(root, "SELECT count(*) FROM entries WHERE chunk IS NULL") == [(1,)]
+    monkeypatch.undo()
+    store._index.renew()
+    assert told(root, WHOSE) == rows
 
 
 def test_what_is_no_entry_by_its_name_is_left_alone(root: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.store import DiskTier, disk, index_file, index_making, index_parts
+from ragcache.store import DiskTier, index_file, index_making, index_parts
 from ragcache.store.index import Change
 from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.folders import VARIANTS, filled, kept, listed, opened, told
@@ -199,16 +199,16 @@ def test_what_is_done_again_tells_what_it_told_first(root: Path, monkeypatch: py
     filled(root)
     torn = type("TornOnce", (Torn,), {"left": []})
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=torn))
-    store, rename, times = opened(root), disk._rename, ["torn"]
+    store, bring, times = opened(root), Change.bring, ["torn"]
 
     def tearing(change: Change, **how: Any) -> bool:
         if times:
             torn.left.append(times.pop())
-        return rename(change, **how)
+        return bring(change, **how)
 
     torn.left.append("torn")
     assert store.delete(VARIANTS[0].key)
-    monkeypatch.setattr(disk, "_rename", tearing)
+    monkeypatch.setattr(Change, "bring", tearing)
     store.put(VARIANTS[3])
     assert torn.left == times == []
     assert kept(store) == [1, 2, 3]

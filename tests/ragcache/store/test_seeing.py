@@ -15,6 +15,7 @@ import pytest
 from ragcache.address import MOST_SEEN
 from ragcache.store import DiskTier, index_seen
 from ragcache.store.frame import key_of, read_fields, read_seen
+from ragcache.store.layout import FolderLayout, written_beside
 from ragcache.types import Lineage, Pass, Span, Variant, VariantKey, digest_of, ids_hash
 from tests.ragcache.store.conftest import build_variant
 from tests.ragcache.store.folders import altered, opened, told
@@ -143,8 +144,9 @@ def test_an_index_that_is_made_anew_in_between_loses_none(root: Path, monkeypatc
 def test_what_another_writer_has_only_announced_is_asked_of_the_file(root: Path) -> None:
     """Its row tells of the new file, and the old one lies there still."""
     store = filled(root)
-    altered(root, "UPDATE entries SET seen = x'', coming = 'one.tmp'")
-    assert set(store.seeing(TEXTS[:1])) == by_headers(root, TEXTS[:1])
+    with written_beside(FolderLayout(root).writing / "one.kv", []) as temporary:
+        altered(root, f"UPDATE entries SET seen = x'', coming = '{temporary.name}'")
+        assert set(store.seeing(TEXTS[:1])) == by_headers(root, TEXTS[:1])
 
 
 def test_an_entry_goes_by_its_row_where_its_header_is_torn(root: Path) -> None:
@@ -156,6 +158,23 @@ def test_an_entry_goes_by_its_row_where_its_header_is_torn(root: Path) -> None:
     assert set(gone) == set(wanted)
     assert not {key.digest for key in gone} & {path.stem for path in root.glob("*/*/*/*.kv")}
     assert len(store.verify()) == len(drawn()) - len(gone)
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes by its row, which needs no header."""
+    store = filled(root)
+    wanted = store.seeing(TEXTS[:1])
+    bad = {f"{key.digest}.kv" for key in wanted[::2]}
+
+    def failing(path: Path) -> dict[str, Any] | None:
+        if path.name in bad:
+            raise OSError(5, "the disk fails", str(path))
+        return read_fields(path)
+
+    monkeypatch.setattr(index_seen, "read_fields", failing)
+    assert store.seeing(TEXTS[:1]) == wanted
+    assert store.drop_seeing(TEXTS[:1]) == wanted
+    assert by_headers(root, TEXTS[:1]) == set()
 
 
 def test_files_of_the_first_version_and_forged_ones(tmp_path: Path) -> None:
