@@ -69,6 +69,12 @@ def test_by_default_a_tenth_is_repaired_whatever_is_predicted(chunk: MakeChunk, 
     assert Fast().choose(linked).predicted is None
 
 
+def test_a_prediction_counts_where_it_ends_a_repair() -> None:
+    assert Auto(scale=2.0, power=0.5).choosing == Auto().choosing
+    assert Auto(kl=0.1, scale=2.0).choosing != Auto(kl=0.1).choosing
+    assert Auto(ratio=0.2).choosing != Auto().choosing
+
+
 def test_a_divergence_needs_a_probe() -> None:
     for wrong in (lambda: Auto(kl=0.1, depth=0), lambda: Fast(kl=0.1)):
         with pytest.raises(ConfigError, match=r"kl=0\.1 is predicted by a probe"):
