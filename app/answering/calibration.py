@@ -48,7 +48,7 @@ class _Measured:
     kl: float
 
 
-def calibrate(pipeline: RagPipeline, name: str, questions: int = QUESTIONS) -> Calibration:
+def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few texts that have KV."""
     collection = pipeline.library.catalog.collections.get(name)
     if pipeline.settings.engine == "vllm":
@@ -60,13 +60,13 @@ def calibrate(pipeline: RagPipeline, name: str, questions: int = QUESTIONS) -> C
     forcing = ForcedAnswers(engine, replace(source, rates=None), STEPS, answering.template.stop)
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
-    for segments in _prompts(pipeline, collection, questions * _LOOKED_AT):
+    for segments in _prompts(pipeline, collection, QUESTIONS * _LOOKED_AT):
         if not _is_cached(forcing, segments):
             continue
         if (one := _measure(forcing, segments)) is not None:
             measured.append(one)
         tokens += 2 * (sum(map(len, segments)) + STEPS)  # with all links, which come to less than one more recompute
-        if len(measured) == questions or tokens >= MOST_TOKENS * questions / QUESTIONS:
+        if len(measured) == QUESTIONS or tokens >= MOST_TOKENS:
             break
     if len(measured) < FEWEST:
         raise ConfigError(
@@ -103,8 +103,8 @@ def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> 
             return
         collection = library.catalog.collections.get(result.collection)
         known, live = Calibration.of(collection), library.catalog.source(collection).position().live
-        now = (models.cache.engine.spec.fingerprint, models.template.system().hash)
-        if known is None or (known.fingerprint, known.system) != now or live >= 2 * known.chunks:
+        fingerprint, system = models.cache.engine.spec.fingerprint, models.template.system().hash
+        if known is None or not known.counts_for(fingerprint, system) or live >= 2 * known.chunks:
             pipeline = RagPipeline(over=(library, models))
             keep(pipeline, collection.name, calibrate(pipeline, collection.name))
     except TROUBLE as error:

@@ -36,6 +36,9 @@ class Calibration:
             raise TypeError(f"scale={self.scale!r:.40}, power={self.power!r:.40}, chunks={self.chunks!r:.40}")
         Auto(scale=float(self.scale), power=float(self.power))
 
+    def counts_for(self, fingerprint: str, system: str) -> bool:
+        return (self.fingerprint, self.system) == (fingerprint, system)
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -60,7 +63,7 @@ def calibrated(linker: Linker, collection: Collection, fingerprint: str, system:
     if not isinstance(linker, Auto) or linker.depth != 1.0 or (linker.scale, linker.power) != (None, None):
         return linker
     found = Calibration.of(collection)
-    if found is None or (found.fingerprint, found.system) != (fingerprint, system):
+    if found is None or not found.counts_for(fingerprint, system):
         return linker
     return replace(linker, scale=found.scale, power=found.power)
 
