@@ -18,7 +18,7 @@ from app.library.order import SHORT
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
-from ragcache.kvgen import AFRESH, LEAD_TOKENS
+from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
@@ -133,7 +133,7 @@ class _Link:
 class Warmer:
     """Any variant with a chunk's context in the document serves, whatever that context's own KV had seen."""
 
-    def __init__(self, cache: ChunkCache, system: System):
+    def __init__(self, cache: ChunkIngest, system: System):
         self._cache = cache
         self._system = cache.system_variant(system)
 

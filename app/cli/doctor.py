@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 from app.cli.flags import configured
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
-from app.settings import GIB, Settings, free_bytes, variable
+from app.settings import GIB, Settings, variable
 from ragcache.errors import RagcacheError
-from ragcache.host import private_folder
+from ragcache.host import free_bytes, private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus

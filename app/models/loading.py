@@ -165,10 +165,16 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
     return resolve_model(settings.model, settings.cache_dir), open_template(settings)
 
 
-def load_store(settings: Settings) -> KVStore:
+def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
     """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    sizes = (settings.ram_bytes, settings.disk_bytes)
-    return open_store(settings.kv_folder, *sizes, settings.codec, order=settings.eviction)
+    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor
+    order = settings.eviction
+    return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
+
+
+def load_no_store(settings: Settings) -> KVStore:
+    """One that keeps nothing."""
+    return open_store(None, 1, None, settings.codec, order=settings.eviction)
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:
@@ -206,7 +212,7 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     from ragcache.engine.vllm.engine import VllmEngine
 
     device = resolve_device(settings)
-    store = open_store(None, 1, None, settings.codec, order=settings.eviction)
+    store = load_no_store(settings)
     # The codec tells which KV is exact to the last bit, so that others may share it.
     linking = {
         "codec": settings.codec,
