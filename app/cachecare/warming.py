@@ -42,9 +42,11 @@ class WarmingProgress:
 def warm(library: Library, models: Models, collection: Collection) -> Generator[WarmingProgress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile.
 
-    Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
-    StoreError when it cannot be written.
+    Raises CatalogError while an ingest runs, MaintenanceError where no KV is to be kept and when the cache is too
+    small to hold what was just computed; StoreError when it cannot be written.
     """
+    if models.settings.kv == "off":
+        raise MaintenanceError("RAGCACHE_KV is off, so answers would not use it: choose auto, eager or on-use")
     with library.catalog.alone(collection):
         if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
@@ -56,7 +58,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
             if _evictions(cache) > evictions:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
-                    "raise RAGCACHE_DISK_BYTES and run the command again"
+                    "raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
                 )
             yield done
         library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)

@@ -86,6 +86,15 @@ def check_disk(settings: Settings) -> list[Finding]:
     return [Finding("free disk", free >= FREE_BYTES, detail)]
 
 
+def check_kv(settings: Settings) -> list[Finding]:
+    """When KV is computed, and how much there may be."""
+    if settings.kv == "off":
+        return [Finding("KV", True, "off: answers compute their prompts in full")]
+    free, floor = (nbytes / GIB for nbytes in (free_bytes(settings.kv_folder), settings.disk_floor))
+    told = f"{settings.kv}: {settings.disk_bytes / GIB:.1f} GiB at most ({variable('disk_bytes')})"
+    return [Finding("KV", True, f"{told}; {free:.1f} GiB are free on its disk, and {floor:.1f} GiB stay so")]
+
+
 def check_model(settings: Settings) -> list[Finding]:
     folder = resolve_model(settings.model, settings.cache_dir)
     flaw = find_flaw(folder, full=True) if settings.model.startswith(BUNDLED) else None
@@ -116,6 +125,7 @@ CHECKS: tuple[Check, ...] = (
     check_versions,
     check_cache_folder,
     check_disk,
+    check_kv,
     check_model,
     check_embedder,
     check_strategies,

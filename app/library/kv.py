@@ -74,6 +74,17 @@ def remembered_identity(models: Models) -> Identity | None:
     return None if known is None else Identity(known, _system(models, folder))
 
 
+def remember_identity(models: Models) -> None:
+    """Of a model that is loaded, for those who tell of KV without it."""
+    facts = _facts(models.settings)
+    if models.loaded is None or facts is None:
+        return
+    folder = resolve_model(models.settings.model, models.settings.cache_dir)
+    records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
+    if records.read(KIND, folder, **facts) != found:
+        records.write(KIND, folder, found, records.basis(folder), **facts)
+
+
 def _system(models: Models, folder: Path) -> str:
     """The hash of its ids, for which no tokenizer is read where they were told before."""
     if loaded := Models.template.peek(models):
@@ -138,14 +149,22 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
-def variants_of(library: Library, collection: Collection, hashes: Iterable[str]) -> dict[str, list[StoredVariant]]:
-    """By token hash, of the model that the collection was last ingested with; the shortest context first."""
-    fingerprint, system = collection.engine_fingerprint, collection.system_hash
-    if fingerprint is None or system is None or not has_kv(library.settings):
+def variants_of(
+    library: Library, collection: Collection, hashes: Iterable[str], models: Models | None = None
+) -> dict[str, list[StoredVariant]]:
+    """By token hash, of the model that the collection was last ingested with, or of that of the settings where only
+    answers have computed any; the shortest context first.
+    """
+    if not has_kv(library.settings):
+        return {}
+    identity = None if models is None else remembered_identity(models)
+    if collection.engine_fingerprint is not None and collection.system_hash is not None:
+        identity = Identity(collection.engine_fingerprint, collection.system_hash)
+    if identity is None:
         return {}
     folder, found = CacheFolder(library.settings.kv_folder), {}
     for chunk in set(hashes):
-        items = folder.family(VariantKey(fingerprint, system, (), chunk).family)
+        items = folder.family(VariantKey(identity.fingerprint, identity.system, (), chunk).family)
         stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]
         if stored:
             found[chunk] = sorted(stored, key=lambda one: (len(one.key.context), one.key.digest))

@@ -129,12 +129,12 @@ class Models:
 
     @shared_property
     def cache(self) -> ChunkCache:
-        """Of answers. Without KV it computes every prompt in full, finds nothing and keeps nothing."""
+        """Of answers. Without KV it computes every prompt in full, and finds and keeps none of any chunk."""
         if self.settings.kv != "off":
             return self.language.cache(self.store)
-        from app.models.loading import load_no_store
+        from app.models.loading import load_bare_store
 
-        return self.language.cache(load_no_store(self.settings), "full", keep_missed=False)
+        return self.language.cache(load_bare_store(self.settings), "full", keep_missed=False)
 
     @shared_property
     def embedder_fingerprint(self) -> str:

