@@ -41,10 +41,8 @@ class KvCapture:
     """
 
     def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally, room: KvRoom):
-        from ragcache.kvgen import ChunkIngest  # it imports torch
-
         self._room = room
-        self._cache = ChunkIngest(models.language.engine, room.store, models.settings.context_chunks)
+        self._cache = models.language.ingest(room.store)
         self._template = models.language.template
         self._system = self._template.system()
         self._tally = tally

@@ -81,16 +81,19 @@ def remember_identity(models: Models) -> None:
         return
     folder = resolve_model(models.settings.model, models.settings.cache_dir)
     records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
+    basis = records.basis(folder)
     if records.read(KIND, folder, **facts) != found:
-        records.write(KIND, folder, found, records.basis(folder), **facts)
+        records.write(KIND, folder, found, basis, **facts)
+    told, system = _system_facts(models.settings), {"hash": models.template.system().hash}
+    if records.read(SYSTEM, folder, **told) != system:
+        records.write(SYSTEM, folder, system, basis, **told)
 
 
 def _system(models: Models, folder: Path) -> str:
     """The hash of its ids, for which no tokenizer is read where they were told before."""
     if loaded := Models.template.peek(models):
         return loaded.system().hash
-    records, told = models.settings.records, json.dumps([models.settings.system_prompt, asdict(Wording())])
-    facts = {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
+    records, facts = models.settings.records, _system_facts(models.settings)
     found = (records.read(SYSTEM, folder, **facts) or {}).get("hash")
     if isinstance(found, str):
         return found
@@ -98,6 +101,11 @@ def _system(models: Models, folder: Path) -> str:
     made = models.template.system().hash
     records.write(SYSTEM, folder, {"hash": made}, basis, **facts)
     return made
+
+
+def _system_facts(settings: Settings) -> dict[str, str]:
+    told = json.dumps([settings.system_prompt, asdict(Wording())])
+    return {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
 
 
 def _fingerprint(settings: Settings, folder: Path) -> str:

@@ -130,11 +130,9 @@ class Models:
     @shared_property
     def cache(self) -> ChunkCache:
         """Of answers. Without KV it computes every prompt in full, and finds and keeps none of any chunk."""
-        if self.settings.kv != "off":
-            return self.language.cache(self.store)
-        from app.models.loading import load_bare_store
-
-        return self.language.cache(load_bare_store(self.settings), "full", keep_missed=False)
+        if self.settings.kv == "off":
+            return self.language.bare_cache()
+        return self.language.cache(self.store)
 
     @shared_property
     def embedder_fingerprint(self) -> str:

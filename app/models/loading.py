@@ -23,6 +23,7 @@ from ragcache.engine.resources import FreeCores
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, ModelError
 from ragcache.keeping import Keeper
+from ragcache.kvgen import ChunkIngest
 from ragcache.linking.base import Linker
 from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
@@ -87,6 +88,15 @@ class LoadedModel:
             keeper=self.keeper,
             rates=self.rates,
         )
+
+    def bare_cache(self) -> ChunkCache:
+        """It computes every prompt in full; its store has room for System segments and is gone with the process."""
+        store = open_store(None, OF_SYSTEMS, None, self.settings.codec, order=self.settings.eviction)
+        return self.cache(store, "full", keep_missed=False)
+
+    def ingest(self, store: KVStore) -> ChunkIngest:
+        """What puts documents into `store`, and answers nothing."""
+        return ChunkIngest(self.engine, store, self.settings.context_chunks)
 
     def close(self) -> None:
         """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
@@ -171,11 +181,6 @@ def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
     sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor
     order = settings.eviction
     return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
-
-
-def load_bare_store(settings: Settings) -> KVStore:
-    """With room for System segments, and gone with the process."""
-    return open_store(None, OF_SYSTEMS, None, settings.codec, order=settings.eviction)
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:

@@ -283,9 +283,8 @@ def test_a_long_document_tells_how_far_it_is(
     monkeypatch.setattr(writer, "STEP", 3)
     long = " ".join(f"In year {year} the keeper of the light wrote a line." for year in range(200))
     write(docs, a="Short.", b=long, c="Last.")
-    seen: list[IngestProgress] = []
-    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv=kv), seen.append)
-    result = run.run([docs])
+    seen, options = list[IngestProgress](), IngestOptions(kv=kv)
+    result = Ingest(library, models, library.collection_or_new("default"), options, seen.append).run([docs])
     within = [one.nbytes for one in seen if one.files == 1][1:]
     assert len(within) >= (result.chunks - 2) // 3 if kv != "eager" else len(within) >= result.chunks - 2
     assert [one.nbytes for one in seen] == sorted(one.nbytes for one in seen)
