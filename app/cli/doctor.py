@@ -14,6 +14,7 @@ import typer
 from packaging.requirements import Requirement
 
 from app.cli.flags import configured
+from app.cli.output import size
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
 from app.settings import GIB, Settings, variable
@@ -90,9 +91,9 @@ def check_kv(settings: Settings) -> list[Finding]:
     """When KV is computed, and how much there may be."""
     if settings.kv == "off":
         return [Finding("KV", True, "off: answers compute their prompts in full")]
-    free, floor = (nbytes / GIB for nbytes in (free_bytes(settings.kv_folder), settings.disk_floor))
-    told = f"{settings.kv}: {settings.disk_bytes / GIB:.1f} GiB at most ({variable('disk_bytes')})"
-    return [Finding("KV", True, f"{told}; {free:.1f} GiB are free on its disk, and {floor:.1f} GiB stay so")]
+    most, free, floor = map(size, (settings.disk_bytes, free_bytes(settings.kv_folder), settings.disk_floor))
+    told = f"{settings.kv}: {most} at most ({variable('disk_bytes')}); {free} are free on its disk, and {floor} stay so"
+    return [Finding("KV", True, told)]
 
 
 def check_model(settings: Settings) -> list[Finding]:
