@@ -70,9 +70,7 @@ def test_when_kv_is_computed_and_how_much_is_told(tmp_path: Path) -> None:
         kv: only(doctor.check_kv(load_settings(None, cache_dir=tmp_path, kv=kv, disk_bytes="5GiB"))).detail
         for kv in ("auto", "eager", "off")
     }
-    assert (
-        found["auto"].startswith("auto: 5.0 GiB at most (RAGCACHE_DISK_BYTES)") and " 0 B stay" not in found["auto"]
-    )
+    assert found["auto"].startswith("auto: 5.0 GiB at most (RAGCACHE_DISK_BYTES)") and " 0 B stay" not in found["auto"]
     assert found["eager"].endswith("and 0 B stay so")
     assert found["off"] == "off: answers compute their prompts in full"
 
