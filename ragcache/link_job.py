@@ -47,8 +47,10 @@ class Linkage:
         if self.linker.recompute_all:
             return ()
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        system = () if self.system is None else (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0),)
-        return (*system, *chunks)
+        if self.system is None:
+            return tuple(chunks)
+        where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
+        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
@@ -114,6 +116,7 @@ class LinkJob:
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
+        assert self.phase is Phase.CHOOSE, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
         self._tell(self._chosen, selected)

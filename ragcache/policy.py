@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan, PlannedChunk
+from ragcache.store.base import RAM
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -195,7 +196,11 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     if not any(chunk.candidates for chunk in plan.chunks):
         return plan
     if terms.overlaps:  # the loader leaves out what is sooner computed
-        linked, link = plan, _meeting_seconds(plan, linker, rates, terms)
+        # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
+        reach = next((chunk.index for chunk in plan.chunks if _is_near(chunk)), len(plan.chunks))
+        behind = (_kept(chunk, linker, rates) for chunk in plan.chunks[reach:])
+        linked = replace(plan, chunks=(*plan.chunks[:reach], *behind))
+        link = _meeting_seconds(linked, linker, rates, terms, reach)
     else:
         linked = replace(plan, chunks=tuple(_kept(chunk, linker, rates) for chunk in plan.chunks))
         link = _link_seconds(linked, linker, rates, terms)
@@ -224,12 +229,17 @@ def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
     return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
 
 
-def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
-    """With so many leading chunks computed, while the others are loaded, that both are done as soon as can be."""
+def _is_near(chunk: PlannedChunk) -> bool:
+    """Whether it is linked before anything is read, and is not what a prefill would hold."""
+    return bool(chunk.candidates) and chunk.candidates[0].info.tier == RAM and not chunk.candidates[0].exact
+
+
+def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, reach: int) -> float:
+    """With so many of the first `reach` chunks computed, while the others are loaded, that both are soon done."""
     loads = [_load_seconds(chunk, rates) for chunk in plan.chunks]
     computed, left, known = 0.0, sum(loads), terms.known
     both, met = left, known
-    for chunk, load in zip(plan.chunks, loads, strict=True):
+    for chunk, load in zip(plan.chunks[:reach], loads, strict=False):
         rows = Work.of_rows(max(known, chunk.span.start), max(known, chunk.span.end))
         computed += rates.seconds(rows + Work(passes=1))
         left -= load

@@ -98,7 +98,6 @@ class ColdPrompt:
         template = self.parts.template
         self.segments: list[Segment] = [template.system(), *self.chunks, template.question(QUESTION)]
         self.linker = "naive" if self.kind == EXACT else self.options.linker
-        self.threads = DiskThreads(READERS, "ragcache-read", PATIENCE)
         plan = plan_prompt(self.segments, self.parts.engine.spec.fingerprint, self.store)
         self.nbytes = [chunk.candidates[0].info.nbytes for chunk in plan.chunks]
         self.computes = self._measured_computes()
@@ -107,10 +106,10 @@ class ColdPrompt:
     def rows(self, speed: float, share: float) -> list[Row]:
         """Of one bandwidth of the paper, at one utilisation."""
         whole = sum(self.computes)
-        throttle = Throttle(sum(self.nbytes) / (whole * PAPER_RATIO / speed))
-        loaders: Mapping[str, Loader] = {
-            CAKE: CakeLoader(self.threads, pace=throttle),
-            LOAD: SequentialLoader(self.threads, pace=throttle),
+        bytes_per_s = sum(self.nbytes) / (whole * PAPER_RATIO / speed)
+        loaders: Mapping[str, Loader] = {  # what one gives up may still be read when the next begins
+            CAKE: CakeLoader(DiskThreads(READERS, "ragcache-read", PATIENCE), pace=Throttle(bytes_per_s)),
+            LOAD: SequentialLoader(DiskThreads(READERS, "ragcache-read", PATIENCE), pace=Throttle(bytes_per_s)),
             COMPUTE: SequentialLoader(),
         }
         caches = {mode: self._cache(loader, Rates() if mode == CAKE else None) for mode, loader in loaders.items()}
@@ -120,7 +119,9 @@ class ColdPrompt:
         }
         with shared(self.parts.engine, share):
             reports = interleaved(cases, self.options.rounds, warm_ups=2)
-        best = self._optimum(throttle.bytes_per_s, share)
+        for loader in loaders.values():
+            loader.close()
+        best = self._optimum(bytes_per_s, share)
         spec = self.parts.engine.spec
         buffer = 4 * spec.layers * spec.kv_heads * spec.head_dim * sum(map(len, self.segments)) / 1e6
         tokens = sum(map(len, self.chunks))

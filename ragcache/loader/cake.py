@@ -17,15 +17,16 @@ from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar
 
+from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import Pace, bring
 from ragcache.loader.sequential import delivered
 from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.policy import Rates
-from ragcache.store.base import KVStore
-from ragcache.store.ram import RamTier
+from ragcache.store.base import RAM, KVStore
 
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
+AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
 # Of what is left to load, that a slice may take at most: estimates err, and a slice begun is not given up.
 MARGIN = 0.9
 LATE = 1.5  # times what was expected
@@ -71,10 +72,10 @@ class _Meeting(Loading):
     ):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
         self._lock = threading.Lock()
-        self._near = deque(piece for piece in pieces if piece.tier == RamTier.name)
+        self._near = deque(piece for piece in pieces if piece.tier == RAM)
         # In the order of the prompt, of which nothing is begun. What all others stand behind is read first.
-        self._left = deque(piece for piece in pieces if piece.tier != RamTier.name and piece.index != SYSTEM)
-        self._first = deque(piece for piece in pieces if piece.tier != RamTier.name and piece.index == SYSTEM)
+        self._left = deque(piece for piece in pieces if piece.tier != RAM and piece.index != SYSTEM)
+        self._first = deque(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         self._read_on()
@@ -85,15 +86,21 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not (self._first or self._left) or sum(not read.ended for read in self._reads) >= DEPTH:
+                if not (self._first or self._left) or len(self._reads) >= AHEAD:
+                    return
+                if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
                 piece = self._first.popleft() if self._first else self._left.pop()
                 read = _Read(piece, self._seconds(piece))
                 if all(one.ended for one in self._reads):
                     self._moved = self._clock()
-                # Under the lock: who finds it in the list finds its task.
-                read.task = self._threads.submit(partial(self._bring, read))
+                # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
                 self._reads.append(read)
+                try:
+                    read.task = self._threads.submit(partial(self._bring, read))
+                except FAULTS as error:
+                    read.task = Task(self._clock())
+                    read.task.future.set_exception(error)
 
     def _bring(self, read: _Read) -> Delivery:
         """On a thread."""
@@ -117,9 +124,12 @@ class _Meeting(Loading):
             return bring(self._store, self._near.popleft(), self._pace)
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
-        if self._reads and ((read := self._reads[0]).task.future.done() or self._threads.late(read.task)):
-            self._forget(read)
-            return delivered(self._threads, read.piece, read.task)
+        # Where one of them stops, what has come before it does not wait.
+        for read in self._reads[: None if self._overdue else 1]:
+            if read.task.future.done() or self._threads.late(read.task):
+                found = delivered(self._threads, read.piece, read.task)
+                self._forget(read)
+                return found
         return None
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
@@ -130,8 +140,11 @@ class _Meeting(Loading):
                 self._left.remove(piece)
                 return True
             read = next((one for one in self._reads if one.piece is piece), None)
-            if read is None or not (final or self._overdue > seconds):
+            overdue = self._overdue
+            if read is None or read.task.future.done() or not (final or overdue > seconds):
                 return False
+        if overdue:
+            self._rates.observe_load(piece.tier, piece.nbytes, overdue)
         self._forget(read)
         self._threads.give_up(read.task)
         return True

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, bring, nothing, unused
+from ragcache.loader.reading import Pace, Unwanted, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
@@ -96,6 +96,8 @@ def delivered(threads: DiskThreads, piece: SegmentPiece, task: Task[Delivery]) -
         return nothing(piece, LATE)
     try:
         return task.future.result()
+    except Unwanted:  # it was given up at the moment that it came
+        return nothing(piece, LATE)
     except FAULTS as error:
         return nothing(piece, unused(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -43,18 +44,24 @@ class DiskThreads:
         clock: Clock = perf_counter,
         initializer: Callable[[], None] | None = None,
     ):
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()  # None ends the threads
         self._name, self._initializer = name, initializer or (lambda: None)
-        self._threads: list[threading.Thread] = []
+        self._count, self._limit_s, self._clock = count, limit_s, clock
         self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()  # None ends the threads
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         weakref.finalize(self, self._errands.put, None)
-        self._count, self._limit_s, self._clock = count, limit_s, clock
-        self._moved = clock()
+        self._moved = self._clock()
         self._given_up: set[Task[Any]] = set()  # and a thread is still at them
 
     def submit(self, call: Callable[[], T]) -> Task[T]:
         """Where no thread will come to it, its future holds a StoreError at once."""
+        if self._process != os.getpid():  # a child of a fork has none of its parent's threads, and perhaps a held lock
+            self._begin()
         task: Task[T] = Task(self._clock())
         with self._lock:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
@@ -74,7 +81,7 @@ class DiskThreads:
     def _add_thread(self) -> None:
         arguments = (self._errands, self._initializer)
         thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
-        with suppress(RuntimeError):  # no thread is to be had now: the task waits for another, or is late
+        with suppress(RuntimeError, MemoryError):  # no thread is to be had now: the task waits for another, or is late
             thread.start()
             self._threads.append(thread)
 

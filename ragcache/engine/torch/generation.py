@@ -86,8 +86,9 @@ def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSourc
                 continue
             if tier := job.planned_tier(loaded):
                 rates.observe_load(tier, loaded.nbytes, loaded.seconds)
-            is_lacking = loaded.index == SYSTEM and loaded.chosen is None
-            job.loaded(_computed_system(engine, job, buffer, source, loaded) if is_lacking else loaded)
+            job.loaded(_with_system(engine, job, buffer, source, loaded))
+        while (piece := job.awaited) is not None:  # none, unless a loader loses one
+            job.loaded(_with_system(engine, job, buffer, source, PieceLoaded(piece.index, None)))
     finally:
         loading.stop()
     return placing
@@ -115,10 +116,12 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     return True
 
 
-def _computed_system(
+def _with_system(
     engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
 ) -> PieceLoaded:
-    """It is computed at once and stored, for all prompts to come."""
+    """A System segment that did not come is computed at once and stored, for all prompts to come."""
+    if loaded.index != SYSTEM or loaded.chosen is not None:
+        return loaded
     system, key = job.linkage.plan.system, job.linkage.system
     assert system is not None
     assert key is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ragcache.errors import StoreError
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.reading import Pace
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.loader.threads import DiskThreads
+from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.policy import Rates, Work
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
@@ -59,18 +60,6 @@ def known(compute_s: float, load_s: float) -> Rates:
 
 def prompt(*places: int) -> list[Segment]:
     return [LEAD, *(DOCUMENT[place] for place in places or range(ALL)), QUESTION]
-
-
-def answer(tiny: Tiny, store: KVStore, loader: object, segments: list[Segment], linker: str, rates: Rates) -> Prefilled:
-    cache = ChunkCache(
-        tiny.engine,
-        store,
-        context_chunks=ALL,
-        keep_missed=False,
-        loader=loader,
-        rates=rates,  # type: ignore[arg-type]
-    )
-    return prefill_prompt(cache, segments, linker)
 
 
 def met(made: Prefilled) -> int:
@@ -146,6 +135,59 @@ def assert_is_stock(made: Prefilled, tiny: Tiny) -> None:
     assert_close(made.buffer.k[:, :, : len(ids)], expected.k)
     assert_close(made.buffer.v[:, :, : len(ids)], expected.v)
     assert_close(made.logits, expected.logits[-1])
+
+
+def test_a_last_piece_that_stops_costs_itself_alone(tiny: Tiny, tmp_path: Path) -> None:
+    """What came before it is used all the same."""
+    threads, end = DiskThreads(2, "test-cake", LIMIT_S), threading.Event()
+    pace = partial(strike, {1: 20.0}, iter(range(10**6)), end)  # the System segment's read is the first
+    try:
+        made = prefill_prompt(cake(tiny, ingested(tiny, tmp_path), threads, pace), prompt(), "naive")
+    finally:
+        end.set()
+        threads.close()
+    assert sum(chunk.tier == "disk" for chunk in made.report.chunks) > 1
+    assert_is_stock(made, tiny)
+
+
+def test_no_piece_is_lost_where_no_task_can_be_made(
+    tiny: Tiny, tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, submit, asked = ingested(tiny, tmp_path), threads.submit, iter(range(10**6))
+
+    def failing(call: Callable[[], T]) -> Task[T]:
+        if next(asked) in (2, 3):
+            raise MemoryError
+        return submit(call)
+
+    monkeypatch.setattr(threads, "submit", failing)
+    made = prefill_prompt(cake(tiny, store, threads), prompt(), "naive")
+    assert any(chunk.tier == COMPUTED for chunk in made.report.chunks)
+    assert_is_stock(made, tiny)
+
+
+def test_a_slow_disk_behind_a_chunk_that_is_linked_at_once_is_left_out(
+    tiny: Tiny, tmp_path: Path, threads: DiskThreads
+) -> None:
+    """Nothing can be computed ahead there, so each chunk is judged by itself."""
+    slow = ingested(tiny, tmp_path, context=0)
+    both = open_store(tmp_path, None, None, "raw")
+    kept = slow.get(slow.variants(key_of(tiny, slow, 3))[0].key)
+    assert kept is not None
+    both.put(kept.variant)
+    rates = known(compute_s=1e-3, load_s=1e-3)
+    segments = [LEAD, DOCUMENT[0], DOCUMENT[3], DOCUMENT[5], DOCUMENT[6], QUESTION]
+    made = prefill_prompt(cake(tiny, both, threads, rates=rates), segments, "naive")
+    assert [chunk.tier for chunk in made.report.chunks][2:] == [COMPUTED] * 2
+    assert made.report.declined
+
+
+def test_a_child_of_a_fork_has_threads_of_its_own(threads: DiskThreads) -> None:
+    assert threads.submit(lambda: 1).future.result(LIMIT_S) == 1
+    child = os.fork()
+    if not child:
+        os._exit(threads.submit(lambda: 42).future.result(LIMIT_S))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 
 def test_what_is_sooner_loaded_is_not_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
