@@ -17,6 +17,8 @@ from ragcache.engine.torch.generation import Prefilled, prefill
 from ragcache.kvgen import ChunkIngest
 from ragcache.linking.baselines import Full
 from ragcache.store import open_store
+from ragcache.store.codec import open_codec
+from ragcache.store.entry import LOSSLESS, EntryReader, at_rest, pack
 from ragcache.store.ram import RamTier
 from ragcache.types import Chunk, Segment, System, Variant
 
@@ -48,10 +50,12 @@ def capture(
     documents: Iterable[Sequence[Chunk]],
     needed: Iterable[Chunk],
     revised: Iterable[tuple[Chunk, Chunk]] = (),
+    codec: str = LOSSLESS,
 ) -> Iterator[Variant]:
     """The variants that ingest would store, of the `needed` chunks alone; yields every one that was computed for it.
 
-    `revised`: a chunk of the documents and one that would stand in its place, computed behind the same chunks.
+    `revised`: a chunk of the documents and one that would stand in its place, computed behind the same chunks. `codec`:
+    what is kept has lost what a file would lose.
     """
     wanted = {chunk.hash for chunk in needed}
     instead: dict[str, list[Chunk]] = {}
@@ -67,9 +71,17 @@ def capture(
             others = (cache.kvgen.capture(behind, context, other) for other in instead.get(variant.key.chunk, ()))
             for one in (variant, *others):
                 if one.key.chunk in wanted:
-                    cache.store.put(one)
+                    cache.store.put(_as_read(one, codec))
                 yield one
             before.append(variant)
+
+
+def _as_read(variant: Variant, codec: str) -> Variant:
+    """From a file in this codec, which RAM keeps none of."""
+    if at_rest(open_codec(codec), variant.key, variant.lineage).lossless(variant.k.dtype):
+        return variant
+    data = b"".join(pack(variant, open_codec(codec))[1])
+    return EntryReader(lambda at, size: memoryview(bytearray(data[at : at + size])), len(data), codec).variant()
 
 
 def lead(cache: ChunkIngest, system: System, chunks: Iterable[Chunk]) -> None:

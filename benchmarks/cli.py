@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from benchmarks.cake import CakeBenchOptions
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.ingest import IngestBenchOptions
 from benchmarks.kvgen import KvgenBenchOptions
@@ -26,6 +27,7 @@ from benchmarks.start import StartBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 
 BENCHMARKS: Mapping[str, type[BenchOptions]] = {
+    "cake": CakeBenchOptions,
     "chunking": ChunkingBenchOptions,
     "ingest": IngestBenchOptions,
     "load": LoadBenchOptions,

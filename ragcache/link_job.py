@@ -47,14 +47,17 @@ class Linkage:
         if self.linker.recompute_all:
             return ()
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        system = () if self.system is None else (SegmentPiece(SYSTEM, 0, (self.system,), shared=self.exact > 0),)
-        return (*system, *chunks)
+        if self.system is None:
+            return tuple(chunks)
+        where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
+        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
         shared = chunk.span.start < self.exact
         serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
-        return SegmentPiece(chunk.index, chunk.span.start, tuple(found.info.key for found in serve), shared)
+        keys, best = tuple(found.info.key for found in serve), chunk.candidates[0].info
+        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes)
 
 
 class LinkJob:
@@ -73,6 +76,7 @@ class LinkJob:
         self._ranks = ranks
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
+        self._final = skip  # positions before this one hold what a prefill would: they were computed
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
 
@@ -87,8 +91,32 @@ class LinkJob:
         if all(len(loads) >= self._ranks for loads in self._loads.values()):
             self.phase, self._chosen, self.missing = Phase.CHOOSE, self._found(), self._lacking()
 
+    @property
+    def awaited(self) -> SegmentPiece | None:
+        """The first piece that has not come."""
+        return next((piece for piece in self.pieces if not self._loads[piece.index]), None)
+
+    @property
+    def final(self) -> bool:
+        """Whether all before the first piece that has not come is what a prefill would hold, a text, or lacking: then
+        up to its end it can be computed at once.
+        """
+        came = [self._loads[piece.index][0] for piece in takewhile(lambda one: self._loads[one.index], self.pieces)]
+        return all(load.index == SYSTEM or load.chosen is None or self._came(load.index, load).exact for load in came)
+
+    def rows_until(self, piece: SegmentPiece) -> Positions:
+        """That must be computed for all up to the end of the front to be what a prefill would hold."""
+        gone = self._lacking()
+        return gone[(gone >= self._final) & (gone < self.linkage.plan.chunks[piece.index].span.end)]
+
+    def computed(self, piece: SegmentPiece) -> None:
+        """All up to the end of the front."""
+        self._final = self.linkage.plan.chunks[piece.index].span.end
+        self.loaded(PieceLoaded(piece.index, None))
+
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
+        assert self.phase is Phase.CHOOSE, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
         self._tell(self._chosen, selected)
@@ -109,7 +137,7 @@ class LinkJob:
             gone[text.start : text.end] = True
         for chunk in plan.chunks:
             gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
-        gone[: self.skip] = False
+        gone[: self._final] = False
         return np.flatnonzero(gone)
 
     def _agreed(self, index: int) -> PieceLoaded | None:
@@ -123,9 +151,13 @@ class LinkJob:
         for chunk in self.linkage.plan.chunks:
             load = self._agreed(chunk.index)
             if load is not None and load.chosen is not None:
-                lossless = all(one.lossless for index in (SYSTEM, chunk.index) for one in self._loads.get(index, ()))
-                chosen[chunk.index] = chunk.candidates[load.chosen].fetched(lossless)
+                chosen[chunk.index] = self._came(chunk.index, load)
         return chosen
+
+    def _came(self, index: int, load: PieceLoaded) -> Candidate:
+        assert load.chosen is not None
+        lossless = all(one.lossless for place in (SYSTEM, index) for one in self._loads.get(place, ()))
+        return self.linkage.plan.chunks[index].candidates[load.chosen].fetched(lossless)
 
     # -- figures ----------------------------------------------------------------------------------------------------
 

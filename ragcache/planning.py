@@ -77,6 +77,7 @@ class Plan:
     incidents: tuple[str, ...] = ()  # what the store could not tell
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
     system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
+    system_infos: tuple[VariantInfo, ...] = ()  # of it, where it stands first: one, or none
 
     @property
     def exact_until(self) -> int:
@@ -113,7 +114,8 @@ def plan_prompt(
     stored: dict[Chunk, list[VariantInfo]] = {}  # one that comes again is looked up once
     incidents: list[str] = []
     first = system_address(fingerprint, behind, border)
-    exact = not (lookup and leads) or _lossless_system(store, first, incidents)
+    infos = _system_infos(store, first, incidents) if lookup and leads else []
+    exact = all(info.lossless for info in infos)
     start = head = question = len(segments[0]) if leads else 0
     for place, segment in enumerate(segments[leads:], int(leads) + 1):
         span = Span(start, start + len(segment))
@@ -134,7 +136,10 @@ def plan_prompt(
             texts.append(span)
     ids = tuple(token for segment in segments for token in segment.ids)
     between = tuple(text for text in texts if text.end <= question)
-    return Plan(ids, system, tuple(chunks), between, question, head, tuple(incidents), system_exact=exact)
+    told = tuple(incidents)
+    return Plan(
+        ids, system, tuple(chunks), between, question, head, told, system_exact=exact, system_infos=tuple(infos)
+    )
 
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:
@@ -183,14 +188,14 @@ def candidates(infos: Iterable[VariantInfo], place: ChunkSurroundings) -> tuple[
     return tuple(sorted(found, key=lambda candidate: candidate.rank))
 
 
-def _lossless_system(store: KVStore, key: VariantKey, incidents: list[str]) -> bool:
+def _system_infos(store: KVStore, key: VariantKey, incidents: list[str]) -> list[VariantInfo]:
     flaws: list[Flaw] = []
     try:
         infos = store.variants(key.family, flaws)
     except StoreError:  # whoever loads it will tell, and it is computed
-        return True
+        return []
     incidents += [_flaw(flaw) for flaw in flaws]
-    return all(info.lossless for info in infos)
+    return infos
 
 
 def stored_variants(

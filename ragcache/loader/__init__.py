@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from ragcache.store.base import KVStore
 from ragcache.types import Origin, Variant, VariantKey
+
+if TYPE_CHECKING:
+    from ragcache.policy import Rates
 
 SYSTEM = -1  # the System segment's place among the chunks
 RECHECK_S = 0.05  # what is awaited may be given up meanwhile
@@ -25,6 +28,8 @@ class SegmentPiece:
     start: int  # its first position
     keys: tuple[VariantKey, ...]  # variants that would serve, best first
     shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
+    tier: str = ""  # where the plan saw the first of them
+    nbytes: int = 0  # to read there
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,13 @@ class Loading(ABC):
     def awaited(self) -> Sequence[Future[Any]]:
         """When one of them is done there is more to take; none where it comes as it is taken."""
 
+    def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+        """Whether the taker, who could compute this piece in so many seconds, is to do so: it comes no more. Asked when
+        there is nothing to take, of the first piece that has not come. `final`: all before it is, so that it can be
+        computed at once, while others come.
+        """
+        return False
+
     @abstractmethod
     def stop(self) -> None:
         """Nobody wants the rest."""
@@ -105,10 +117,12 @@ class Loading(ABC):
 class Loader(ABC):
     """Threads may share it."""
 
+    overlaps: ClassVar[bool] = False  # whether it leaves the front to be computed where that is sooner
+
     @abstractmethod
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
         """Bring each piece in its first variant that is there and sound, in blocks and an order of its own choosing. A
-        bad entry is told with its piece; nothing is raised for it.
+        bad entry is told with its piece; nothing is raised for it. `rates`: of whoever takes, to whom they are told.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+RAM = "ram"  # the name of the tier that has nothing to wait for
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 

@@ -15,7 +15,7 @@ import torch
 
 from ragcache.address import behind_another_system
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, in_order, victims
@@ -39,7 +39,7 @@ class _Resident:
 class RamTier(Tier):
     """One lock guards all: nothing under it takes longer than looking for what to evict."""
 
-    name = "ram"
+    name = RAM
 
     def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
         self._budget = budget

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.models.loading import TorchModel
 from benchmarks.caches import capture, memory_cache, prefill_prompt
@@ -11,6 +12,8 @@ from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, Question, read_dataset
 from benchmarks.quality.prompts import Prompt, PromptBuilder
 from ragcache.errors import ConfigError
+from ragcache.store import open_store
+from ragcache.store.codec import CODECS
 from ragcache.types import Chunk, System, Text
 from retriever import Vectors
 from splitter import make_splitter
@@ -160,3 +163,19 @@ def test_the_context_of_a_capture_is_that_of_an_ingest(parts: TorchModel) -> Non
     captured = capture(memory_cache(parts, "document"), parts.template.system(), [document], document)
     ingested = memory_cache(parts, "document").ingest(parts.template.system(), document)
     assert [variant.key for variant in captured] == [variant.key for variant in ingested]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_a_capture_keeps_has_lost_what_a_file_would(parts: TorchModel, tmp_path: Path, codec: str) -> None:
+    """And what is computed behind it is computed over what has not, as at an ingest."""
+    document, system = [parts.template.chunk(f"Chunk number {n}.") for n in range(6)], parts.template.system()
+    cache, files = memory_cache(parts, "document"), open_store(tmp_path, 0, None, codec)
+    for variant in capture(cache, system, [document], document, codec=codec):
+        assert variant.lossless
+        files.put(variant)
+        kept, read = cache.store.get(variant.key), files.get(variant.key)
+        assert kept is not None
+        assert read is not None
+        assert torch.equal(kept.variant.k, read.variant.k)
+        assert torch.equal(kept.variant.v, read.variant.v)
+        assert kept.variant.lineage == read.variant.lineage

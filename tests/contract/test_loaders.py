@@ -12,7 +12,9 @@ import torch
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.loader import SYSTEM, Delivery, Loader, SegmentPiece
-from ragcache.loader.sequential import DiskThreads, SequentialLoader
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import DiskThreads
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant
@@ -23,6 +25,7 @@ from tests.tiny import Tiny, make_chunks, make_question, make_system
 LOADERS: Mapping[str, Callable[[], Loader]] = {
     "sequential": SequentialLoader,
     "sequential on threads": lambda: SequentialLoader(DiskThreads(2, "test-read", 60.0)),
+    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0)),
     "scattered": ScatteredLoader,
 }
 SEGMENT, QUESTION = make_system(), make_question()

@@ -14,7 +14,7 @@ from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.errors import StoreError
 from ragcache.loader import Delivery, sequential
-from ragcache.loader.sequential import bring
+from ragcache.loader.reading import bring
 from ragcache.store import open_store
 from ragcache.store.base import OpenEntry
 from ragcache.store.ram import RamTier

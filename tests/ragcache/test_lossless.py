@@ -13,6 +13,7 @@ from ragcache.cache import ChunkCache
 from ragcache.loader import Loading, SegmentPiece
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import plan_prompt
+from ragcache.policy import Rates
 from ragcache.store import DiskTier, KVStore, RamTier, open_store
 from ragcache.store.codec import CODECS, open_codec
 from ragcache.store.tiered import TieredStore
@@ -111,9 +112,9 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
     leaving = cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key
 
     class LateLoader(SequentialLoader):
-        def begin(self, pieces: Sequence[SegmentPiece], store: KVStore) -> Loading:
+        def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
             assert ram.delete(leaving)
-            return super().begin(pieces, store)
+            return super().begin(pieces, store, rates)
 
     late = ChunkCache(tiny.engine, cache.store, "naive", keep_missed=False, loader=LateLoader())
     made = prefill_prompt(late, [SYSTEM, *DOCUMENT, QUESTION])

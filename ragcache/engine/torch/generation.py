@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,15 +14,17 @@ from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.link_job import Linkage, LinkJob
-from ragcache.loader import SYSTEM, PieceLoaded
+from ragcache.loader import SYSTEM, Loading, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Work, worthwhile
+from ragcache.policy import Rates, Terms, Work, worthwhile
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
+
+LOOK_S = 0.005  # while nothing comes: whether it would be sooner computed
 
 
 @dataclass(frozen=True)
@@ -60,34 +63,65 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
     engine.check_tokens(plan.ids)
     if source.rates is not None:
-        plan = worthwhile(plan, linker, source.rates)
+        overlaps = source.loader is not None and source.loader.overlaps
+        plan = worthwhile(plan, linker, source.rates, Terms(overlaps=overlaps))
     return Linkage(plan, linker, first_address(plan, name))
 
 
 def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
-    """Place what the loader brings -> the seconds of placing alone."""
-    placing, loading = 0.0, (source.loader or SequentialLoader()).begin(job.pieces, source.store)
+    """Place what the loader brings, and compute what it leaves meanwhile -> the seconds of placing alone."""
+    placing, rates = 0.0, source.rates or Rates()
+    loading = (source.loader or SequentialLoader()).begin(job.pieces, source.store, rates)
     try:
-        for delivery in loading.deliveries():
+        while not loading.ended:
+            if (delivery := loading.take()) is None:
+                if not _computed_front(engine, job, buffer, loading, rates):
+                    wait(loading.awaited, LOOK_S, FIRST_COMPLETED)
+                continue
             started, loaded = perf_counter(), delivery.loaded
             for block in delivery.blocks:
                 engine.place_block(buffer, block)
             placing += perf_counter() - started
             if loaded is None:
                 continue
-            if source.rates is not None and (tier := job.planned_tier(loaded)):
-                source.rates.observe_load(tier, loaded.nbytes, loaded.seconds)
-            is_lacking = loaded.index == SYSTEM and loaded.chosen is None
-            job.loaded(_computed_system(engine, job, buffer, source, loaded) if is_lacking else loaded)
+            if tier := job.planned_tier(loaded):
+                rates.observe_load(tier, loaded.nbytes, loaded.seconds)
+            job.loaded(_with_system(engine, job, buffer, source, loaded))
+        while (piece := job.awaited) is not None:  # none, unless a loader loses one
+            job.loaded(_with_system(engine, job, buffer, source, PieceLoaded(piece.index, None)))
     finally:
         loading.stop()
     return placing
 
 
-def _computed_system(
+def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading: Loading, rates: Rates) -> bool:
+    """Compute the first piece that has not come, or leave it to the repair, where the loader is sooner done without it;
+    says whether.
+    """
+    piece, final = job.awaited, job.final
+    if piece is None or piece.index == SYSTEM:
+        return False
+    rows = job.rows_until(piece)
+    work = Work(1, len(rows), int(rows.sum()) + len(rows))
+    if not loading.claim(piece, rates.seconds(work), final=final):
+        return False
+    if not final:
+        job.loaded(PieceLoaded(piece.index, None))
+        return True
+    started, ids = perf_counter(), job.linkage.plan.ids
+    engine.compute([ids[row] for row in rows], rows.tolist(), buffer)
+    engine.synchronize()
+    rates.observe(work, perf_counter() - started)
+    job.computed(piece)
+    return True
+
+
+def _with_system(
     engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
 ) -> PieceLoaded:
-    """It is computed at once and stored, for all prompts to come."""
+    """A System segment that did not come is computed at once and stored, for all prompts to come."""
+    if loaded.index != SYSTEM or loaded.chosen is not None:
+        return loaded
     system, key = job.linkage.plan.system, job.linkage.system
     assert system is not None
     assert key is not None

@@ -21,7 +21,7 @@ from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, read_request
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase
-from ragcache.loader.sequential import DiskThreads
+from ragcache.loader.threads import DiskThreads
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 

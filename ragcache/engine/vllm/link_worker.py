@@ -32,7 +32,9 @@ from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, StoreError, reason_of
 from ragcache.loader import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
-from ragcache.loader.sequential import Clock, DiskThreads, SequentialLoader, nothing, unused
+from ragcache.loader.reading import nothing, unused
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import Clock, DiskThreads
 from ragcache.policy import Work
 from ragcache.store.base import KVStore
 from ragcache.types import Variant

@@ -16,7 +16,7 @@ from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
 from ragcache.link_job import Linkage, LinkJob
 from ragcache.linking.base import Linker
-from ragcache.loader.sequential import DiskThreads, Task
+from ragcache.loader.threads import DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Terms, Work, worthwhile
 from ragcache.report import Report

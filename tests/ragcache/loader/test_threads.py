@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.loader.sequential import DiskThreads, Task
+from ragcache.loader.threads import DiskThreads, Task
 
 LIMIT = 5.0
 

@@ -21,6 +21,8 @@ from tests.ragcache.store.test_format import packed, read_back, with_header
         ("bf16", torch.bfloat16, True),
         ("int8", torch.float32, False),
         ("int8", torch.bfloat16, False),
+        ("int4", torch.float32, False),
+        ("int4", torch.bfloat16, False),
     ],
 )
 def test_a_file_tells_whether_anything_was_lost(

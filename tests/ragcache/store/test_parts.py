@@ -15,7 +15,8 @@ import torch
 
 from ragcache.errors import CorruptEntry, StoreError
 from ragcache.loader import SegmentPiece
-from ragcache.loader.sequential import SequentialLoader, bring
+from ragcache.loader.reading import bring
+from ragcache.loader.sequential import SequentialLoader
 from ragcache.store import DiskTier, RamTier, index_parts, open_store
 from ragcache.store.base import OpenEntry
 from ragcache.store.entry import EntryReader

@@ -1,0 +1,65 @@
+"""A piece from its store: the first of its variants that is there and sound."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+from ragcache.errors import FAULTS, reason_of
+from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
+from ragcache.store.base import KVStore, OpenEntry
+
+logger = logging.getLogger(__name__)
+LOSSY = "cache entry not used: it has lost something at rest, and others may share its place"
+Pace = Callable[[int], None]  # called before so many bytes are read; it may wait
+
+
+class Unwanted(Exception):
+    """Nobody waits for what is being read."""
+
+
+def bring(
+    store: KVStore, piece: SegmentPiece, pace: Pace | None = None, wanted: Callable[[], bool] = lambda: True
+) -> Delivery:
+    """In the blocks that it was stored in. Raises Unwanted between two of them."""
+    incidents: list[str] = []
+    for chosen, key in enumerate(piece.keys):
+        started = perf_counter()
+        try:
+            if (entry := store.open(key)) is None:
+                logger.info("variant %s vanished between plan and load", key.digest[:12])
+                continue
+            with entry:
+                origin = entry.origin()
+                if piece.shared and not origin.lineage.lossless:
+                    incidents.append(LOSSY)
+                    continue
+                blocks = tuple(_blocks(entry, piece.start, pace, wanted))
+                seconds = perf_counter() - started
+        except FAULTS as error:
+            incidents.append(unused(error))
+            continue
+        told = (entry.tier, entry.nbytes, origin.lineage.lossless, seconds, tuple(incidents))
+        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told), origin)
+    return nothing(piece, *incidents)
+
+
+def _blocks(entry: OpenEntry, start: int, pace: Pace | None, wanted: Callable[[], bool]) -> Iterator[Block]:
+    for number, span in enumerate(entry.blocks):
+        if not wanted():
+            raise Unwanted
+        if pace is not None:
+            pace(entry.nbytes * len(span) // entry.shape[2])
+        yield Block(start + span.start, 0, *entry.read(number, range(entry.shape[0])))
+
+
+def nothing(piece: SegmentPiece, *incidents: str) -> Delivery:
+    """The end of a piece that is to be computed."""
+    return Delivery(piece, loaded=PieceLoaded(piece.index, None, incidents=incidents))
+
+
+def unused(error: Exception) -> str:
+    told = f"cache entry not used: {reason_of(error)}"
+    logger.warning("%s", told)
+    return told
