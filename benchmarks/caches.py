@@ -14,7 +14,7 @@ from ragcache.cache import ChunkCache
 from ragcache.engine import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.generation import Prefilled, prefill
-from ragcache.kvgen import ChunkIngest
+from ragcache.kvgen import LEAD_TOKENS, ChunkIngest, KVGen
 from ragcache.linking.baselines import Full
 from ragcache.store import open_store
 from ragcache.store.codec import open_codec
@@ -65,8 +65,7 @@ def capture(
     behind = cache.system_variant(system)
     for document in documents:
         before: deque[Variant] = deque(maxlen=cache.kvgen.context_chunks)
-        needed = _as_far_as(document, wanted | instead.keys(), cache.kvgen.context_chunks)
-        for variant in cache.kvgen.document(behind, needed):
+        for variant in _variants(cache.kvgen, behind, document, wanted | instead.keys()):
             context = list(before)[len(before) - len(variant.key.context) :]
             others = (cache.kvgen.capture(behind, context, other) for other in instead.get(variant.key.chunk, ()))
             for one in (variant, *others):
@@ -89,6 +88,14 @@ def lead(cache: ChunkIngest, system: System, chunks: Iterable[Chunk]) -> None:
     behind = cache.system_variant(system)
     for chunk in dict.fromkeys(chunks):
         cache.store.put(cache.kvgen.capture(behind, [], chunk))
+
+
+def _variants(kvgen: KVGen, behind: Variant, document: Sequence[Chunk], wanted: set[str]) -> Iterator[Variant]:
+    yield from kvgen.document(behind, _as_far_as(document, wanted, kvgen.context_chunks))
+    if kvgen.context_chunks and sum(len(chunk) for chunk in document) >= LEAD_TOKENS:
+        for chunk in document[1:]:
+            if chunk.hash in wanted:
+                yield kvgen.capture(behind, [], chunk)
 
 
 def _as_far_as(document: Sequence[Chunk], wanted: set[str], context_chunks: int) -> Sequence[Chunk]:
@@ -115,7 +122,7 @@ def measured_capture(
     """Capture and prefill in turns. `stored`: capture brings the KV into an empty RAM tier, as an ingest would."""
 
     def capture_all() -> None:
-        captured = cache.kvgen.document(system, chunks)
+        captured = cache.kvgen.ingest(system, chunks)
         deque(map(RamTier(None).put, captured) if stored else captured, maxlen=0)
         torch_engine(cache).synchronize()
 

@@ -22,6 +22,10 @@ from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.
 Stored = Callable[[Variant, Sequence[Variant], Chunk], Variant | None]
+# Lead variants cost a second pass with little attention. A document of so many tokens can afford it: its plain prefill,
+# whose attention grows with each token, takes about as long as both passes together (docs/benchmarks.md). In a shorter
+# one the first use of a chunk at the head of a prompt captures it, after the answer.
+LEAD_TOKENS = 5000
 # Each so manieth chunk of a document is computed behind none: what a chunk had seen is told whole by its lineage, which
 # has room for 256, and goes with any of it.
 AFRESH = 128
@@ -52,6 +56,28 @@ class KVGen:
     def system_key(self, system: System) -> VariantKey:
         return system_address(self.engine.spec.fingerprint, system.hash, system.border)
 
+    def ingest(
+        self,
+        system: Variant,
+        chunks: Iterable[Chunk],
+        stored: Stored = nothing_stored,
+        opening: Sequence[Variant] = (),
+    ) -> Iterator[Variant]:
+        """All variants that a document is worth: those of `document`, and from LEAD_TOKENS on each chunk's lead
+        variant: the chunk right behind System, for prompts that it leads. All of its context is gone there, so any
+        other variant has its largest error.
+        """
+        waiting: list[Chunk] = []  # chunks whose lead variant is still to come
+        tokens = 0
+        for variant in self.document(system, chunks, stored, opening):
+            yield variant
+            tokens += len(variant)
+            if variant.key.context:
+                waiting.append(Chunk(variant.ids, variant.key.border))
+            if tokens >= LEAD_TOKENS:
+                yield from (stored(system, [], lead) or self.capture(system, [], lead) for lead in waiting)
+                waiting = []
+
     def document(
         self,
         system: Variant,
@@ -60,8 +86,7 @@ class KVGen:
         opening: Sequence[Variant] = (),
     ) -> Iterator[Variant]:
         """The chunks' variants in document order, each computed once over the *stored* KV of those before it, the first
-        ones also over what opens the document. A chunk's lead variant, behind System alone, is captured by the first
-        answer whose prompt it leads.
+        ones also over what opens the document.
         """
         context = deque(opening, maxlen=self.context_chunks)
         for place, chunk in enumerate(chunks):
@@ -175,7 +200,7 @@ class ChunkIngest:
             opened.append(variant)
             if is_new:
                 yield variant
-        for variant in self.kvgen.document(behind, chunks, stored, opened):
+        for variant in self.kvgen.ingest(behind, chunks, stored, opened):
             if variant.key not in served:
                 self.store.put(variant)
             yield variant

@@ -18,7 +18,7 @@ from app.library.order import SHORT
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
-from ragcache.kvgen import AFRESH, ChunkIngest
+from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
@@ -151,6 +151,7 @@ class Warmer:
 
     def _document(self, chunks: Sequence[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
         window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
+        leads = sum(map(len, chunks)) >= LEAD_TOKENS
         own = {chunk.hash for chunk in chunks}
         others = [chunk for chunk in dict.fromkeys(before) if chunk.hash not in own]  # no prompt holds a copy twice
         for place, chunk in enumerate((*others, *chunks)):
@@ -163,6 +164,8 @@ class Warmer:
                 continue  # another document's chunk, too long for any prompt
             if link.variant is not None:
                 yield link.variant
+            if leads and place >= len(others) and window and not _behind(self._stored(chunk), []):
+                yield self._capture(chunk, [])
             window.append(link)
 
     def _served(self, chunk: Chunk, window: deque[_Link]) -> _Link | None:

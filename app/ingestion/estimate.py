@@ -20,6 +20,7 @@ from app.models.loading import resolve_device, resolve_dtype
 from app.prompt import PromptTemplate
 from app.settings import Settings
 from ragcache.errors import PromptError
+from ragcache.kvgen import LEAD_TOKENS
 from ragcache.store.codec import KVShape
 from ragcache.store.entry import entry_nbytes
 
@@ -100,14 +101,19 @@ class KvSize:
         whole = len(lengths) * share
         run = RUN if whole <= SHORT else whole
         again = 1 + (opening_chunks(round(whole)) / run if self._settings.context_chunks and lengths else 0)
-        return Size(kv_variants=len(lengths) * again, kv_bytes=sum(self._entries(lengths)) * again)
+        entries = self._entries(lengths, share)
+        return Size(kv_variants=len(entries) * again, kv_bytes=sum(entries) * again)
 
-    def _entries(self, lengths: Sequence[int]) -> list[int]:
+    def _entries(self, lengths: Sequence[int], share: float) -> list[int]:
+        """Of a document's chunks, and of their lead variants where it will have those."""
         width = self._settings.context_chunks
-        return [
+        found = [
             self._nbytes(own, lengths[max(0, place - width) : place], seen=place if width else 0)
             for place, own in enumerate(lengths)
         ]
+        if sum(lengths) * share >= LEAD_TOKENS and width:
+            found += [self._nbytes(own, ()) for own in lengths[1:]]
+        return found
 
     def _nbytes(self, tokens: int, context: Sequence[int], *, seen: int = 0) -> int:
         """0 where the model's configuration does not say it."""

@@ -24,7 +24,7 @@ from ragcache.types import Segment
 
 CHUNK_TOKENS = 200
 LINKERS = ("auto", "fast")
-CAPTURED = (4096, 16_384)  # tokens of documents
+CAPTURED = (4096, 16_384)  # tokens of documents: with no more than LEAD_TOKENS, and with a lead variant of each chunk
 CAPTURES = 2  # rounds, each as long as many first tokens
 BARE = "bare"  # a prompt without chunks
 Prompt = Sequence[Segment]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ragcache.cache import ChunkCache
 from ragcache.kvgen import ChunkIngest
 from ragcache.store import open_store
@@ -48,16 +50,20 @@ def test_the_variant_of_a_document_that_comes_again_serves_it(make_cache: MakeCa
     ]
 
 
-def test_an_ingest_computes_no_lead_and_that_of_an_answer_stays(make_cache: MakeCache) -> None:
+def test_the_lead_of_boilerplate_is_computed_once_and_stays(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = make_cache()
     ingested(cache, VARIANTS)
-    behind = cache.system_variant(SYSTEM)
-    lead = cache.kvgen.capture(behind, [], NOTICE)
-    assert lead.key not in notices(cache)
-    cache.store.put(lead)
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 1)
+    lead = VariantKey(cache.engine.spec.fingerprint, SYSTEM.hash, (), NOTICE.hash)
+    captured: list[VariantKey] = []
     for number in range(VARIANTS, VARIANTS + 4):
-        assert lead.key not in [variant.key for variant in cache.ingest(SYSTEM, document(number))]
-    assert lead.key in notices(cache)
+        captured += [
+            variant.key for variant in cache.ingest(SYSTEM, document(number)) if variant.key.chunk == lead.chunk
+        ]
+    assert captured.count(lead) == 4, "each document has one"
+    assert lead in notices(cache)
     assert {stats.displaced for stats in cache.store.stats()} == {1}
 
 

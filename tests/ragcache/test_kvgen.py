@@ -170,6 +170,23 @@ def test_a_document_is_computed_as_it_is_read(tiny: Tiny) -> None:
     assert len(read) == 1
 
 
+def test_each_chunk_of_a_long_document_gets_a_lead_variant_too(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ingested(context_chunks: int) -> list[Variant]:
+        maker = KVGen(tiny.engine, context_chunks)
+        return list(maker.ingest(maker.system(SYSTEM), DOCUMENT))
+
+    alone = {variant.key: variant for variant in captured(tiny, 0)}
+    assert all(len(ingested(count)) == len(DOCUMENT) for count in (0, 2)), "not of a short one"
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 25)  # reached with the third chunk
+    made = ingested(2)
+    assert [variant.ids for variant in made] == [DOCUMENT[place].ids for place in (0, 1, 2, 1, 2, 3, 3, 4, 4)]
+    for lead in (made[place] for place in (3, 4, 6, 8)):
+        assert_close(lead.k, alone[lead.key].k)
+        assert_close(lead.v, alone[lead.key].v)
+    assert len({variant.key for variant in made}) == len(made)
+    assert [variant.key for variant in ingested(0)] == list(alone), "it is one already"
+
+
 @pytest.mark.parametrize(
     ("context", "exact"),
     [

@@ -54,7 +54,7 @@ def test_what_is_captured_behind_a_lossy_system_is_lossy(tiny: Tiny, tmp_path: P
     store = open_store(tmp_path, 0, None, "int8")
     kvgen = cache_over(tiny, store).kvgen
     system = rounded(kvgen.system(SYSTEM), "int8")
-    for variant in (system, *kvgen.document(system, DOCUMENT)):
+    for variant in (system, *kvgen.ingest(system, DOCUMENT)):
         store.put(variant)
         found = store.get(variant.key)
         assert found is not None

@@ -44,6 +44,17 @@ def test_it_computes_what_an_ingest_does_and_then_nothing(library: Library, mode
     assert run(library, models).computed == 0
 
 
+def test_leads_of_a_long_document_are_computed_too(
+    library: Library, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", 60)
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 60)
+    fill(library, models, books=LONG)
+    assert run(library, models).computed == 7 + 6
+    assert files(library) == ingested(library, models, tmp_path, LONG)
+    assert run(library, models).computed == 0
+
+
 @pytest.mark.parametrize("place", [0, 1, 6])
 def test_a_gap_is_filled_with_the_context_around_it(
     library: Library, models: Models, settings: Settings, place: int
@@ -91,8 +102,12 @@ def test_a_cache_that_is_too_small_stops_it(library: Library, models: Models, se
         list(warm(*reopened(library, models, disk_bytes=0), collection))
 
 
-def test_boilerplate_of_many_documents_comes_to_an_end(library: Library, models: Models) -> None:
+@pytest.mark.parametrize("lead_tokens", [1, 5000])
+def test_boilerplate_of_many_documents_comes_to_an_end(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, lead_tokens: int
+) -> None:
     """A chunk keeps a few variants: one that was displaced is not computed again, in this run or in the next."""
+    monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", lead_tokens)
     notice = "All rights reserved, and some wrongs."
     books = {f"/{place:02}.txt": [f"Book number {place}.", notice, f"The end of {place}."] for place in range(20)}
     often = {"/often.txt": [text for place in range(12) for text in (f"Verse {place}.", notice)]}

@@ -141,6 +141,21 @@ def test_no_more_goes_than_its_reach(
     assert missing(library, models) == 0
 
 
+def test_a_prompt_that_it_leads_finds_its_first_chunk_behind_system_alone(
+    ingest: Run, library: Library, models: Models, settings: Settings, stories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 600)
+    monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", 600)
+    result = ingest(kv="eager")
+    for document in standings(library):
+        assert all(() in contexts(settings)[chunk] for chunk in hashes(library, document))
+    twice = sum(
+        one >= OPENING * FOR_EACH for one in LENGTHS
+    )  # open with two chunks, of which one stands behind the other
+    assert result.kv_variants <= 2 * result.chunks + twice, "the last chunk of each has its KV already"
+    assert missing(library, models) == 0
+
+
 def test_what_changes_takes_others_kv_and_they_have_it_anew(
     ingest: Run, library: Library, models: Models, settings: Settings, stories: Path
 ) -> None:

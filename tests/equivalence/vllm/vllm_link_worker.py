@@ -127,7 +127,7 @@ def captured(open_pair: OpenPair) -> dict[int, Variant]:
     with open_pair() as pair:
         system, (context, chunk) = make_system(40), make_chunks(50, 61)
         kvgen = pair.torch.kvgen
-        variants = [kvgen.system(system), *kvgen.document(kvgen.system(system), [context, chunk])]
+        variants = [kvgen.system(system), *kvgen.ingest(kvgen.system(system), [context, chunk])]
         return {size: in_slices(pair, [system, context, chunk], variants, size) for size in (61, 60, 16, 7, 1)}
 
 

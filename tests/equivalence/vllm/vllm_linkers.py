@@ -127,8 +127,8 @@ def test_a_linked_prompt_never_answers_an_exact_one(pair: Pair) -> None:
 
 def test_captured_by_either_engine(pair: Pair) -> None:
     for ours, theirs in zip(
-        pair.vllm.kvgen.document(pair.vllm.kvgen.system(SYSTEM), DOCUMENT),
-        pair.torch.kvgen.document(pair.torch.kvgen.system(SYSTEM), DOCUMENT),
+        pair.vllm.kvgen.ingest(pair.vllm.kvgen.system(SYSTEM), DOCUMENT),
+        pair.torch.kvgen.ingest(pair.torch.kvgen.system(SYSTEM), DOCUMENT),
         strict=True,
     ):
         assert ours.key == theirs.key
