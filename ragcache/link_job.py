@@ -116,7 +116,7 @@ class LinkJob:
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
-        assert self.phase is Phase.CHOOSE, "every piece has come, or never will"
+        assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
         self._tell(self._chosen, selected)
