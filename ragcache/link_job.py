@@ -107,12 +107,16 @@ class LinkJob:
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self.linkage.plan.chunks[piece.index].span.end)]
+        return gone[(gone >= self._final) & (gone < self._end(piece))]
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
-        self._final = self.linkage.plan.chunks[piece.index].span.end
+        self._final = self._end(piece)
         self.loaded(PieceLoaded(piece.index, None))
+
+    def _end(self, piece: SegmentPiece) -> int:
+        plan = self.linkage.plan
+        return plan.head if piece.index == SYSTEM else plan.chunks[piece.index].span.end
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
