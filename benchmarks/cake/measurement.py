@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.models.loading import LOAD_LIMIT_S, READERS, TorchModel, load_torch_model
+from app.models.loading import LOAD_LIMIT_S, TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.cake import EXACT, PAPER_RATIO, CakeBenchOptions
@@ -29,7 +29,7 @@ from ragcache.kvgen import KVGen
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.loader.threads import DiskThreads
+from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
 from ragcache.planning import plan_prompt
 from ragcache.policy import Rates

@@ -134,11 +134,14 @@ class _Meeting(Loading):
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
-            if final and seconds > MARGIN * self._remaining():
+            # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
+            left = self._brought(self._seconds(piece)) if piece.index == SYSTEM else self._remaining()
+            if final and seconds > MARGIN * left:
                 return False
-            if final and piece in self._left:
-                self._left.remove(piece)
-                return True
+            for waiting in (self._first, self._left):
+                if final and piece in waiting:
+                    waiting.remove(piece)
+                    return True
             read = next((one for one in self._reads if one.piece is piece), None)
             overdue = self._overdue
             if read is None or read.task.future.done() or not (final or overdue > seconds):
@@ -152,7 +155,11 @@ class _Meeting(Loading):
     def _remaining(self) -> float:
         """Seconds until all is loaded, if nothing more is computed. What is late is taken to need as long again."""
         waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
-        return waiting + (self._overdue or max(0.0, self._expected - (self._clock() - self._moved)))
+        return waiting + self._brought(self._expected)
+
+    def _brought(self, expected: float) -> float:
+        """Seconds until what is read now, which takes so long in all, is here."""
+        return self._overdue or max(0.0, expected - (self._clock() - self._moved))
 
     @property
     def _overdue(self) -> float:

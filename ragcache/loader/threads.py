@@ -18,6 +18,7 @@ from ragcache.errors import HandingOver, StoreError
 T = TypeVar("T")
 Clock = Callable[[], float]
 Errand = tuple[Future[Any], Callable[[], object]]
+READERS = 2  # threads that read files while the model computes
 CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 

@@ -101,10 +101,13 @@ def test_the_first_variant_that_is_there_and_sound_is_brought(
     assert "cache entry not used" in (ends[0].incidents + ends[1].incidents)[0]
 
 
-def test_what_others_may_share_is_not_brought_with_a_loss(tiny: Tiny, tmp_path: Path, loader: Loader) -> None:
+@pytest.mark.parametrize("codec", ["int8", "int4"])
+def test_what_others_may_share_is_not_brought_with_a_loss(
+    tiny: Tiny, tmp_path: Path, loader: Loader, codec: str
+) -> None:
     lossy = open_store(tmp_path / "lossy", 0, None, "raw")
     _, first, *_ = variants = ingested(tiny, lossy)
-    keep_rounded(lossy, variants, "int8")
+    keep_rounded(lossy, variants, codec)
     for shared, chosen in ((False, 0), (True, None)):
         piece = SegmentPiece(0, 7, (first.key,), shared)
         ends = [one.loaded for one in loader.begin([piece], lossy).deliveries() if one.loaded]

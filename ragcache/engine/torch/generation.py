@@ -99,7 +99,7 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     says whether.
     """
     piece, final = job.awaited, job.final
-    if piece is None or piece.index == SYSTEM:
+    if piece is None:
         return False
     rows = job.rows_until(piece)
     work = Work(1, len(rows), int(rows.sum()) + len(rows))

@@ -34,14 +34,13 @@ from ragcache.errors import FAULTS, StoreError, reason_of
 from ragcache.loader import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
 from ragcache.loader.reading import nothing, unused
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.loader.threads import Clock, DiskThreads
+from ragcache.loader.threads import READERS, Clock, DiskThreads
 from ragcache.policy import Work
 from ragcache.store.base import KVStore
 from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
 HANDED = "handed"  # the tier of what came from the engine's own process
-READERS = 2  # threads that read files while the model computes
 IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, instead of spinning
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
 

@@ -271,12 +271,19 @@ def test_random_faults_leave_the_answer_as_it_is(tiny: Tiny, tmp_path: Path) -> 
     store.check_integrity()
 
 
-def test_the_system_segment_alone_is_waited_for(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
-    store = ingested(tiny, tmp_path)
-    gate = Gate(0)
-    opener = threading.Timer(0.05, gate.opened.set)
-    opener.start()
-    made = prefill_prompt(cake(tiny, store, threads, gate), prompt(), "naive")
+def test_a_system_segment_that_does_not_come_is_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    store, gate = ingested(tiny, tmp_path), Gate(0)
+    try:
+        made = prefill_prompt(cake(tiny, store, threads, gate), prompt(), "naive")
+    finally:
+        gate.opened.set()
+    assert (made.report.system_tier, met(made)) == (COMPUTED, ALL)
+    assert_is_stock(made, tiny)
+
+
+def test_a_system_segment_that_is_soon_there_is_waited_for(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    rates = known(compute_s=1.0, load_s=1e-12)
+    made = prefill_prompt(cake(tiny, ingested(tiny, tmp_path), threads, rates=rates), prompt(), "naive")
     assert made.report.system_tier == "disk"
     assert_is_stock(made, tiny)
 

@@ -19,6 +19,7 @@ from ragcache.loader.reading import bring
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.store import DiskTier, RamTier, index_parts, open_store
 from ragcache.store.base import OpenEntry
+from ragcache.store.codec import CODECS
 from ragcache.store.entry import EntryReader
 from ragcache.store.format import BLOCK
 from ragcache.store.tiered import TieredStore
@@ -207,16 +208,21 @@ def test_a_bad_profile_is_told_before_any_part_is_given_out(tmp_path: Path, make
     assert store.kept.quarantined == 1
 
 
-def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any) -> None:
+@pytest.mark.parametrize("codec", CODECS)
+def test_some_heads_are_read_in_parts_too(tmp_path: Path, make_variant: Any, codec: str) -> None:
     variant = long_variant(make_variant, BLOCK + 5)
-    open_store(tmp_path, 0, None, "raw").put(variant)
+    whole = open_store(tmp_path, 0, None, codec)
+    whole.put(variant)
+    expected = whole.get(variant.key)
+    assert expected is not None
+    assert expected.variant.k.equal(variant.k) == (codec == "raw")
     for ram in (0, None):
-        entry = open_store(tmp_path, ram, None, "raw", heads=slice(1, 2)).open(variant.key)
+        entry = open_store(tmp_path, ram, None, codec, heads=slice(1, 2)).open(variant.key)
         assert entry is not None
         with entry:
             k, v = entry.read(1, range(2))
-        assert torch.equal(k, variant.k[:2, 1:2, BLOCK:])
-        assert torch.equal(v, variant.v[:2, 1:2, BLOCK:])
+        assert torch.equal(k, expected.variant.k[:2, 1:2, BLOCK:])
+        assert torch.equal(v, expected.variant.v[:2, 1:2, BLOCK:])
 
 
 @pytest.mark.parametrize("ram", [0, None])
