@@ -59,7 +59,7 @@ def test_waiting_is_told_and_ends(library: Library, models: Models, docs: Path) 
             assert waits.wait(60)
             assert not future.done()
         assert future.result().added == 1
-    assert told == ["another process is working on collection 'default': waiting for it"]
+    assert told[0] == "another process is working on collection 'default': waiting for it"
 
 
 def test_other_collections_are_free(library: Library, models: Models, docs: Path, ingest: Run) -> None:
