@@ -57,6 +57,11 @@ def disk_size(folder: Path) -> int:
     return shutil.disk_usage(_existing(folder)).total
 
 
+def one_disk(*folders: Path) -> bool:
+    """Whether all of them lie on it, or would."""
+    return len({_existing(folder).stat().st_dev for folder in folders}) == 1
+
+
 def _existing(folder: Path) -> Path:
     return next(one for one in (folder, *folder.absolute().parents) if one.exists())
 

@@ -113,6 +113,7 @@ class Ingest:
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")
+        self._room.keep_for(disks.growth(survey.pending))
         writer = Writer(self._library, self._models, collection, self._tally, self._room, self._within)
         outlook = Outlook(self._library, self._models, collection, self._room) if self._tells else None
         for file, outcome in self._read(survey, outlook):
@@ -124,6 +125,8 @@ class Ingest:
                     writer.touch(file, outcome.stamp)
                 case Unread(stamp=stamp) if stamp is not None:
                     writer.fail(file, stamp, outcome.reason)
+            if not isinstance(outcome, ReadFile):
+                self._room.came(file)
         writer.flush()
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
 from app.models import Models
 from app.settings import GIB, KvMode, Settings
-from ragcache.host import free_bytes
+from ragcache.host import free_bytes, one_disk
 from retriever.shared_property import shared_property
 from splitter import parse_spec
 
@@ -27,7 +27,7 @@ CHARACTERS = 3  # of a text for each token at least, in most languages
 AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
 # Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them.
 PER_CHARACTER = 4
-SENTENCE = 20  # characters of a short one: rows and turns are sentences too
+SENTENCE, SHORT_SENTENCE = 80, 20  # characters, as most are, and where rows and turns are sentences too
 FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
 LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
 COPIES = 2  # of a chunk's vector, in the catalog and in the index
@@ -42,6 +42,8 @@ class KvRoom:
         self._models, self._settings, self.asked = models, models.settings, mode
         self.mode: KvMode = "on-use" if mode != "off" and not self._settings.disk_bytes else mode
         self.remedy = ""  # for the first document that did not fit
+        self._to_come: dict[str, int] = {}  # by file: bytes of the disk that the catalog will take
+        self.kept = 0  # of all of them
 
     @property
     def now(self) -> bool:
@@ -81,6 +83,14 @@ class KvRoom:
             self.remedy = self.remedy or self.more()
         return chosen
 
+    def keep_for(self, files: Mapping[str, int]) -> None:
+        """Files that are to come, and the bytes that the catalog will take for each."""
+        self._to_come, self.kept = dict(files), sum(files.values())
+
+    def came(self, file: Pending) -> None:
+        """It is in the catalog, or never will be."""
+        self.kept -= self._to_come.pop(file.source, 0)
+
     def ended(self) -> None:
         """Something had no room that was chosen: others have taken it meanwhile."""
         self.remedy = self.remedy or self.more()
@@ -89,13 +99,15 @@ class KvRoom:
         """What to do for more of it."""
         if self._of_budget() <= self._of_disk():
             return "raise RAGCACHE_DISK_BYTES"
-        return f"free space on the disk of {self._settings.cache_dir}, of which KV leaves {_gib(self._floor)} free,"
+        leaves = _gib(self._floor + self.kept)
+        return f"free space on the disk of {self._settings.cache_dir}, of which KV leaves {leaves} free,"
 
     def _of_budget(self) -> int:
         return self._settings.disk_bytes - self.store.kept.nbytes
 
     def _of_disk(self) -> int:
-        return free_bytes(self._settings.kv_folder) - self._floor
+        shared = self.kept and one_disk(self._settings.kv_folder, self._settings.data_dir)
+        return free_bytes(self._settings.kv_folder) - self._floor - (self.kept if shared else 0)
 
     @property
     def _floor(self) -> int:
@@ -120,14 +132,21 @@ class DiskCheck:
 
     @property
     def per_character(self) -> float:
-        """Bytes of the catalog and the index. Vectors take most of them: of chunks, in 4 bytes a number, and of their
-        sentences, in one and 4 for the scale. SQLite writes all of a transaction to its log first.
-        """
+        """Bytes of the catalog and the index at the most. SQLite writes all of a transaction to its log first."""
+        return LOGGED * self._per_character(SHORT_SENTENCE)
+
+    def growth(self, files: Iterable[Pending]) -> dict[str, int]:
+        """By file: of the catalog and the index in the end, about, by their sizes alone."""
+        of_token = PER_TOKEN * self._per_character(SENTENCE)
+        return {file.source: round(file.size / per_token(file.source) * of_token) for file in files}
+
+    def _per_character(self, sentence: int) -> float:
+        """Vectors take most of it: of chunks, in 4 bytes a number, and of sentences, in one and 4 for the scale."""
         longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
         own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
         chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
         dimension = self._collection.dimension
-        return LOGGED * (PER_CHARACTER + (dimension + 4) / SENTENCE + COPIES * 4 * dimension / chunk)
+        return PER_CHARACTER + (dimension + 4) / sentence + COPIES * 4 * dimension / chunk
 
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""

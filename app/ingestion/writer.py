@@ -224,6 +224,7 @@ class Writer:
     def _give_up(self, file: Pending, error: Exception) -> None:
         """Without a stamp: another version of this program may do better, so the next ingest tries again."""
         self._tally.failed.append(uncut(file, error))
+        self._room.came(file)
 
     def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> ChunkVectors:
         """Of all pieces."""
@@ -266,6 +267,7 @@ class Writer:
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
         self._tally.on_use += not whole and self._room.mode != "off"
+        self._room.came(file)
         headed = any(piece.heading for piece in draft.pieces)
         self._tally.cut(way(self._collection.splitter, draft.parsed.kind, headed))
         self._behind += len(chunks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from app import RagPipeline, Settings
 from app.errors import IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
+from app.ingestion.room import KvRoom
 from app.library import Library
 from app.models import Models
 from app.models.loading import load_store
+from ragcache.host import free_bytes
 from ragcache.store.layout import written_beside
 from tests.app.ingestion.conftest import Run
 
@@ -70,6 +73,35 @@ def test_a_document_that_does_not_fit_is_on_use(
     assert {*before} < {*files(settings)}
     assert nbytes(settings) <= 2.5 * of_one
     library.catalog.check_integrity()
+
+
+def test_the_catalog_of_what_is_to_come_has_its_room(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = KvRoom(models, "auto")
+    assert room.now
+    room.keep_for({"/large.txt": free_bytes(library.settings.kv_folder)})
+    assert not room.now and "free space on the disk" in room.more()
+    monkeypatch.setattr("app.ingestion.room.one_disk", lambda *_: False)
+    assert room.now, "it is on another disk"
+
+
+def test_the_room_of_the_catalog_is_left_as_the_files_go_in(
+    ingest: Run, library: Library, books: Path, of_one: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = list[int]()
+
+    def choose(room: KvRoom, sizes: Iterable[int]) -> list[bool]:
+        kept.append(room.kept)
+        return [False for _ in sizes]
+
+    monkeypatch.setattr(KvRoom, "choose", choose)
+    came = list[int]()
+    left = KvRoom.came
+    monkeypatch.setattr(KvRoom, "came", lambda room, file: (left(room, file), came.append(room.kept)))
+    assert ingest(kv="auto").on_use == 2
+    assert kept[0] > sum(path.stat().st_size for path in books.iterdir()) / 3, "nothing of the batch is in yet"
+    assert came[-1] == 0 and sorted(came, reverse=True) == came
 
 
 def test_a_small_one_behind_a_large_one_fits(
