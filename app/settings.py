@@ -1,31 +1,28 @@
-"""Settings. The only reader of the environment: flags before environment before `.env` before defaults.
-
-The `.env` of the current folder is read for its owner's sake only, since a folder may be anybody's.
-"""
+"""Settings. The only reader of the environment: flags before environment before `.env` before defaults."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal
 
-from dotenv import dotenv_values
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.env_file import read_env_file
 from ragcache.errors import ConfigError
+from ragcache.host import disk_size
 from ragcache.records import FOLDER, Records
 
 PREFIX = "RAGCACHE_"
 GIB = 1 << 30
+DISK_FLOOR = (GIB, 10 * GIB)
 MOST_NEIGHBOURS = 16  # on each side of a hit
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
 REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker", "splitter")
@@ -72,11 +69,6 @@ def expanded(path: Path) -> Path:
         raise ConfigError(f"{path}: there is no home folder of that name here, so write the whole path") from None
 
 
-def free_bytes(folder: Path) -> int:
-    """For us, on the disk of a folder or where it would be made."""
-    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
-
-
 def check_url(value: SecretStr) -> SecretStr:
     """Whether it can be a URL at all: the catalog, which knows the databases, has the last word."""
     if "://" not in value.get_secret_value():
@@ -85,6 +77,7 @@ def check_url(value: SecretStr) -> SecretStr:
 
 
 PromptOrder = Literal["collection", "best"]
+KvMode = Literal["auto", "eager", "on-use", "off"]
 Name = Annotated[str, Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 Folder = Annotated[Path, AfterValidator(expanded)]
@@ -138,6 +131,7 @@ class Settings(BaseSettings):
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3
+    kv: KvMode = "auto"
     codec: Name = "bf16"
     eviction: Name = "lru"
     linker: Name = "auto"
@@ -156,6 +150,14 @@ class Settings(BaseSettings):
     @property
     def kv_folder(self) -> Path:
         return self.cache_dir / "kv"
+
+    @property
+    def disk_floor(self) -> int:
+        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds. None where every document
+        is to have its KV whatever it takes.
+        """
+        smallest, largest = DISK_FLOOR
+        return 0 if self.kv == "eager" else min(largest, max(smallest, disk_size(self.kv_folder) // 20))
 
     @property
     def digests_file(self) -> Path:
@@ -254,46 +256,3 @@ def _told(
     if name == "database_url":  # it holds a password
         return f"{upper} {where} {allowed}"
     return f"{upper}={value!r} {where} {allowed}"
-
-
-def read_env_file(path: Path | None, prefix: str) -> dict[str, str | None]:
-    """Its variables by name in capitals. Raises ConfigError, also where others may have written those of the prefix."""
-    if path is None or path.is_dir():  # a virtual environment may have the name
-        return {}
-    try:
-        # Once, so that what is checked is what is read. Not to block: a named pipe would wait for someone to write.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), encoding="utf-8") as file:
-            found, foreign = _read(file, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if foreign and any(name.startswith(prefix) for name in found):
-        raise ConfigError(
-            f"{path.absolute()} {foreign}, so that its {prefix}… settings may be somebody else's, who could send your "
-            "documents elsewhere: remove them, make the file yours alone, or run this in another folder"
-        )
-    return found
-
-
-def _read(file: TextIO, path: Path) -> tuple[dict[str, str | None], str]:
-    """Variables, and why others may have written them."""
-    told = os.fstat(file.fileno())
-    if not stat.S_ISREG(told.st_mode):
-        raise OSError("it is a pipe or device, not a file")
-    foreign = _foreign(told, path.absolute().parent.stat())
-    return {name.upper(): value for name, value in dotenv_values(stream=file).items()}, foreign
-
-
-def _foreign(file: os.stat_result, folder: os.stat_result) -> str:
-    """Why others may have written the file, or "". The superuser may write anything anyway."""
-    mine = (os.geteuid(), 0)
-    if file.st_uid not in mine:
-        return f"belongs to another user (id {file.st_uid})"
-    if file.st_mode & stat.S_IWOTH:
-        return "can be written by every user"
-    if folder.st_uid not in mine:
-        return f"lies in a folder of another user (id {folder.st_uid})"
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        return "lies in a folder that every user can write to"
-    return ""

@@ -41,6 +41,10 @@ class StoreError(RagcacheError):
     status = 507
 
 
+class StoreFull(StoreError):
+    """What was to be kept has no room: in the budget, or on the disk."""
+
+
 class CorruptEntry(StoreError):
     """A cache file whose bytes are not what was written: truncated, flipped, or of another format."""
 

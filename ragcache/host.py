@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,25 @@ def private_file(path: Path) -> None:
     private_folder(path.parent)
     with suppress(FileExistsError):
         os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))
+
+
+def free_bytes(folder: Path) -> int:
+    """For us, on the disk of a folder or where it would be made."""
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def disk_size(folder: Path) -> int:
+    """Of the whole disk of a folder."""
+    return shutil.disk_usage(_existing(folder)).total
+
+
+def one_disk(*folders: Path) -> bool:
+    """Whether all of them lie on it, or would."""
+    return len({_existing(folder).stat().st_dev for folder in folders}) == 1
+
+
+def _existing(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
 
 
 def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:

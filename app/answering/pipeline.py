@@ -25,6 +25,7 @@ from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.library.fidelity import calibrated, is_long
 from app.library.fusion import search_options
+from app.library.kv import remember_identity
 from app.models import Models, in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
@@ -71,6 +72,7 @@ class RagPipeline:
                 self._loaded = Answering(
                     models.language.template, models.cache, models.embedder.embed, self.library.catalog, sampling
                 )
+                remember_identity(models)
             return self._loaded
 
     # -- documents --------------------------------------------------------------------------------------------------

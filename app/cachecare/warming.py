@@ -18,7 +18,7 @@ from app.library.order import SHORT
 from app.models import Models
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
-from ragcache.kvgen import AFRESH, LEAD_TOKENS
+from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
@@ -42,9 +42,11 @@ class WarmingProgress:
 def warm(library: Library, models: Models, collection: Collection) -> Generator[WarmingProgress, None, None]:
     """One report after each document. Holds the collection's ingest lock meanwhile.
 
-    Raises CatalogError while an ingest runs, and when the cache is too small to hold what was just computed;
-    StoreError when it cannot be written.
+    Raises CatalogError while an ingest runs, MaintenanceError where no KV is to be kept and when the cache is too
+    small to hold what was just computed; StoreError when it cannot be written.
     """
+    if models.settings.kv == "off":
+        raise MaintenanceError("RAGCACHE_KV is off, so answers would not use it: choose auto, eager or on-use")
     with library.catalog.alone(collection):
         if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
@@ -56,7 +58,7 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
             if _evictions(cache) > evictions:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
-                    "raise RAGCACHE_DISK_BYTES and run the command again"
+                    "raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
                 )
             yield done
         library.catalog.collections.set_engine(collection, cache.engine.spec.fingerprint, system.hash)
@@ -133,7 +135,7 @@ class _Link:
 class Warmer:
     """Any variant with a chunk's context in the document serves, whatever that context's own KV had seen."""
 
-    def __init__(self, cache: ChunkCache, system: System):
+    def __init__(self, cache: ChunkIngest, system: System):
         self._cache = cache
         self._system = cache.system_variant(system)
 

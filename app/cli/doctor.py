@@ -14,11 +14,12 @@ import typer
 from packaging.requirements import Requirement
 
 from app.cli.flags import configured
+from app.cli.output import size
 from app.models import BUNDLED, resolve_embedder, resolve_model
 from app.models.conversion import find_flaw
-from app.settings import GIB, Settings, free_bytes, variable
+from app.settings import GIB, Settings, variable
 from ragcache.errors import RagcacheError
-from ragcache.host import private_folder
+from ragcache.host import free_bytes, private_folder
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
@@ -86,6 +87,15 @@ def check_disk(settings: Settings) -> list[Finding]:
     return [Finding("free disk", free >= FREE_BYTES, detail)]
 
 
+def check_kv(settings: Settings) -> list[Finding]:
+    """When KV is computed, and how much there may be."""
+    if settings.kv == "off":
+        return [Finding("KV", True, "off: answers compute their prompts in full")]
+    most, free, floor = map(size, (settings.disk_bytes, free_bytes(settings.kv_folder), settings.disk_floor))
+    told = f"{settings.kv}: {most} at most ({variable('disk_bytes')}); {free} are free on its disk, and {floor} stay so"
+    return [Finding("KV", True, told)]
+
+
 def check_model(settings: Settings) -> list[Finding]:
     folder = resolve_model(settings.model, settings.cache_dir)
     flaw = find_flaw(folder, full=True) if settings.model.startswith(BUNDLED) else None
@@ -116,6 +126,7 @@ CHECKS: tuple[Check, ...] = (
     check_versions,
     check_cache_folder,
     check_disk,
+    check_kv,
     check_model,
     check_embedder,
     check_strategies,

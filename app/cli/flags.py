@@ -37,6 +37,14 @@ Temperature = Annotated[
 TopP = Annotated[
     float | None, typer.Option("--top-p", max=1, help="Above temperature 0: only tokens of the upper share.")
 ]
+Kv = Annotated[
+    str | None,
+    typer.Option(
+        "--kv",
+        metavar="MODE",
+        help="When KV is computed: auto (now, as far as it fits), eager (now), on-use (by answers) or off.",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Above temperature 0: the same seed gives the same answer.")]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
 FLAGS: Mapping[str, Any] = (
@@ -44,6 +52,7 @@ FLAGS: Mapping[str, Any] = (
     | {"temperature": Temperature, "top_p": TopP, "seed": Seed}
     | {"linker": Linker, "splitter": Splitter}
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
+    | {"kv": Kv}
     | {"cache_dir": CacheDir, "data_dir": DataDir}
 )
 Command = Callable[..., None]

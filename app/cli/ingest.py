@@ -39,7 +39,7 @@ ingest = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_
 
 
 @ingest.command(cls=IngestCommand)
-@configured("collection", "splitter", ..., "engine", "model", "device", "dtype", "data_dir", "cache_dir")
+@configured("collection", "splitter", "kv", ..., "engine", "model", "device", "dtype", "data_dir", "cache_dir")
 def ingest_(
     settings: Settings,
     paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
@@ -49,7 +49,6 @@ def ingest_(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that read files.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and cut files, tell how much it is.")] = False,
-    no_kv: Annotated[bool, typer.Option("--no-kv", help="Leave the KV to `ragcache cache warm`.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Delete documents below PATHS whose files are gone.")] = False,
     prune_all: Annotated[
         bool, typer.Option(PRUNE_ALL, help="The same as --prune=all: also where nothing is left below a path.")
@@ -63,7 +62,7 @@ def ingest_(
     Exit code 1 when a file could not be read; the others are in then.
     """
     pruning: bool | Literal["all"] = "all" if prune_all else prune
-    options = IngestOptions(tuple(glob or ()), splitter, workers, not no_kv, pruning, retry_failed, dry_run, wait)
+    options = IngestOptions(tuple(glob or ()), splitter, workers, None, pruning, retry_failed, dry_run, wait)
     settings = _without_ram(settings)
     with opened(settings, looking=dry_run) as (library, models):
         _run(library, models, paths, options, as_json)

@@ -31,12 +31,12 @@ def show(
     if (document is None) == (chunk is None):
         raise typer.BadParameter("name a document by its id or path, or a chunk by --chunk ID")
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
-    with opened(settings, looking=True) as (library, _):
+    with opened(settings, looking=True) as (library, models):
         if document is None:
             assert chunk is not None
-            shown = show_chunk(library, chunk)
+            shown = show_chunk(library, chunk, models)
         else:
-            shown = show_document(library, document, collection)
+            shown = show_document(library, document, collection, models)
     texts = chunks or chunk is not None
     if as_json:
         print_json(_as_json(shown, texts))

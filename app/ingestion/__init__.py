@@ -17,8 +17,9 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | `survey` | which files are new, changed, gone |
 | `readers`, `worker` | files to texts, in processes of their own |
 | `draft` | texts to chunks |
-| `writer` | chunks to embeddings, KV and rows; and what goes with them |
-| `room`, `estimate` | what it takes of the disk, and how much it will be |
+| `writer`, `capture` | chunks to embeddings, KV and rows; and what goes with them |
+| `room` | what it may take of the disk, and which documents have their KV at once |
+| `outlook`, `estimate` | how much it will be: told at its start, and by a rehearsal |
 | `ingest` | all of it, under the collection's lock |
 """
 
@@ -26,9 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from app.errors import IngestError
+from app.settings import KvMode
 
 if TYPE_CHECKING:
     from app.ingestion.estimate import Size
@@ -39,7 +41,7 @@ class IngestOptions:
     glob: Sequence[str] = ()  # of the files in folders, those whose names or paths match one of these; all by default
     splitter: str | None = None  # of the collection, from the first file on that it cuts
     workers: int | None = None  # processes that read files; by the cores of the machine when None
-    kv: bool = True  # compute the chunks' KV too
+    kv: KvMode | None = None  # whether the chunks' KV is computed now; as the settings say when None
     # Delete documents below the paths whose files are gone. Where all that was below a path is gone, True refuses.
     prune: bool | Literal["all"] = False
     retry_failed: bool = False  # read files again that failed before and have not changed since
@@ -49,6 +51,8 @@ class IngestOptions:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise IngestError(f"workers={self.workers}: somebody has to read the files, so give at least 1")
+        if self.kv is not None and self.kv not in get_args(KvMode):
+            raise IngestError(f"kv={self.kv!r}: choose from {', '.join(get_args(KvMode))}")
         if self.prune not in (True, False, "all"):
             raise IngestError(f"prune={self.prune!r}: choose True, False or 'all'")
 
@@ -91,6 +95,7 @@ class IngestResult:
     kv_variants: int
     kv_bytes: int  # of them, in memory; none in a dry run
     kv_disk_bytes: int  # in a dry run: what the files of the KV would come to
+    on_use: int  # documents that have no KV yet, or not of all chunks: answers compute what they find
     seconds: float
     expected_seconds: float | None  # in a dry run, by how long earlier ingests took; None where there were none
     ways: Mapping[str, int]  # documents by how `auto` has cut them, and why
@@ -115,6 +120,7 @@ class IngestTally:
     kv_variants: int = 0
     kv_bytes: int = 0
     kv_disk_bytes: int = 0
+    on_use: int = 0
     expected_seconds: float | None = None
     gone: Mapping[str, int] = field(default_factory=dict)  # sources and ids of what is pruned
     failed: list[Failure] = field(default_factory=list)

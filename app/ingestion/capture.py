@@ -6,17 +6,24 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 from app.ingestion import IngestTally
 from app.ingestion.draft import Draft
+from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
 from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities
 from app.library.order import SHORT, Standing
 from app.models import Models
-from ragcache.errors import PromptError, StoreError
+from ragcache.errors import PromptError, StoreError, StoreFull
 from ragcache.types import Chunk, Variant
+from retriever.shared_property import shared_property
+
+if TYPE_CHECKING:
+    from app.cachecare.warming import Warmer
 
 log = logging.getLogger(__name__)
 
@@ -29,31 +36,40 @@ def lacking(collection: Collection) -> str:
 
 
 class KvCapture:
-    """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept."""
+    """Loads the model when it is made. Raises ConfigError and ModelError then, StoreError when KV cannot be kept: where
+    all of it is to be there, also when it has no room.
+    """
 
-    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally):
-        from app.cachecare.warming import Warmer  # it imports torch
-
-        self._cache = models.cache
+    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally, room: KvRoom):
+        self._room = room
+        self._cache = models.language.ingest(room.store)
         self._template = models.language.template
         self._system = self._template.system()
         self._tally = tally
-        self._library, self._warmer = library, Warmer(self._cache, self._system)
+        self._library = library
         self._evictions = self._count_evictions()
         self._remember(library, collection)
 
+    @shared_property
+    def _warmer(self) -> Warmer:
+        """Made where room may end: it captures the System segment."""
+        from app.cachecare.warming import Warmer
+
+        return Warmer(self._cache, self._system)
+
     def capture(
         self, draft: Draft, records: Sequence[ChunkRecord], standing: Standing, tell: Callable[[float], None]
-    ) -> None:
-        """All of a document, which part of it being told. The files are on the disk when this returns."""
+    ) -> bool:
+        """A document, which part of it being told -> whether there was room for all. The files are on the disk when
+        this returns.
+        """
         before = chunks_before(self._library, self._template, standing, len(records))
         segments = self._segments(draft, tell)
         if len(records) > SHORT:
             own = {record.token_hash for record in records}
             opening = [one for one in dict.fromkeys(before) if one.hash not in own]  # no prompt holds a copy twice
-            self._keep(self._cache.ingest(self._system, segments, opening))
-        else:
-            self._keep(self._warmer.document(list(segments), before))
+            return self._keep(partial(self._cache.ingest, self._system, segments, opening))
+        return self._keep(partial(self._warmed, segments, before))
 
     def renew(self, collection: Collection, hashes: Iterable[str]) -> None:
         """What these chunks have lost, of documents that were computed over others which are gone."""
@@ -61,18 +77,30 @@ class KvCapture:
         for document, texts in order.texts(order.holding(collection, hashes)).items():
             before = chunks_before(self._library, self._template, order.standing(document), len(texts))
             own = [self._template.chunk(text) for text in texts if text.strip()]
-            self._keep(self._warmer.document(own, before))
+            if not self._keep(partial(self._warmed, own, before)):
+                break
 
-    def _keep(self, captured: Iterable[Variant]) -> None:
+    def _keep(self, capture: Callable[[], Iterable[Variant]]) -> bool:
+        """False where the room ended, and what is there stays."""
         try:
-            for variant in captured:
+            for variant in capture():
                 self._tally.kv_variants += 1
                 self._tally.kv_bytes += variant.nbytes
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
+        except StoreFull as error:  # by others meanwhile
+            if self._room.mode != "auto":
+                raise
+            log.warning("KV is left to use: %s", error)
+            self._room.ended()
+            return False
         if self._count_evictions() > self._evictions:
             self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
+        return True
+
+    def _warmed(self, segments: Iterable[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
+        return self._warmer.document(list(segments), before)
 
     def _segments(self, draft: Draft, tell: Callable[[float], None]) -> Iterator[Chunk]:
         for place, segment in enumerate(draft.segments(self._template)):
@@ -85,7 +113,7 @@ class KvCapture:
         if (collection.engine_fingerprint, collection.system_hash) == (now.fingerprint, now.system):
             return
         library.catalog.collections.set_engine(collection, now.fingerprint, now.system)
-        if library.catalog.source(collection).position().live:
+        if library.catalog.source(collection).position().live > self._tally.chunks:  # more than this ingest brought
             self._tally.note(lacking(collection))
 
     def _count_evictions(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.library.order import RUN, SHORT, opening_chunks
 from app.loaders.base import Parsed
 from app.models import Models, resolve_model
 from app.models.loading import resolve_device, resolve_dtype
+from app.prompt import PromptTemplate
 from app.settings import Settings
 from ragcache.errors import PromptError
 from ragcache.kvgen import LEAD_TOKENS
@@ -52,7 +54,7 @@ class IngestEstimate:
     def __init__(self, library: Library, models: Models, collection: Collection | None, splitter: str | None, kv: bool):
         self._library, self._models = library, models
         self._splitter = library.splitter(collection, splitter)
-        self._shape = read_shape(library.settings) if kv and library.settings.disk_bytes else None
+        self._kv = KvSize(library.settings, models.template) if kv else None
         self._characters = 0  # that were cut
         self._cut = Size()  # of them
         self.size = Size()
@@ -82,20 +84,29 @@ class IngestEstimate:
 
     def _sized(self, texts: Sequence[str], share: float) -> Size:
         template = self._models.template
-        lengths = []
-        for text in texts:
-            try:
-                lengths.append(len(template.chunk(text)))
-            except PromptError:
-                continue  # blank: it has no KV
-        entries = [] if self._shape is None else self._entries(lengths, share)
-        run = RUN if len(lengths) <= SHORT else len(lengths)
-        again = 1 + (opening_chunks(len(texts)) / run if self._library.settings.context_chunks else 0)  # what opens it
-        return Size(len(texts), sum(map(template.count, texts)), len(entries) * again, sum(entries) * again)
+        size = Size(len(texts), sum(map(template.count, texts)))
+        return size if self._kv is None else size + self._kv.of(chunk_lengths(template, texts), share)
+
+
+class KvSize:
+    """How large the files of KV will be, by the lengths of chunks. Loads the tokenizer alone."""
+
+    def __init__(self, settings: Settings, template: PromptTemplate):
+        self._settings = settings
+        self._shape = read_shape(settings)
+        self._system = len(template.system())
+
+    def of(self, lengths: Sequence[int], share: float = 1.0) -> Size:
+        """Of a document, or of its beginning where the whole is so many times as long."""
+        whole = len(lengths) * share
+        run = RUN if whole <= SHORT else whole
+        again = 1 + (opening_chunks(round(whole)) / run if self._settings.context_chunks and lengths else 0)
+        entries = self._entries(lengths, share)
+        return Size(kv_variants=len(entries) * again, kv_bytes=sum(entries) * again)
 
     def _entries(self, lengths: Sequence[int], share: float) -> list[int]:
-        """Bytes of the files of a document's chunks, and of their lead variants where it will have those."""
-        width = self._library.settings.context_chunks
+        """Of a document's chunks, and of their lead variants where it will have those."""
+        width = self._settings.context_chunks
         found = [
             self._nbytes(own, lengths[max(0, place - width) : place], seen=place if width else 0)
             for place, own in enumerate(lengths)
@@ -105,9 +116,19 @@ class IngestEstimate:
         return found
 
     def _nbytes(self, tokens: int, context: Sequence[int], *, seen: int = 0) -> int:
-        assert self._shape is not None
-        shape, codec = replace(self._shape, tokens=tokens), self._library.settings.codec
-        return entry_nbytes(shape, codec, len(self._models.template.system()), context, seen=seen)
+        """0 where the model's configuration does not say it."""
+        if self._shape is None:
+            return 0
+        return entry_nbytes(replace(self._shape, tokens=tokens), self._settings.codec, self._system, context, seen=seen)
+
+
+def chunk_lengths(template: PromptTemplate, texts: Iterable[str]) -> list[int]:
+    """As they stand in a prompt, without blank ones, which have no KV."""
+    lengths = []
+    for text in texts:
+        with suppress(PromptError):
+            lengths.append(len(template.chunk(text)))
+    return lengths
 
 
 def read_shape(settings: Settings) -> KVShape | None:

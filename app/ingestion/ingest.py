@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -12,8 +13,10 @@ from app.errors import CatalogError, CollectionBusy, IngestError, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.capture import lacking
 from app.ingestion.draft import uncut
+from app.ingestion.outlook import Outlook, looked_at, told
 from app.ingestion.readers import Readers
-from app.ingestion.survey import FolderSurvey, Pending, Room, lost_documents, take_survey
+from app.ingestion.room import DiskCheck, KvRoom
+from app.ingestion.survey import FolderSurvey, Pending, lost_documents, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
@@ -42,7 +45,8 @@ class Ingest:
         self._collection = collection
         self._options = options or IngestOptions()
         self._progress = progress or (lambda _: None)
-        self._tell = tell or (lambda _: None)
+        self._tells, self._tell = tell is not None, tell or (lambda _: None)
+        self._room = KvRoom(models, self._options.kv or library.settings.kv)
         self._tally = IngestTally()
         self._started = perf_counter()
         self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written
@@ -105,33 +109,49 @@ class Ingest:
         collection = self._cut_as_asked(collection)
         states = self._library.catalog.documents.states(collection)
         survey = self._survey(paths, states)
-        room = Room(self._library.settings, self._options.kv, collection)
+        disks = DiskCheck(self._library.settings, self._room.mode == "eager", collection)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
-        if survey.pending and (warning := room.warning(survey.pending)):
+        if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")
-        writer = Writer(self._library, self._models, collection, self._tally, self._options.kv, self._within)
-        for file, outcome in self._read(survey):
+        self._room.keep_for(disks.growth(survey.pending))
+        writer = Writer(self._library, self._models, collection, self._tally, self._room, self._within)
+        outlook = Outlook(self._library, self._models, collection, self._room) if self._tells else None
+        for file, outcome in self._read(survey, outlook):
             match outcome:
                 case ReadFile():
-                    room.check(len(outcome.parsed.text))
+                    disks.check(len(outcome.parsed.text))
                     writer.add(file, outcome)
                 case Same():
                     writer.touch(file, outcome.stamp)
                 case Unread(stamp=stamp) if stamp is not None:
                     writer.fail(file, stamp, outcome.reason)
+            if not isinstance(outcome, ReadFile):
+                self._room.came(file)
         writer.flush()
         self._tally.gone = self._gone(paths, states, survey)
         self._tally.pruned = writer.prune(list(self._tally.gone.values()))
         writer.finish()
         learn_if_due(self._library, self._models, collection.name, wrote=self._tally.chunks > 0)
-        if self._options.kv and collection.engine_fingerprint is None and survey.unchanged:
-            self._tally.note(lacking(collection))
+        self._tell_of_kv(collection, survey)
         if self._options.splitter and not writer.bound:
             kept = self._library.catalog.collections.get(collection.name).splitter
             if kept != collection.splitter:
                 self._tally.note(
                     f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"
                 )
+
+    def _tell_of_kv(self, collection: Collection, survey: FolderSurvey) -> None:
+        room, tally = self._room, self._tally
+        if room.asked in ("auto", "eager") and room.mode == "on-use" and tally.on_use:
+            tally.note("no KV is kept on the disk, since RAGCACHE_DISK_BYTES is 0")
+        elif room.mode == "eager" and collection.engine_fingerprint is None and survey.unchanged:
+            tally.note(lacking(collection))
+        elif room.mode == "auto" and tally.on_use:
+            number = "1 document has" if tally.on_use == 1 else f"{tally.on_use:,} documents have"
+            tally.note(
+                f"{number} KV on use, as answers find the chunks, since all of it did not fit: {room.remedy} and let "
+                f"`ragcache cache warm -c {shlex.quote(collection.name)}` compute it at once"
+            )
 
     def _rehearse(self, paths: Sequence[Path]) -> None:
         """What an ingest would do, and how much that is; nothing of it is done."""
@@ -147,7 +167,8 @@ class Ingest:
             if isinstance(outcome, ReadFile):
                 if estimate is None:
                     wanted = self._wanted_splitter(self._collection) if self._collection else options.splitter
-                    estimate = IngestEstimate(self._library, self._models, self._collection, wanted, options.kv)
+                    kv = self._room.mode in ("auto", "eager")
+                    estimate = IngestEstimate(self._library, self._models, self._collection, wanted, kv)
                 try:
                     estimate.add(outcome.parsed)
                 except OF_A_TEXT as error:
@@ -155,7 +176,8 @@ class Ingest:
                     continue
                 tally.document(replaced=file.is_ready, nbytes=outcome.stamp.size)
         if estimate is not None:
-            tally.estimated(estimate.size, tokens_per_second(catalog, options.kv and estimate.size.kv_bytes > 0))
+            tally.estimated(estimate.size, tokens_per_second(catalog, estimate.size.kv_bytes > 0))
+            self._tell(told(self._room, tally.added + tally.replaced, estimate.size, about=not estimate.exact))
             if not estimate.exact:
                 tally.note("a rehearsal cuts only so much text: the rest is reckoned by the first part")
 
@@ -188,12 +210,17 @@ class Ingest:
             tally.note("files that failed before and have not changed are skipped: --retry-failed reads them again")
         return survey
 
-    def _read(self, survey: FolderSurvey) -> Iterator[tuple[Pending, Outcome]]:
-        """Each file with what came of it, counted where it is no document, and reported."""
+    def _read(self, survey: FolderSurvey, outlook: Outlook | None = None) -> Iterator[tuple[Pending, Outcome]]:
+        """Each file with what came of it, counted where it is no document, and reported. The outlook is told first."""
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
         self._reached = IngestProgress(0, len(survey.pending), 0, of_nbytes, 0)
         with Readers(self._options.workers) as readers:
-            for file, outcome in readers.read(survey.pending, self._options.retry_failed):
+            outcomes = readers.read(survey.pending, self._options.retry_failed)
+            if outlook is not None:
+                first, outcomes = looked_at(outcomes)
+                if line := outlook.told(first, survey.pending[len(first) :]):
+                    self._tell(line)
+            for file, outcome in outcomes:
                 match outcome:
                     case Same() if file.is_ready:
                         self._tally.unchanged += 1

@@ -3,8 +3,6 @@
 No file is read for it. Files that are gone are told apart from files that are only out of reach: a disk that is not
 mounted leaves an empty folder or none, so where nothing is left of what was below a named path, nobody knows whether
 somebody has deleted it all. Of other folders only the system's own table of disks tells.
-
-Room on the disk: what an ingest will need, told before it starts, and its end before there is none left.
 """
 
 from __future__ import annotations
@@ -18,29 +16,13 @@ from pathlib import Path
 from app.errors import IngestError, printable
 from app.ingestion import Failure, IngestOptions
 from app.ingestion.worker import time_of_change
-from app.library.catalog.records import Collection, FileState
+from app.library.catalog.records import FileState
 from app.loaders.discovery import WalkTally, discover
-from app.settings import GIB, Settings, free_bytes
 from ragcache.host import MOUNTS, mount_point
-from retriever.shared_property import shared_property
-from splitter import parse_spec
 
 TOLD = 5  # suffixes of files that nothing reads
 LONGEST = 12  # of a suffix, in characters
 FSTAB = Path("/etc/fstab")
-# Kept free for everybody else on the machine, and for the catalog, which is written last.
-RESERVE = 256 << 20
-TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log"}
-# Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
-PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
-CHARACTERS = 3  # of a text for each token at least, in most languages
-VARIANTS = 2  # a long document has a lead variant of each chunk too
-# Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them.
-PER_CHARACTER = 4
-SENTENCE = 20  # characters of a short one: rows and turns are sentences too
-FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
-LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
-COPIES = 2  # of a chunk's vector, in the catalog and in the index
 
 
 @dataclass(frozen=True)
@@ -228,72 +210,3 @@ def _is_gone(source: str) -> bool:
     except OSError:
         return False
     return False
-
-
-class Room:
-    """Of one ingest, with or without KV."""
-
-    def __init__(self, settings: Settings, kv: bool, collection: Collection):
-        self._settings, self._collection = settings, collection
-        self._kv = kv and settings.disk_bytes > 0
-
-    @shared_property
-    def _per_token(self) -> float:
-        """Bytes of KV. Asked for when there is a file to read: it imports torch."""
-        if not self._kv:
-            return 0.0
-        from app.ingestion.estimate import bytes_per_token
-
-        return bytes_per_token(self._settings)
-
-    @property
-    def per_character(self) -> float:
-        """Bytes of the catalog and the index. Vectors take most of them: of chunks, in 4 bytes a number, and of their
-        sentences, in one and 4 for the scale. SQLite writes all of a transaction to its log first.
-        """
-        longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
-        own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
-        chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
-        dimension = self._collection.dimension
-        return LOGGED * (PER_CHARACTER + (dimension + 4) / SENTENCE + COPIES * 4 * dimension / chunk)
-
-    def warning(self, files: Iterable[Pending]) -> str | None:
-        """By the sizes of the files alone, so roughly."""
-        tokens = sum(file.size / _per_token(file.source) for file in files)
-        needed = int(tokens * self._per_token * VARIANTS)
-        free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
-        if needed > budget:
-            return (
-                f"these files may come to {needed / GIB:,.1f} GiB of KV, and RAGCACHE_DISK_BYTES keeps "
-                f"{budget / GIB:,.1f} GiB: older KV makes room for new. `--dry-run` tells more, `--no-kv` leaves it out"
-            )
-        if needed + RESERVE > free:
-            return (
-                f"these files may come to {needed / GIB:,.1f} GiB of KV, and the disk of {self._settings.cache_dir} "
-                f"has {free / GIB:,.1f} GiB free: the ingest will stop before it is full. `--dry-run` tells more"
-            )
-        return None
-
-    def check(self, characters: int) -> None:
-        """Before a document of so many is written. Raises IngestError where that would fill a disk."""
-        kv = int(characters / CHARACTERS * self._per_token * VARIANTS)
-        self._check(self._settings.cache_dir, min(kv, self._settings.disk_bytes) if kv else 0)
-        if self._settings.database_url is None:
-            self._check(self._settings.data_dir, int(characters * self.per_character))
-
-    def _check(self, folder: Path, needed: int) -> None:
-        free = free_bytes(folder)
-        if needed + RESERVE > free:
-            raise IngestError(
-                f"the disk of {folder} is nearly full: {free / GIB:,.2f} GiB are free, and the next document may need "
-                f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
-                "same command again: what is in stays, and it goes on there"
-            )
-
-
-def _limit(value: object, default: int) -> int:
-    return int(value) if isinstance(value, int) and value > 0 else default
-
-
-def _per_token(source: str) -> int:
-    return PER_TOKEN if Path(source).suffix.lower() in TEXT else PER_TOKEN_OTHERS

@@ -20,6 +20,7 @@ from app.ingestion import IngestTally
 from app.ingestion.capture import KvCapture, KvRemoval
 from app.ingestion.draft import ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
+from app.ingestion.room import KvRoom
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
@@ -51,13 +52,19 @@ Tell = Callable[[float], None]  # the same as a share
 
 class Writer:
     def __init__(
-        self, library: Library, models: Models, collection: Collection, tally: IngestTally, kv: bool, advance: Advance
+        self,
+        library: Library,
+        models: Models,
+        collection: Collection,
+        tally: IngestTally,
+        room: KvRoom,
+        advance: Advance,
     ):
         self._library, self._models = library, models
         self._advance = advance
         self._collection = collection
         self._tally = tally
-        self._kv = kv
+        self._room = room
         self._removal = KvRemoval(library, models, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
@@ -68,13 +75,8 @@ class Writer:
     # -- made when the first document comes -------------------------------------------------------------------------
 
     @shared_property
-    def _capture(self) -> KvCapture | None:
-        if not self._kv:
-            return None
-        if not self._library.settings.disk_bytes:
-            self._tally.note("no KV is kept, since RAGCACHE_DISK_BYTES is 0")
-            return None
-        return KvCapture(self._library, self._models, self._collection, self._tally)
+    def _capture(self) -> KvCapture:
+        return KvCapture(self._library, self._models, self._collection, self._tally, self._room)
 
     @shared_property
     def _arrangement(self) -> CollectionArrangement:
@@ -92,7 +94,7 @@ class Writer:
         Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
         linear time, and what a text does to it costs that file.
         """
-        captures = self._capture is not None  # a model that cannot be loaded is told before the work
+        captures = self._room.now and bool(self._capture)  # a model that cannot be loaded is told before the work
         splitter = self._splitter
         try:
             draft = cut(file.source, read.stamp, read.parsed, splitter)
@@ -144,7 +146,7 @@ class Writer:
         self._embed(self._taken())
         self._touch()
         lost = self._removal.finish()
-        if lost and self._capture:
+        if lost and self._room.now:
             self._capture.renew(self._collection, lost)
         elif lost:
             self._tally.note(
@@ -175,13 +177,32 @@ class Writer:
             return
         ends = list(accumulate(len(draft.pieces) for _, draft in drafts))
         of_each = [slice(end - len(draft.pieces), end) for end, (_, draft) in zip(ends, drafts, strict=True)]
-        order: Sequence[int] = range(len(drafts))
-        if self._capture:
+        chosen = self._with_kv([draft for _, draft in drafts])
+        if chosen:
             known = [file.state.id for file, _ in drafts if file.state]
-            order = self._arrangement.begin([vectors[own] for own in of_each], known)
-        for place in order:
-            own = of_each[place]
-            self._write(*drafts[place], (vectors[own], sentences[own]), place, tell)
+            order = self._arrangement.begin([vectors[of_each[place]] for place in chosen], known)
+            for stand in order:
+                (file, draft), own = drafts[chosen[stand]], of_each[chosen[stand]]
+                self._write(file, draft, (vectors[own], sentences[own]), stand, tell)
+        for place, (file, draft) in enumerate(drafts):
+            if place not in chosen:
+                own = of_each[place]
+                self._write(file, draft, (vectors[own], sentences[own]), None, tell)
+
+    def _with_kv(self, drafts: Sequence[Draft]) -> list[int]:
+        """Which of them get their KV now."""
+        if self._room.mode != "auto":
+            return list(range(len(drafts))) if self._room.now else []
+        if not self._room.now:
+            self._room.ended()
+            return []
+        return [place for place, fits in enumerate(self._room.choose(map(self._kv_bytes, drafts))) if fits]
+
+    def _kv_bytes(self, draft: Draft) -> int:
+        try:
+            return self._room.nbytes(draft.texts())
+        except OF_A_TEXT:
+            return 0  # it will not be written
 
     def _embed_each(self, drafts: Sequence[tuple[Pending, Draft]], error: Exception) -> None:
         """After a batch that failed: the files that others are not to suffer for are found one by one."""
@@ -203,11 +224,12 @@ class Writer:
     def _give_up(self, file: Pending, error: Exception) -> None:
         """Without a stamp: another version of this program may do better, so the next ingest tries again."""
         self._tally.failed.append(uncut(file, error))
+        self._room.came(file)
 
     def _vectors(self, drafts: Sequence[Draft], tell: Tell) -> ChunkVectors:
         """Of all pieces."""
         headed = [one for draft in drafts for one in draft.headed()]
-        share = EMBEDDING if self._capture else 1.0
+        share = EMBEDDING if self._room.now else 1.0
         parts, sentences = [], list[Packed]()
         for start in range(0, max(1, len(headed)), STEP):
             vectors, long = embed_chunks(self._models.embedder, headed[start : start + STEP])
@@ -218,8 +240,8 @@ class Writer:
                 tell(share * (start + STEP) / len(headed))
         return np.concatenate(parts), sentences
 
-    def _write(self, file: Pending, draft: Draft, vectors: ChunkVectors, place: int, tell: Tell) -> None:
-        """`place`: of the document in its batch."""
+    def _write(self, file: Pending, draft: Draft, vectors: ChunkVectors, place: int | None, tell: Tell) -> None:
+        """`place`: of the document among those of its batch that get their KV now."""
 
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
@@ -230,15 +252,13 @@ class Writer:
         except OF_A_TEXT as error:
             self._give_up(file, error)
             return
-        placed = None
-        if self._capture:
-            placed = self._arrangement.standing(place)
-            self._capture.capture(draft, chunks, placed.standing, captured)
+        placed = None if place is None else self._arrangement.standing(place)
+        whole = placed is not None and self._capture.capture(draft, chunks, placed.standing, captured)
         older = None if self.bound else self._library.other_splitter(self._collection)
         documents = self._library.catalog.documents
         standing = placed.standing if placed else None
         replaced = documents.replace(self._collection, draft.record, chunks, bind=older is not None, standing=standing)
-        if placed:
+        if placed and place is not None:
             self._arrangement.added(place, replaced.document_id, placed)
         self.bound = True
         if older:
@@ -246,6 +266,8 @@ class Writer:
             self._tally.note(f"{told}; documents that were in keep their chunks")
         tokens = sum(chunk.tokens for chunk in chunks)
         self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
+        self._tally.on_use += not whole and self._room.mode != "off"
+        self._room.came(file)
         headed = any(piece.heading for piece in draft.pieces)
         self._tally.cut(way(self._collection.splitter, draft.parsed.kind, headed))
         self._behind += len(chunks)

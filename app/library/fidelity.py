@@ -70,4 +70,5 @@ def calibrated(linker: Linker, collection: Collection, fingerprint: str, system:
 
 def is_long(result: IngestResult) -> bool:
     """Whether an ingest has computed so much KV that to measure its answers is no matter."""
-    return not result.dry_run and result.kv_variants > 0 and result.tokens >= DUE_TOKENS
+    computed = result.tokens * min(1.0, result.kv_variants / max(1, result.chunks))
+    return not result.dry_run and computed >= DUE_TOKENS

@@ -82,29 +82,34 @@ class Shown:
         return self.kv.get(chunk.token_hash, [])
 
 
-def show_document(library: Library, named: str, collection_name: str | None = None) -> Shown:
+def show_document(
+    library: Library, named: str, collection_name: str | None = None, models: Models | None = None
+) -> Shown:
+    """`models`: whose KV is told of a collection in which only answers have computed any."""
     catalog = library.catalog
     chosen = None if collection_name is None else catalog.collections.get(collection_name)
     collection, document = find_document(catalog, named, chosen)
-    return _shown(library, collection, document, None)
+    return _shown(library, collection, document, None, models)
 
 
-def show_chunk(library: Library, chunk_id: int) -> Shown:
+def show_chunk(library: Library, chunk_id: int, models: Models | None = None) -> Shown:
     """With its document. Raises NotFound when there is no such chunk."""
     found = library.catalog.chunks.found([chunk_id]) if 0 < chunk_id <= LARGEST_ID else []
     if not found:
         raise NotFound(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
     document = found[0].document
     collection = next(one for one in library.catalog.collections.all() if one.id == document.collection_id)
-    return _shown(library, collection, document, chunk_id)
+    return _shown(library, collection, document, chunk_id, models)
 
 
-def _shown(library: Library, collection: Collection, document: Document, chunk_id: int | None) -> Shown:
+def _shown(
+    library: Library, collection: Collection, document: Document, chunk_id: int | None, models: Models | None
+) -> Shown:
     layout = library.catalog.documents.layout(document.id)
     chunks = library.catalog.chunks.of_document(document.id)
     chosen = tuple(chunk for chunk in chunks if chunk_id in (None, chunk.id))
     ordinals = {chunk.token_hash: chunk.ordinal for chunk in reversed(chunks)}
-    kv = variants_of(library, collection, [chunk.token_hash for chunk in chosen])
+    kv = variants_of(library, collection, [chunk.token_hash for chunk in chosen], models)
     headed = any(chunk.heading for chunk in chunks)
     known = chunks and chunks[0].id > library.catalog.collections.cut_since(collection)  # all were written at once
     cut = way(collection.splitter, document.kind, headed) if known else ""

@@ -74,12 +74,26 @@ def remembered_identity(models: Models) -> Identity | None:
     return None if known is None else Identity(known, _system(models, folder))
 
 
+def remember_identity(models: Models) -> None:
+    """Of a model that is loaded, for those who tell of KV without it."""
+    facts = _facts(models.settings)
+    if models.loaded is None or facts is None:
+        return
+    folder = resolve_model(models.settings.model, models.settings.cache_dir)
+    records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
+    basis = records.basis(folder)
+    if records.read(KIND, folder, **facts) != found:
+        records.write(KIND, folder, found, basis, **facts)
+    told, system = _system_facts(models.settings), {"hash": models.template.system().hash}
+    if records.read(SYSTEM, folder, **told) != system:
+        records.write(SYSTEM, folder, system, basis, **told)
+
+
 def _system(models: Models, folder: Path) -> str:
     """The hash of its ids, for which no tokenizer is read where they were told before."""
     if loaded := Models.template.peek(models):
         return loaded.system().hash
-    records, told = models.settings.records, json.dumps([models.settings.system_prompt, asdict(Wording())])
-    facts = {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
+    records, facts = models.settings.records, _system_facts(models.settings)
     found = (records.read(SYSTEM, folder, **facts) or {}).get("hash")
     if isinstance(found, str):
         return found
@@ -87,6 +101,11 @@ def _system(models: Models, folder: Path) -> str:
     made = models.template.system().hash
     records.write(SYSTEM, folder, {"hash": made}, basis, **facts)
     return made
+
+
+def _system_facts(settings: Settings) -> dict[str, str]:
+    told = json.dumps([settings.system_prompt, asdict(Wording())])
+    return {"text": hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()}
 
 
 def _fingerprint(settings: Settings, folder: Path) -> str:
@@ -138,14 +157,22 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
-def variants_of(library: Library, collection: Collection, hashes: Iterable[str]) -> dict[str, list[StoredVariant]]:
-    """By token hash, of the model that the collection was last ingested with; the shortest context first."""
-    fingerprint, system = collection.engine_fingerprint, collection.system_hash
-    if fingerprint is None or system is None or not has_kv(library.settings):
+def variants_of(
+    library: Library, collection: Collection, hashes: Iterable[str], models: Models | None = None
+) -> dict[str, list[StoredVariant]]:
+    """By token hash, of the model that the collection was last ingested with, or of that of the settings where only
+    answers have computed any; the shortest context first.
+    """
+    if not has_kv(library.settings):
+        return {}
+    identity = None if models is None else remembered_identity(models)
+    if collection.engine_fingerprint is not None and collection.system_hash is not None:
+        identity = Identity(collection.engine_fingerprint, collection.system_hash)
+    if identity is None:
         return {}
     folder, found = CacheFolder(library.settings.kv_folder), {}
     for chunk in set(hashes):
-        items = folder.family(VariantKey(fingerprint, system, (), chunk).family)
+        items = folder.family(VariantKey(identity.fingerprint, identity.system, (), chunk).family)
         stored = [StoredVariant(key, item.nbytes) for item in items if (key := folder.key(item)) is not None]
         if stored:
             found[chunk] = sorted(stored, key=lambda one: (len(one.key.context), one.key.digest))

@@ -220,6 +220,8 @@ class KVGenTransform(TransformComponent):
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         template, cache = self._answering.template, self._answering.cache
+        if not cache.keep_missed:  # RAGCACHE_KV is off
+            return nodes
         texts = [(node.ref_doc_id or node.node_id, node.get_content(MetadataMode.NONE)) for node in nodes]
         for _, document in groupby((one for one in texts if one[1].strip()), key=lambda one: one[0]):
             for _variant in cache.ingest(template.system(), [template.chunk(text) for _, text in document]):

@@ -129,6 +129,9 @@ class Models:
 
     @shared_property
     def cache(self) -> ChunkCache:
+        """Of answers. Without KV it computes every prompt in full, and finds and keeps none of any chunk."""
+        if self.settings.kv == "off":
+            return self.language.bare_cache()
         return self.language.cache(self.store)
 
     @shared_property

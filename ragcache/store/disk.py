@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from ragcache.address import behind_another_system
-from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
+from ragcache.store.disk_room import DiskRoom
 from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
@@ -44,14 +45,19 @@ class DiskTier(Tier):
         codec: str,
         order: EvictionOrder = least_recently_used,
         heads: slice | None = None,
+        *,
+        floor: int = 0,
+        evicts: bool = True,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
-        K/V heads that `get` brings; a file holds all of them, so such a tier takes nothing in.
+        K/V heads that `get` brings; a file holds all of them, so such a tier takes nothing in. `floor` and `evicts`:
+        see DiskRoom.
         """
         root = root.resolve()  # a program may change its working directory
         self._layout = FolderLayout(root)
         self._codec = open_codec(codec)
-        self._budget, self._order, self._heads = budget, order, heads
+        self._room = DiskRoom(root, budget, floor, evicts)
+        self._order, self._heads = order, heads
         self._forms: dict[str, KVForm] = {}  # by fingerprint; "" is any engine
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
@@ -64,7 +70,7 @@ class DiskTier(Tier):
             sweep(self._layout.temporaries())
             self._index.open()
             _, nbytes = self._index.usage()
-            if budget is not None and nbytes > budget:  # it may be smaller than last time
+            if evicts and budget is not None and nbytes > budget:  # it may be smaller than last time
                 self._index.change(partial(self._make_room, more=0))
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
@@ -168,7 +174,7 @@ class DiskTier(Tier):
         with self._counting:
             seen = self._counts.copy()
         told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
-        return [TierStats(self.name, entries, nbytes, self._budget, *told)]
+        return [TierStats(self.name, entries, nbytes, self._room.budget, *told)]
 
     def verify(self) -> list[Flaw]:
         self._background.settle()
@@ -185,7 +191,8 @@ class DiskTier(Tier):
         assert usage == (len(rows), sum(rows.values())), usage
         # Pinned entries outlive a budget that was lowered below them.
         loose = self._index.change(lambda change: sum(one.nbytes for one in change.loose()))
-        assert self._budget is None or usage[1] <= max(self._budget, usage[1] - loose), (usage, self._budget)
+        budget = self._room.budget
+        assert budget is None or usage[1] <= max(budget, usage[1] - loose), (usage, budget)
 
     def _fresh_info(self, path: Path, file: int, flaws: list[Flaw]) -> VariantInfo | None:
         with opened(path) as fd:
@@ -239,18 +246,17 @@ class DiskTier(Tier):
         leaving = displaced(others, self._order, str(self._layout.entry(key.lead)))
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
         if not self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
-            raise StoreError(
-                f"a cache file of {contents.nbytes:,} bytes does not fit the disk budget of {self._budget:,} bytes of "
-                f"{self._layout.root} beside the pinned entries: raise the budget or unpin some"
-            )
+            raise StoreFull(self._room.refusal(contents.nbytes))
         self._tally("displaced", sum(change.remove(Path(one.name)) for one in leaving))
         change.announce(contents, temporary.name)
 
     def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> bool:
         """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
-        need = 0 if self._budget is None else change.nbytes + more - self._budget
+        need = self._room.excess(change.nbytes, more)
         if need <= 0:
             return True
+        if not self._room.evicts:
+            return False
         loose = (candidate for candidate in change.loose() if candidate.name not in spared)
         chosen = victims(in_order(loose, self._order), need)
         self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))

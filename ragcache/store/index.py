@@ -7,6 +7,7 @@ a file is a miss to those who ask for it, and goes then.
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ragcache.errors import StoreError
+from ragcache.errors import StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
@@ -38,6 +39,7 @@ from ragcache.store.layout import (
 from ragcache.types import Lineage, VariantKey
 
 T = TypeVar("T")
+FULL = {errno.ENOSPC, errno.EDQUOT}
 Row: TypeAlias = "tuple[str, str, str, int]"  # engine, family, digest, and the change that brought its file
 ELSEWHERE = """
 SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? AND engine = ?
@@ -256,11 +258,13 @@ class FolderIndex:
 
 @contextmanager
 def reporting(act: str, root: Path) -> Iterator[None]:
-    """Raises StoreError for what goes wrong with a folder and its index."""
+    """Raises StoreError for what goes wrong with a folder and its index, StoreFull where that is a full disk."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(
+        full = getattr(error, "errno", None) in FULL or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        kind = StoreFull if full else StoreError
+        raise kind(
             f"cannot {act} the cache folder {root}: {error}. Free some space, make it writable, or choose another "
             "folder"
         ) from error

@@ -26,19 +26,23 @@ def open_store(
     heads: slice | None = None,
     *,
     order: str = "lru",
+    disk_floor: int = 0,
+    evicts: bool = True,
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
-    `order`: what goes first where a tier is full, by its name.
+    `order`: what goes first where a tier is full, by its name. `disk_floor` and `evicts` are the disk tier's.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
-    evicts = open_order(order)
+    goes_first = open_order(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
             raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
-    ram = None if ram_bytes == 0 else RamTier(ram_bytes, evicts)
-    disk = None if root is None or disk_bytes == 0 else DiskTier(root, disk_bytes, codec, evicts, heads)
+    ram = None if ram_bytes == 0 else RamTier(ram_bytes, goes_first)
+    disk = None
+    if root is not None and disk_bytes != 0:
+        disk = DiskTier(root, disk_bytes, codec, goes_first, heads, floor=disk_floor, evicts=evicts)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk

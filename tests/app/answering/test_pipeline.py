@@ -168,7 +168,7 @@ def test_a_collection_that_is_not_there_or_empty_is_told_with_the_command(sample
 def test_a_collection_that_was_emptied_meanwhile_is_told_too(sampled: Settings, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The ferry leaves at noon.")
     with RagPipeline(sampled.model_copy(update={"data_dir": tmp_path / "data"})) as own:
-        own.ingest(tmp_path / "a.txt", "books", kv=False)
+        own.ingest(tmp_path / "a.txt", "books", kv="on-use")
         (found,) = own.retrieve(QUESTION, collection="books")
         catalog = own.library.catalog
         assert isinstance(found.document_id, int)

@@ -65,6 +65,16 @@ def test_free_disk_is_that_of_the_cache_folder_even_before_it_exists(
     assert not only(doctor.check_disk(settings)).ok
 
 
+def test_when_kv_is_computed_and_how_much_is_told(tmp_path: Path) -> None:
+    found = {
+        kv: only(doctor.check_kv(load_settings(None, cache_dir=tmp_path, kv=kv, disk_bytes="5GiB"))).detail
+        for kv in ("auto", "eager", "off")
+    }
+    assert found["auto"].startswith("auto: 5.0 GiB at most (RAGCACHE_DISK_BYTES)") and " 0 B stay" not in found["auto"]
+    assert found["eager"].endswith("and 0 B stay so")
+    assert found["off"] == "off: answers compute their prompts in full"
+
+
 def test_a_damaged_conversion_is_found_by_its_checksum(smollm2: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models" / smollm2.name
     shutil.copytree(smollm2, folder, copy_function=os.symlink)

@@ -83,17 +83,18 @@ def test_bad_files_are_told_and_the_others_are_in(ingest: Run, tmp_path: Path) -
     for name in odd:
         (docs / name).write_text(f"The words of file {len(name)}.")
     (docs / "\x1b[2Jbad.txt").write_bytes(b"")
-    ran = ingest(str(docs), str(docs / "gone.txt"), "--no-kv")
+    ran = ingest(str(docs), str(docs / "gone.txt"), "--kv", "on-use")
     assert ran.returncode == 1
     summary = r"added 4, replaced 0, unchanged 0, pruned 0, failed 9 \(4 chunks, \d+ tokens, .* s\)\n"
     assert re.fullmatch(f"{summary}cut: 4 prose \\(where meaning turns\\)\n", ran.stdout)
-    lines = ran.stderr.splitlines()
+    outlook, *lines = ran.stderr.splitlines()
+    assert outlook.startswith("4 documents, about ") and outlook.endswith("(RAGCACHE_KV is on-use)")
     assert len(lines) == len(bad) + 1
     assert all(line.startswith("failed: ") and line.isprintable() for line in lines)
     for name, told in bad.items():
         assert sum(f"/{name} {told}" in line for line in lines) == 1, (name, told)
     shown = f"import atexit, sys; atexit.register(lambda: print({HEAVY} & {{*sys.modules}})); "
-    again = ingest(str(docs), "--no-kv", "--json", before=shown)
+    again = ingest(str(docs), "--kv", "on-use", "--json", before=shown)
     assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "set()")  # the loop is still there
     told = json.loads(again.stdout.removesuffix("set()\n"))
     assert (told["unchanged"], told["skipped"], told["added"]) == (4, 7, 0)
@@ -157,16 +158,17 @@ def test_a_full_disk_stops_it_and_loses_nothing(ingest: Run, tmp_path: Path) -> 
     for number in range(40):
         said = " ".join(os.urandom(8).hex() for _ in range(900))  # of which nothing can be compressed
         (docs / f"{number:02}.txt").write_text(f"Book {number}. {said}")
-    ran = ingest("docs", "--no-kv", shell="ulimit -f 700")  # no file grows beyond 700 KiB
+    ran = ingest("docs", "--kv", "on-use", shell="ulimit -f 700")  # no file grows beyond 700 KiB
     assert ran.returncode == 1
     assert ran.stdout.startswith("stopped: added ")
-    assert ran.stderr.startswith("error: ") and ran.stderr.count("\n") == 1
-    assert "catalog.sqlite" in ran.stderr
+    outlook, error = ran.stderr.splitlines()
+    assert outlook.startswith("40 documents, about ") and error.startswith("error: ")
+    assert "catalog.sqlite" in error
     with open_catalog(Settings(data_dir=tmp_path / "data")) as catalog:
         catalog.check_integrity()
         before = catalog.documents.all(catalog.collections.get("default"))
     assert 0 < len(before) < 40
-    again = ingest("docs", "--no-kv", "--json")
+    again = ingest("docs", "--kv", "on-use", "--json")
     assert again.returncode == 0
     told = json.loads(again.stdout)
     assert (told["unchanged"], told["added"]) == (len(before), 40 - len(before))
@@ -214,19 +216,19 @@ def test_pruning_has_two_strengths(ingest: Run, tmp_path: Path) -> None:
     docs.mkdir()
     for name in "abc":
         (docs / f"{name}.txt").write_text(f"Words {name}.")
-    assert ingest("docs", "--no-kv").returncode == 0
+    assert ingest("docs", "--kv", "on-use").returncode == 0
     (docs / "a.txt").unlink()
     rehearsed = ingest("--dry-run", "--prune", "docs")
     assert rehearsed.stdout.startswith(
         f"would prune {docs / 'a.txt'}\nwould have added 0, replaced 0, unchanged 2, pruned 1"
     )
-    assert "pruned 1," in ingest("--prune", "docs", "--no-kv").stdout
+    assert "pruned 1," in ingest("--prune", "docs", "--kv", "on-use").stdout
     for name in "bc":
         (docs / f"{name}.txt").unlink()
-    refused = ingest("--no-kv", "--prune", "docs")
+    refused = ingest("--kv", "on-use", "--prune", "docs")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: none of the 2 files that were below ")
-    assert "pruned 2," in ingest("--no-kv", "--prune=all", "docs").stdout
+    assert "pruned 2," in ingest("--kv", "on-use", "--prune=all", "docs").stdout
     assert ingest("--prune=some", "docs").returncode == 2
 
 

@@ -50,7 +50,7 @@ def ingest(library: Library, models: Models, docs: Path) -> Run:
     """Of the folder `docs`, or of other paths, without KV unless it is asked for."""
 
     def run(*paths: Path, **options: object) -> IngestResult:
-        values = {"kv": False, "workers": 1} | options
+        values = {"kv": "on-use", "workers": 1} | options
         collection = library.collection_or_new("default")
         return Ingest(library, models, collection, IngestOptions(**values)).run(paths or [docs])
 

@@ -174,7 +174,7 @@ def campaign(folder: Path, flags: list[str], kills: int, seed: int) -> int:
                 assert book in (wanted.get(source), before.get(source)), source
         finished(command(hurt, docs, *flags))
         assert books(hurt) == wanted
-        assert_derived(hurt, "--no-kv" not in flags)
+        assert_derived(hurt, "on-use" not in flags)
         state, before = state + 1, wanted
     return survived
 
@@ -182,7 +182,7 @@ def campaign(folder: Path, flags: list[str], kills: int, seed: int) -> int:
 def main(folder: Path) -> None:
     for name in PRELOADED:
         import_module(name)
-    plain = campaign(folder / "plain", ["--no-kv"], 40, seed=1)
+    plain = campaign(folder / "plain", ["--kv", "on-use"], 40, seed=1)
     kv = campaign(folder / "kv", [], 10, seed=2)
     print(json.dumps({"survived": plain + kv}))
 

@@ -40,9 +40,9 @@ def test_it_is_what_the_ingest_comes_to(
     object.__setattr__(library.settings, "context_chunks", context)
     models.language = replace(models.language, settings=library.settings)
     write(docs, long=codec == "bf16")
-    told = ingest(kv=True, dry_run=True)
+    told = ingest(kv="eager", dry_run=True)
     assert kv_files(library, models) == []
-    done = ingest(kv=True)
+    done = ingest(kv="eager")
     assert (told.added, told.chunks, told.tokens, told.notes) == (done.added, done.chunks, done.tokens, ())
     more = told.kv_variants - done.kv_variants
     assert 0 <= more <= (done.added if context else 0), "what opens a document may be there, and the first has nothing"
@@ -55,24 +55,24 @@ def test_it_is_what_the_ingest_comes_to(
 
 def test_time_is_that_of_earlier_ingests(ingest: Run, docs: Path) -> None:
     write(docs)
-    assert ingest(kv=True, dry_run=True).expected_seconds is None
+    assert ingest(kv="eager", dry_run=True).expected_seconds is None
     done = ingest()
     for path in docs.iterdir():
         path.write_text(path.read_text() + "\nOne more line.\n")
     told = ingest(dry_run=True)
     assert told.expected_seconds is not None
     assert 0 < told.expected_seconds < 10 * done.seconds
-    assert ingest(kv=True, dry_run=True).expected_seconds is None, "computing KV takes longer"
+    assert ingest(kv="eager", dry_run=True).expected_seconds is None, "computing KV takes longer"
     assert (told.kv_variants, told.kv_disk_bytes) == (0, 0)
 
 
 def test_of_much_text_the_rest_is_reckoned(ingest: Run, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(docs)
     (docs / "z.txt").write_text(read_samples()["lighthouse.md"])
-    exact = ingest(kv=True, dry_run=True)
+    exact = ingest(kv="eager", dry_run=True)
     characters = sum(len(path.read_text()) for path in docs.iterdir())
     monkeypatch.setattr(estimating, "CUT", characters // 2)
-    told = ingest(kv=True, dry_run=True)
+    told = ingest(kv="eager", dry_run=True)
     assert any("reckoned" in note for note in told.notes)
     assert told.added == exact.added
     for name in ("chunks", "tokens", "kv_variants", "kv_disk_bytes"):
@@ -82,5 +82,5 @@ def test_of_much_text_the_rest_is_reckoned(ingest: Run, docs: Path, monkeypatch:
 def test_nothing_new_is_nothing(ingest: Run, docs: Path) -> None:
     write(docs)
     ingest()
-    told = ingest(kv=True, dry_run=True)
+    told = ingest(kv="eager", dry_run=True)
     assert (told.added, told.chunks, told.tokens, told.kv_disk_bytes, told.expected_seconds) == (0, 0, 0, 0, None)

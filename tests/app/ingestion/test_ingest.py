@@ -16,6 +16,7 @@ from app.library import Library
 from app.library.catalog.records import Document
 from app.loaders.base import Parsed
 from app.models import Models
+from app.settings import KvMode
 from splitter import SplitterError
 from splitter.base import below_headings
 from tests.app.ingestion.conftest import Run
@@ -269,24 +270,23 @@ def test_another_splitter_is_for_what_comes(ingest: Run, library: Library, docs:
 def test_progress_reaches_the_end(library: Library, models: Models, docs: Path) -> None:
     write(docs, a="One.", b="Two two.", c="")
     seen: list[IngestProgress] = []
-    Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv=False), seen.append).run([docs])
+    Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv="on-use"), seen.append).run([docs])
     assert [one.files for one in seen] == [1, 2, 3]
     assert seen[-1] == IngestProgress(3, 3, 12, 12, 1)
 
 
-@pytest.mark.parametrize("kv", [False, True])
+@pytest.mark.parametrize("kv", ["on-use", "eager"])
 def test_a_long_document_tells_how_far_it_is(
-    library: Library, models: Models, docs: Path, kv: bool, monkeypatch: pytest.MonkeyPatch
+    library: Library, models: Models, docs: Path, kv: KvMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "TOGETHER", 4)
     monkeypatch.setattr(writer, "STEP", 3)
     long = " ".join(f"In year {year} the keeper of the light wrote a line." for year in range(200))
     write(docs, a="Short.", b=long, c="Last.")
-    seen: list[IngestProgress] = []
-    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv=kv), seen.append)
-    result = run.run([docs])
+    seen, options = list[IngestProgress](), IngestOptions(kv=kv)
+    result = Ingest(library, models, library.collection_or_new("default"), options, seen.append).run([docs])
     within = [one.nbytes for one in seen if one.files == 1][1:]
-    assert len(within) >= (result.chunks - 2) // 3 if not kv else len(within) >= result.chunks - 2
+    assert len(within) >= (result.chunks - 2) // 3 if kv != "eager" else len(within) >= result.chunks - 2
     assert [one.nbytes for one in seen] == sorted(one.nbytes for one in seen)
     assert within[0] < 6 + len(long) / 2 < within[-1] < 6 + len(long)
     assert seen[-1] == IngestProgress(3, 3, 11 + len(long), 11 + len(long), 0)

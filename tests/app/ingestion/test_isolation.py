@@ -56,7 +56,7 @@ def models(settings: Settings) -> FragileModels:
 
 
 def ingest(library: Library, models: Models, docs: Path, dry_run: bool = False) -> IngestResult:
-    options = IngestOptions(kv=False, workers=1, dry_run=dry_run)
+    options = IngestOptions(kv="on-use", workers=1, dry_run=dry_run)
     return Ingest(library, models, library.collection_or_new("default"), options).run([docs])
 
 

@@ -55,7 +55,7 @@ def missing(library: Library, models: Models) -> int:
 def test_its_first_chunk_is_computed_behind_the_end_of_a_near_text(
     ingest: Run, library: Library, models: Models, settings: Settings, stories: Path
 ) -> None:
-    result = ingest(kv=True)
+    result = ingest(kv="eager")
     stood, found = standings(library), contexts(settings)
     assert len({one.place for one in stood.values()}) == len(LENGTHS)
     assert sum(not standing.behind for standing in stood.values()) == 1, "the very first one"
@@ -71,7 +71,7 @@ def test_its_first_chunk_is_computed_behind_the_end_of_a_near_text(
             assert () in found[opening[0]], "computed anew, behind nothing"
             assert order.index(near) < order.index(document)
     assert result.chunks < result.kv_variants <= 1.25 * result.chunks
-    assert ingest(kv=True).kv_variants == missing(library, models) == 0
+    assert ingest(kv="eager").kv_variants == missing(library, models) == 0
 
 
 def test_it_stands_behind_the_nearest_text_and_what_was_there_stays(
@@ -80,11 +80,11 @@ def test_it_stands_behind_the_nearest_text_and_what_was_there_stays(
     (stories / "bread.txt").write_text(
         "\n\n".join(f"Loaf {one}. " + "Rye and salt rise slowly. " * 30 for one in range(7))
     )
-    ingest(kv=True)
+    ingest(kv="eager")
     stood, found = standings(library), contexts(settings)
     (stories / "rye.txt").write_text("\n\n".join(f"Loaf {one}. " + "Rye and salt rise soon. " * 30 for one in range(8)))
     (stories / "note.txt").write_text("A note on rye and salt.")
-    ingest(kv=True)
+    ingest(kv="eager")
     now = standings(library)
     assert {one: now[one] for one in stood} == stood
     by_name = {Path(library.catalog.documents.get(one).source).stem: one for one in now}
@@ -98,7 +98,7 @@ def test_it_stands_behind_the_nearest_text_and_what_was_there_stays(
 def test_a_document_that_goes_leaves_no_trace(
     ingest: Run, library: Library, models: Models, settings: Settings, stories: Path
 ) -> None:
-    ingest(kv=True)
+    ingest(kv="eager")
     stood, collection = standings(library), library.catalog.collections.get("default")
     gone = next(one for one in stood if any(one in other.behind for other in stood.values()))
     own, seen = set(hashes(library, gone)), seeing(library, models, gone)
@@ -120,7 +120,7 @@ def test_one_in_a_hundred_that_goes_costs_few_others_their_kv(
     """In the mean over all: what each had a part in, of all that there is."""
     for number in range(notes):
         (stories / f"note{number}.txt").write_text(f"Note {number}: lamp {number % 3} burns, ship {number % 2} waits.")
-    result = ingest(kv=True)
+    result = ingest(kv="eager")
     assert result.kv_variants <= 1.25 * result.chunks
     stood, entries = standings(library), models.store.kept.entries - 1  # the System segment's
     lost = sum(len(hashes(library, one)) + len(seeing(library, models, one)) for one in stood)
@@ -132,7 +132,7 @@ def test_no_more_goes_than_its_reach(
 ) -> None:
     monkeypatch.setattr("ragcache.kvgen.AFRESH", 4)
     monkeypatch.setattr("app.cachecare.warming.AFRESH", 4)
-    ingest(kv=True)
+    ingest(kv="eager")
     for document, standing in standings(library).items():
         for near in standing.behind:
             seen, own = {key.chunk for key in seeing(library, models, near)}, hashes(library, document)
@@ -146,7 +146,7 @@ def test_a_prompt_that_it_leads_finds_its_first_chunk_behind_system_alone(
 ) -> None:
     monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 600)
     monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", 600)
-    result = ingest(kv=True)
+    result = ingest(kv="eager")
     for document in standings(library):
         assert all(() in contexts(settings)[chunk] for chunk in hashes(library, document))
     twice = sum(
@@ -159,12 +159,12 @@ def test_a_prompt_that_it_leads_finds_its_first_chunk_behind_system_alone(
 def test_what_changes_takes_others_kv_and_they_have_it_anew(
     ingest: Run, library: Library, models: Models, settings: Settings, stories: Path
 ) -> None:
-    ingest(kv=True)
+    ingest(kv="eager")
     stood = standings(library)
     changed = next(one for one in stood if any(one in other.behind for other in stood.values()))
     old, path = set(hashes(library, changed)), Path(library.catalog.documents.get(changed).source)
     path.write_text(path.read_text().replace("lamp", "lantern"))
-    ingest(kv=True)
+    ingest(kv="eager")
     assert not models.store.seeing(old)
     assert set(contexts(settings)) == library.catalog.chunks.hashes()
     assert missing(library, models) == 0
@@ -185,7 +185,7 @@ def test_warming_gives_places_to_what_came_without_kv(
 
 def test_what_stood_behind_nothing_stays_as_it_is(ingest: Run, library: Library, models: Models, stories: Path) -> None:
     """As documents of before do."""
-    ingest(kv=True)
+    ingest(kv="eager")
     collection, kept = library.catalog.collections.get("default"), standings(library)
     for document, standing in kept.items():
         library.catalog.order.set(collection, document, Standing(standing.place))

@@ -163,7 +163,7 @@ def test_an_empty_mount_point_deletes_nothing(ingest: Run, library: Library, tre
 def test_a_disk_that_goes_while_files_are_read_deletes_nothing(library: Library, models: Models, tree: Path) -> None:
     (tree / "disk" / "new.txt").write_text("New.")
     collection = library.collection()
-    options = IngestOptions(kv=False, workers=1, prune=True)
+    options = IngestOptions(kv="on-use", workers=1, prune=True)
     run = Ingest(library, models, collection, options, lambda _: unmounted(tree / "disk"))
     with pytest.raises(IngestError, match="is its disk mounted"):
         run.run([tree / "disk"])

@@ -54,7 +54,7 @@ def test_folders_that_are_shared_stay_shared(open_umask: None, settings: Setting
     (docs / "a.txt").write_text("The lighthouse was lit in 1884.")
     settings.data_dir.mkdir(mode=0o775)
     with opened(settings) as (library, models):
-        Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1, kv=False)).run([docs])
+        Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1, kv="on-use")).run([docs])
     assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o775
     assert [path for path, _ in readable(settings.data_dir)] == [settings.data_dir]
 

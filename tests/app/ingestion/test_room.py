@@ -6,35 +6,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import app.ingestion.survey as room
+import app.ingestion.room as room
 from app.errors import IngestError
 from app.ingestion import IngestOptions
 from app.ingestion.ingest import Ingest
-from app.ingestion.survey import Room
+from app.ingestion.room import DiskCheck
 from app.library import Library
 from app.models import Models
 from app.models.sentences import sentences_of
-from app.settings import free_bytes
+from app.settings import KvMode
+from ragcache.host import free_bytes
 from retriever.sentences import pack
 from tests.app.ingestion.conftest import Run
 
 
-def warnings(library: Library, models: Models, docs: Path, *, kv: bool = True) -> list[str]:
+def warnings(library: Library, models: Models, docs: Path, *, kv: KvMode = "eager") -> list[str]:
     told: list[str] = []
     collection = library.collection_or_new("default")
     Ingest(library, models, collection, IngestOptions(kv=kv, workers=1), tell=told.append).run([docs])
-    return told
+    return [text for text in told if text.startswith("warning: ")]
 
 
 def test_it_is_told_before_kv_pushes_out_older_kv(library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("Words of the harbour master. " * 200)
     assert warnings(library, models, docs) == []
     (docs / "b.txt").write_text("Words of the baker. " * 200)
-    object.__setattr__(library.settings, "disk_bytes", 200_000)
+    object.__setattr__(library.settings, "disk_bytes", 100_000)
     (warning,) = warnings(library, models, docs)
     assert "RAGCACHE_DISK_BYTES keeps" in warning
     (docs / "c.txt").write_text("Words of the keeper. " * 200)
-    assert warnings(library, models, docs, kv=False) == []
+    assert warnings(library, models, docs, kv="on-use") == []
 
 
 @pytest.mark.slow
@@ -44,7 +45,9 @@ def test_it_is_told_before_the_disk_is_too_small(
     (docs / "a.txt").write_text("Words of the harbour master. " * 200)
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + 1000)  # others write to the disk meanwhile
     told: list[str] = []
-    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(workers=1), tell=told.append)
+    run = Ingest(
+        library, models, library.collection_or_new("default"), IngestOptions(workers=1, kv="eager"), tell=told.append
+    )
     with pytest.raises(IngestError, match="is nearly full"):
         run.run([docs])
     assert "GiB free: the ingest will stop" in told[0]
@@ -54,18 +57,18 @@ def test_it_stops_before_the_disk_is_full_and_goes_on_later(
     ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (docs / "a.txt").write_text("Words.")
-    ingest(kv=True)
+    ingest(kv="eager")
     before = sorted(library.settings.cache_dir.rglob("*.kv"))
     (docs / "b.txt").write_text("More words.")
     with monkeypatch.context() as small:
         small.setattr(room, "RESERVE", 1 << 60)
-        for kv in (True, False):
+        for kv in ("eager", "on-use"):
             with pytest.raises(IngestError, match="Free some space and run the same command again"):
                 ingest(kv=kv)
     collection = library.catalog.collections.get("default")
     assert len(library.catalog.documents.all(collection)) == 1
     assert sorted(library.settings.cache_dir.rglob("*.kv")) == before
-    assert ingest(kv=True).added == 1
+    assert ingest(kv="eager").added == 1
 
 
 @pytest.mark.parametrize("dimension", [384, 1024, 4096])
@@ -78,19 +81,21 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     sentences = sum(len(pack(np.ones((len(sentences_of(chunk)), dimension), np.float32))) for chunk in chunks)
     stored = sentences + len(chunks) * 2 * dimension * 4 + 2 * len(text)
     collection = replace(library.collection_or_new(), dimension=dimension)
-    checked = Room(library.settings, False, collection)
+    checked = DiskCheck(library.settings, False, collection)
     logged = 2 * stored
     assert logged <= len(text) * checked.per_character <= 4 * logged
     small = replace(collection, splitter_settings={"max_tokens": 24})
-    assert Room(library.settings, False, small).per_character > 2 * checked.per_character, "more chunks, more vectors"
+    assert DiskCheck(library.settings, False, small).per_character > 2 * checked.per_character, (
+        "more chunks, more vectors"
+    )
     spec = "llama_index.core.node_parser.SentenceSplitter:chunk_size"
     for size, like in ((24, small), (9000, collection)):
-        its_own = Room(library.settings, False, replace(collection, splitter=f"{spec}={size}"))
-        assert its_own.per_character == Room(library.settings, False, like).per_character
+        its_own = DiskCheck(library.settings, False, replace(collection, splitter=f"{spec}={size}"))
+        assert its_own.per_character == DiskCheck(library.settings, False, like).per_character
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + logged)
     with pytest.raises(IngestError, match="is nearly full"):
         checked.check(2 * len(text))
-    Room(library.settings, False, replace(collection, dimension=8)).check(len(text))
+    DiskCheck(library.settings, False, replace(collection, dimension=8)).check(len(text))
 
 
 def test_the_embedder_of_the_collection_says_what_vectors_take(

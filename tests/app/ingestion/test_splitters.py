@@ -50,7 +50,7 @@ def test_later_ingests_cut_as_the_first(library: Library, models: Models, docs: 
     (docs / "b.txt").write_text(said)
     other = later(library, models)
     for again in (None, spec):
-        options = IngestOptions(kv=False, workers=1, splitter=again)
+        options = IngestOptions(kv="on-use", workers=1, splitter=again)
         result = Ingest(other, models, other.collection_or_new(), options).run([docs])
         assert (result.failed, result.ways) == ((), {})
         assert not any("from now on" in note for note in result.notes)
@@ -83,13 +83,13 @@ def test_a_module_that_only_the_catalog_names_is_not_imported(
     ingest(splitter=STRANGE)
     (docs / "b.txt").write_text("Words.")
     unnamed = later(library, models)
-    run = Ingest(unnamed, models, unnamed.collection(), IngestOptions(kv=False, workers=1))
+    run = Ingest(unnamed, models, unnamed.collection(), IngestOptions(kv="on-use", workers=1))
     with pytest.raises(SplitterError, match=r"is cut by tests.splitter.parsers.Strange, whose code an import runs"):
         run.run([docs])
     for named, asked in ((later(library, models, splitter="tests.splitter.parsers.Strange"), None),
                          (later(library, models), STRANGE)):  # fmt: skip
         (docs / "c.txt").write_text(f"Words of {asked}.")
-        options = IngestOptions(kv=False, workers=1, splitter=asked)
+        options = IngestOptions(kv="on-use", workers=1, splitter=asked)
         assert Ingest(named, models, named.collection(), options).run([docs]).failed == ()
 
 
@@ -107,13 +107,13 @@ def test_a_splitter_that_cuts_nothing_is_not_kept(
     told = f"nothing was cut by {wrong!r}, so new files are cut by {PARAGRAPHS!r} as before"
     assert (told in result.notes, splitter_of(library)) == (True, PARAGRAPHS)
     other = later(library, models)
-    again = Ingest(other, models, other.collection(), IngestOptions(kv=False, workers=1)).run([docs])
+    again = Ingest(other, models, other.collection(), IngestOptions(kv="on-use", workers=1)).run([docs])
     assert (again.added, again.failed, splitter_of(library)) == (1, (), PARAGRAPHS)
 
 
 def test_a_collection_that_nothing_was_cut_for_is_not_bound(library: Library, models: Models, docs: Path) -> None:
     (docs / "a.txt").write_text("lower case")
-    options = IngestOptions(kv=False, workers=1)
+    options = IngestOptions(kv="on-use", workers=1)
     wrong = later(library, models, splitter="tests.splitter.parsers.Strange:way=upper")
     assert len(Ingest(wrong, models, wrong.collection_or_new("default"), options).run([docs]).failed) == 1
     right = later(library, models, splitter=PARAGRAPHS)

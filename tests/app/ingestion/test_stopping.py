@@ -30,7 +30,7 @@ def test_a_second_one_is_told_who_is_first(library: Library, models: Models, doc
             ingest()
         refused.append(str(failed.value))
 
-    Ingest(library, models, collection, IngestOptions(kv=False), second).run([docs])
+    Ingest(library, models, collection, IngestOptions(kv="on-use"), second).run([docs])
     assert refused[0].startswith(f"another ingest (process {os.getpid()}, since ")
     assert "--wait" in refused[0]
     assert ingest().unchanged == 1
@@ -52,23 +52,23 @@ def test_waiting_is_told_and_ends(library: Library, models: Models, docs: Path) 
         told.append(text)
         waits.set()
 
-    run = Ingest(library, models, collection, IngestOptions(kv=False, wait=True), tell=tell)
+    run = Ingest(library, models, collection, IngestOptions(kv="on-use", wait=True), tell=tell)
     with ThreadPoolExecutor(1) as thread:
         with library.catalog.alone(collection):
             future = thread.submit(run.run, [docs])
             assert waits.wait(60)
             assert not future.done()
         assert future.result().added == 1
-    assert told == ["another process is working on collection 'default': waiting for it"]
+    assert told[0] == "another process is working on collection 'default': waiting for it"
 
 
 def test_other_collections_are_free(library: Library, models: Models, docs: Path, ingest: Run) -> None:
     (docs / "a.txt").write_text("Words.")
     other = library.collection_or_new("other")
-    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv=False), lambda _: done())
+    run = Ingest(library, models, library.collection_or_new("default"), IngestOptions(kv="on-use"), lambda _: done())
 
     def done() -> None:
-        assert Ingest(library, models, other, IngestOptions(kv=False)).run([docs]).added == 1
+        assert Ingest(library, models, other, IngestOptions(kv="on-use")).run([docs]).added == 1
 
     assert run.run([docs]).added == 1
 
@@ -92,7 +92,7 @@ def test_ctrl_c_keeps_what_is_in_and_drops_the_rest(
         if progress.files == 2:
             raise KeyboardInterrupt
 
-    run = Ingest(library, models, collection, IngestOptions(kv=False), stop)
+    run = Ingest(library, models, collection, IngestOptions(kv="on-use"), stop)
     with pytest.raises(KeyboardInterrupt):
         run.run([docs])
     assert run.result.added == 2

@@ -1,0 +1,109 @@
+"""What an ingest will take, in one line before it begins: reckoned from its first texts and the sizes of its files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.ingestion.room import AGAIN, FULL, KvRoom, per_token
+from app.ingestion.survey import Pending
+from app.ingestion.worker import Outcome, ReadFile
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.models import Models
+from app.settings import GIB
+
+if TYPE_CHECKING:
+    from app.ingestion.estimate import Size
+
+FILES, CHARACTERS = 16, 400_000  # that are looked at: they are read once, and wait for it
+SAMPLE = 20_000  # characters of each whose tokens are counted
+
+Read = tuple[Pending, Outcome]
+
+
+class Outlook:
+    """`told` is "" where nothing of what was looked at is a document, and nothing is left."""
+
+    def __init__(self, library: Library, models: Models, collection: Collection, room: KvRoom):
+        self._library, self._models, self._collection, self._room = library, models, collection, room
+
+    def told(self, first: Sequence[Read], rest: Sequence[Pending]) -> str:
+        """Of the files that were looked at, and of those that were not."""
+        documents = len(rest) + sum(isinstance(outcome, ReadFile) for _, outcome in first)
+        if documents == 0:
+            return ""
+        tokens, per_byte = self._tokens(first)
+        for file in rest:
+            tokens += file.size * per_byte.get(_kind(file), 1 / per_token(file.source))
+        return told(self._room, documents, self._size(tokens), about=True)
+
+    def _tokens(self, first: Sequence[Read]) -> tuple[float, dict[str, float]]:
+        """Of these files, and in a byte of their kinds."""
+        tokens, nbytes = Counter[str](), Counter[str]()
+        found = 0.0
+        for file, outcome in first:
+            if isinstance(outcome, ReadFile):
+                sample = outcome.parsed.text[:SAMPLE]
+                of_text = self._models.template.count(sample) * len(outcome.parsed.text) / max(1, len(sample))
+                found += of_text
+                tokens[_kind(file)] += round(of_text)
+                nbytes[_kind(file)] += max(1, file.size)
+        return found, {kind: tokens[kind] / nbytes[kind] for kind in nbytes}
+
+    def _size(self, tokens: float) -> Size:
+        """With chunks like those of the collection, where there are any."""
+        from app.ingestion.estimate import KvSize, Size  # it imports torch
+
+        totals = self._library.catalog.collections.totals(self._collection)
+        settings = self._library.settings
+        typical = totals.tokens / totals.chunks if totals.chunks else settings.chunk_tokens * FULL
+        chunks = max(1.0, tokens / max(1.0, typical))
+        one = round(tokens / chunks) + self._models.template.joins
+        per_chunk = KvSize(settings, self._models.template).of([one] * 8).kv_bytes / 8 / AGAIN
+        return Size(chunks, tokens, chunks * AGAIN, chunks * per_chunk * AGAIN)
+
+
+def looked_at(outcomes: Iterator[Read]) -> tuple[list[Read], Iterator[Read]]:
+    """The first of them, and all."""
+    first: list[Read] = []
+    characters = 0
+    for one in outcomes:
+        first.append(one)
+        characters += len(one[1].parsed.text) if isinstance(one[1], ReadFile) else 0
+        if len(first) >= FILES or characters >= CHARACTERS:
+            break
+    return first, chain(first, outcomes)
+
+
+def told(room: KvRoom, documents: int, size: Size, *, about: bool) -> str:
+    nouns = zip(("document", "chunk", "token"), (documents, round(size.chunks), round(size.tokens)), strict=True)
+    counted = [f"{number:,} {noun}{'' if number == 1 else 's'}" for noun, number in nouns]
+    return f"{counted[0]}, {'about ' if about else ''}{counted[1]}, {counted[2]}, {_kv(room, round(size.kv_bytes))}"
+
+
+def _kv(room: KvRoom, nbytes: int) -> str:
+    if room.mode == "off":
+        return "no KV (RAGCACHE_KV is off)"
+    if room.mode == "on-use":
+        why = "RAGCACHE_KV is on-use" if room.asked == "on-use" else "RAGCACHE_DISK_BYTES is 0, so it stays in RAM"
+        return f"KV on use: answers compute that of the chunks that they find ({why})"
+    if room.mode == "eager":
+        return f"{_bytes(nbytes)} of KV, computed now (RAGCACHE_KV is eager)"
+    left = room.left()
+    if nbytes <= left:
+        return f"{_bytes(nbytes)} of KV, computed now (auto: {_bytes(left)} are left for it)"
+    now = f"of which {_bytes(left)} fit and are computed now, and the rest" if left > 0 else "which do not fit, and are"
+    rest = "computed on use, as answers find the chunks"
+    return f"{_bytes(nbytes)} of KV, {now} {rest} (auto: {room.more()} to have more)"
+
+
+def _bytes(nbytes: int) -> str:
+    return f"{nbytes / GIB:,.1f} GiB" if nbytes >= GIB else f"{nbytes / (1 << 20):,.1f} MiB"
+
+
+def _kind(file: Pending) -> str:
+    return Path(file.source).suffix.lower()

@@ -1,0 +1,196 @@
+"""Room on the disk: for the catalog, whose end is told before there is none left, and for KV, which may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import IngestError
+from app.ingestion.survey import Pending
+from app.library.catalog.records import Collection
+from app.models import Models
+from app.settings import GIB, KvMode, Settings
+from ragcache.host import free_bytes, one_disk
+from retriever.shared_property import shared_property
+from splitter import parse_spec
+
+if TYPE_CHECKING:
+    from ragcache.store import KVStore
+
+# Kept free for everybody else on the machine, and for the catalog, which is written last.
+RESERVE = 256 << 20
+TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".rst", ".log"}
+# Bytes of a file for each token, about: of plain texts, and of formats with pictures, fonts and markup in them.
+PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
+CHARACTERS = 3  # of a text for each token at least, in most languages
+AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
+# Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them.
+PER_CHARACTER = 4
+SENTENCE, SHORT_SENTENCE = 80, 20  # characters, as most are, and where rows and turns are sentences too
+FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
+LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
+COPIES = 2  # of a chunk's vector, in the catalog and in the index
+
+
+class KvRoom:
+    """Of one ingest: which documents get their KV now. Under `auto` those that fit into what the budget and the disk
+    leave, and nothing that is there makes room for them; under `eager` all do.
+    """
+
+    def __init__(self, models: Models, mode: KvMode):
+        self._models, self._settings, self.asked = models, models.settings, mode
+        self.mode: KvMode = "on-use" if mode != "off" and not self._settings.disk_bytes else mode
+        self.remedy = ""  # for the first document that did not fit
+        self._to_come: dict[str, int] = {}  # by file: bytes of the disk that the catalog will take
+        self.kept = 0  # of all of them
+
+    @property
+    def now(self) -> bool:
+        """Whether any document gets its KV now."""
+        return self.mode == "eager" or (self.mode == "auto" and self.left() > 0)
+
+    @shared_property
+    def store(self) -> KVStore:
+        """What KV is put into now. It imports torch."""
+        if self.mode == self._settings.kv == "eager":
+            return self._models.store
+        from app.models.loading import load_store
+
+        own = self._settings.model_copy(update={"kv": self.mode, "ram_bytes": 0})
+        return load_store(own, evicts=self.mode == "eager")
+
+    def left(self) -> int:
+        """Bytes, of the one that has less."""
+        return min(self._of_budget(), self._of_disk())
+
+    def nbytes(self, texts: Sequence[str]) -> int:
+        """Of a document of such chunks."""
+        from app.ingestion.estimate import KvSize, chunk_lengths  # it imports torch
+
+        template = self._models.template
+        return round(KvSize(self._settings, template).of(chunk_lengths(template, texts)).kv_bytes)
+
+    def choose(self, sizes: Iterable[int]) -> list[bool]:
+        """Of documents with so many bytes of KV, taken together."""
+        if self.mode != "auto":
+            return [self.mode == "eager" for _ in sizes]
+        chosen, left = [], self.left()
+        for nbytes in sizes:
+            chosen.append(fits := nbytes <= left > 0)
+            left -= nbytes if fits else 0
+        if not all(chosen):
+            self.remedy = self.remedy or self.more()
+        return chosen
+
+    def keep_for(self, files: Mapping[str, int]) -> None:
+        """Files that are to come, and the bytes that the catalog will take for each."""
+        self._to_come, self.kept = dict(files), sum(files.values())
+
+    def came(self, file: Pending) -> None:
+        """It is in the catalog, or never will be."""
+        self.kept -= self._to_come.pop(file.source, 0)
+
+    def ended(self) -> None:
+        """Something had no room that was chosen: others have taken it meanwhile."""
+        self.remedy = self.remedy or self.more()
+
+    def more(self) -> str:
+        """What to do for more of it."""
+        if self._of_budget() <= self._of_disk():
+            return "raise RAGCACHE_DISK_BYTES"
+        leaves = _gib(self._floor + self.kept)
+        return f"free space on the disk of {self._settings.cache_dir}, of which KV leaves {leaves} free,"
+
+    def _of_budget(self) -> int:
+        return self._settings.disk_bytes - self.store.kept.nbytes
+
+    def _of_disk(self) -> int:
+        shared = self.kept and one_disk(self._settings.kv_folder, self._settings.data_dir)
+        return free_bytes(self._settings.kv_folder) - self._floor - (self.kept if shared else 0)
+
+    @property
+    def _floor(self) -> int:
+        return self._settings.model_copy(update={"kv": self.mode}).disk_floor
+
+
+class DiskCheck:
+    """Of one ingest, with KV of every document or without."""
+
+    def __init__(self, settings: Settings, kv: bool, collection: Collection):
+        self._settings, self._collection = settings, collection
+        self._kv = kv and settings.disk_bytes > 0
+
+    @shared_property
+    def _per_token(self) -> float:
+        """Bytes of KV. Asked for when there is a file to read: it imports torch."""
+        if not self._kv:
+            return 0.0
+        from app.ingestion.estimate import bytes_per_token
+
+        return bytes_per_token(self._settings) * AGAIN
+
+    @property
+    def per_character(self) -> float:
+        """Bytes of the catalog and the index at the most. SQLite writes all of a transaction to its log first."""
+        return LOGGED * self._per_character(SHORT_SENTENCE)
+
+    def growth(self, files: Iterable[Pending]) -> dict[str, int]:
+        """By file: of the catalog and the index in the end, about, by their sizes alone."""
+        of_token = PER_TOKEN * self._per_character(SENTENCE)
+        return {file.source: round(file.size / per_token(file.source) * of_token) for file in files}
+
+    def _per_character(self, sentence: int) -> float:
+        """Vectors take most of it: of chunks, in 4 bytes a number, and of sentences, in one and 4 for the scale."""
+        longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
+        own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
+        chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
+        dimension = self._collection.dimension
+        return PER_CHARACTER + (dimension + 4) / sentence + COPIES * 4 * dimension / chunk
+
+    def warning(self, files: Sequence[Pending]) -> str | None:
+        """By the sizes of the files alone, so roughly."""
+        needed = int(sum(file.size / per_token(file.source) for file in files) * self._per_token)
+        free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
+        if needed > budget:
+            return (
+                f"these files may come to {_gib(needed)} of KV, and RAGCACHE_DISK_BYTES keeps {_gib(budget)}: older KV "
+                "makes room for new. `--dry-run` tells more, `--kv auto` computes no more than fits"
+            )
+        if needed + RESERVE > free:
+            return (
+                f"these files may come to {_gib(needed)} of KV, and the disk of {self._settings.cache_dir} has "
+                f"{_gib(free)} free: the ingest will stop before it is full. `--dry-run` tells more, `--kv auto` "
+                "computes no more than fits"
+            )
+        return None
+
+    def check(self, characters: int) -> None:
+        """Before a document of so many is written. Raises IngestError where that would fill a disk."""
+        kv = int(characters / CHARACTERS * self._per_token)
+        if kv:
+            self._check(self._settings.cache_dir, min(kv, self._settings.disk_bytes))
+        if self._settings.database_url is None:
+            self._check(self._settings.data_dir, int(characters * self.per_character))
+
+    def _check(self, folder: Path, needed: int) -> None:
+        free = free_bytes(folder)
+        if needed + RESERVE > free:
+            raise IngestError(
+                f"the disk of {folder} is nearly full: {free / GIB:,.2f} GiB are free, and the next document may need "
+                f"{needed / GIB:,.2f} beside a reserve of {RESERVE / GIB:,.2f}. Free some space and run the "
+                "same command again: what is in stays, and it goes on there"
+            )
+
+
+def per_token(source: str) -> int:
+    """Bytes of a file."""
+    return PER_TOKEN if Path(source).suffix.lower() in TEXT else PER_TOKEN_OTHERS
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / GIB:,.1f} GiB"
+
+
+def _limit(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int) and value > 0 else default
