@@ -59,6 +59,7 @@ class PlannedChunk:
     segment: Chunk
     span: Span
     candidates: tuple[Candidate, ...]
+    passed: Candidate | None = None  # the one that would serve, where computing the chunk is sooner
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""

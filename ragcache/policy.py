@@ -205,7 +205,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
         linked = replace(plan, chunks=tuple(_kept(chunk, linker, rates) for chunk in plan.chunks))
         link = _link_seconds(linked, linker, rates, terms)
     if link > MARGIN * _plain_seconds(plan, rates, terms):
-        linked = replace(plan, chunks=tuple(replace(chunk, candidates=()) for chunk in plan.chunks))
+        linked = replace(plan, chunks=tuple(map(_passed, plan.chunks)))
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
         return plan
@@ -221,7 +221,11 @@ def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
     bring = _load_seconds(chunk, rates) + rates.seconds(Work(placed=len(chunk.segment)))
     again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
-    return chunk if bring < saved else replace(chunk, candidates=())
+    return chunk if bring < saved else _passed(chunk)
+
+
+def _passed(chunk: PlannedChunk) -> PlannedChunk:
+    return replace(chunk, candidates=(), passed=chunk.candidates[0]) if chunk.candidates else chunk
 
 
 def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:

@@ -26,6 +26,7 @@ class ChunkReport:
     exact: bool = False  # same context in the same place, and nothing lost at rest: reused with no error
     overlap: float = 0.0  # β', how much of the variant's context the prompt holds
     nbytes: int = 0  # read from the tier
+    passed: bool = False  # it was computed, since that was sooner: what a capture would store is there
     system: str = ""  # OTHER: it was reused, and is captured behind the prompt's own after the answer
 
 

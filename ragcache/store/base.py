@@ -152,6 +152,10 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
+
+    @abstractmethod
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
@@ -213,10 +217,6 @@ class Tier(KVStore):
     @abstractmethod
     def offer(self, variant: Variant) -> bool:
         """Keep what a slower tier has, if there is room for it; says whether."""
-
-    @abstractmethod
-    def use(self, key: VariantKey) -> None:
-        """Count a use that a faster tier served."""
 
     @abstractmethod
     def holds(self, key: VariantKey) -> bool: ...

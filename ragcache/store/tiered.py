@@ -92,6 +92,10 @@ class TieredStore(KVStore):
                 return _RisingEntry(entry, partial(self._promote, level=level)) if level else entry
         return None
 
+    def use(self, key: VariantKey) -> None:
+        for tier in self._tiers:
+            tier.use(key)
+
     def put(self, variant: Variant) -> None:
         try:
             self._last.put(variant)
