@@ -49,7 +49,7 @@ class Linkage:
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
         if self.system is None:
             return tuple(chunks)
-        where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
+        where = next(((info.tier, info.nbytes, info.tokens) for info in self.plan.system_infos), ("", 0))
         return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
@@ -57,7 +57,7 @@ class Linkage:
         shared = chunk.span.start < self.exact
         serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
         keys, best = tuple(found.info.key for found in serve), chunk.candidates[0].info
-        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes)
+        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes, len(chunk.segment))
 
 
 class LinkJob:

@@ -129,6 +129,10 @@ class KVStore(ABC):
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        """As `open`, of what can be read without waiting for a disk or a network; nothing is counted as missed."""
+        return None
+
     def get(self, key: VariantKey) -> Fetched | None:
         """The entry whole, or None when there is none.
 

@@ -47,6 +47,8 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
         placing = _load(engine, job, buffer, source)
+    report.seconds["load"] -= placing
+    report.seconds["place"] = placing
     with report.stage("link"):
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
         job.choose(linked)
