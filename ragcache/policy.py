@@ -39,14 +39,15 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     terms = terms or Terms()
     if not any(chunk.candidates for chunk in plan.chunks):
         return plan
+    again = rates.link_share(linker.choosing)
     if terms.overlaps:  # the loader leaves out what is sooner computed
         # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
         reach = next((chunk.index for chunk in plan.chunks if _is_near(chunk)), len(plan.chunks))
-        behind = (_kept(chunk, linker, rates) for chunk in plan.chunks[reach:])
+        behind = (_kept(chunk, again, rates) for chunk in plan.chunks[reach:])
         linked = replace(plan, chunks=(*plan.chunks[:reach], *behind))
         link = _meeting_seconds(linked, linker, rates, terms, reach)
     else:
-        linked = replace(plan, chunks=tuple(_kept(chunk, linker, rates) for chunk in plan.chunks))
+        linked = replace(plan, chunks=tuple(_kept(chunk, again, rates) for chunk in plan.chunks))
         link = _link_seconds(linked, linker, rates, terms)
     if link > MARGIN * _plain_seconds(plan, rates, terms):
         linked = replace(plan, chunks=tuple(map(_passed, plan.chunks)))
@@ -57,14 +58,13 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     return replace(linked, declined=before - after)
 
 
-def _kept(chunk: PlannedChunk, linker: Linker, rates: Rates) -> PlannedChunk:
+def _kept(chunk: PlannedChunk, again: float, rates: Rates) -> PlannedChunk:
     """Without its variants, where bringing the best of them takes longer than computing it."""
     if not chunk.candidates:
         return chunk
     best = chunk.candidates[0]
     bring = _load_seconds(chunk, rates) + rates.seconds(Work(placed=len(chunk.segment)))
-    again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
-    saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - again))
+    saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - (0.0 if best.unchanged else again)))
     return chunk if bring < saved else _passed(chunk)
 
 
@@ -107,7 +107,7 @@ def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:
 
 
 def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
-    known = terms.known
+    known, again = terms.known, rates.link_share(linker.choosing)
     question = Work.of_rows(max(known, plan.question), len(plan.ids))
     work, missing, load = question, 0.0, 0.0
     if linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks):
@@ -122,8 +122,7 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
             continue
         best = chunk.candidates[0]
         load += _load_seconds(chunk, rates)
-        again = 0.0 if best.unchanged else rates.link_share(linker.choosing)
-        work += rows * again + Work(placed=rows.rows)
+        work += rows * (0.0 if best.unchanged else again) + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)
     work += Work.of_rows(plan.question - texts, plan.question)
     passes = 1 + _passes(missing + texts, terms)

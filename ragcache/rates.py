@@ -32,6 +32,7 @@ SPREAD = 0.1  # of what computing takes, relative to what was predicted: the fir
 MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
+STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
 LARGEST = 1e6  # seconds of one token, or of one pass: a record that claims more is none
 
 Floats = npt.NDArray[np.float64]
@@ -79,6 +80,7 @@ class Rates:
         self._products: Floats = np.zeros((len(PRIOR), len(PRIOR)))
         self._prior, self._weight = PRIOR, PRIOR_WEIGHT
         self._rates: tuple[float, ...] | None = None
+        self._since = 0  # measurements that these do not know
         self._spread, self._measured = SPREAD, 0
         self._loads = Loads()  # by tier
         self._shares = Ratios(SHARE_PRIOR, SHARE_TOKENS)  # by linker and its settings
@@ -91,7 +93,10 @@ class Rates:
         parts = work.array()
         if seconds <= 0.0 or not parts.any():
             return
-        predicted = self.seconds(work)
+        with self._lock:
+            predicted = self._predicted(work, stale=STALE)
+            if seconds < LEAST_PART * predicted:
+                predicted = self._predicted(work)
         relative = parts / max(seconds, LEAST_PART * predicted)
         kind = int(np.argmax(parts * PRIOR))  # what most of its time goes to
         with self._lock:
@@ -101,8 +106,7 @@ class Rates:
             self._products *= kept[:, None]
             self._squares[kind] += np.outer(relative, relative)
             self._products[kind] += relative
-            self._rates = None
-            self._measured += 1
+            self._measured, self._since = self._measured + 1, self._since + 1
             if self._measured > SETTLED and predicted > 0.0 and work.rows:
                 off = min(1.0, abs(seconds / predicted - 1.0))
                 self._spread = (SPREAD_KEPT * self._spread**2 + (1 - SPREAD_KEPT) * off**2) ** 0.5
@@ -110,9 +114,13 @@ class Rates:
     def seconds(self, work: Work) -> float:
         """That this would take."""
         with self._lock:
-            if self._rates is None:
-                self._rates = self._solved()
-            passes, rows, attended, placed = self._rates
+            return self._predicted(work)
+
+    def _predicted(self, work: Work, stale: int = 0) -> float:
+        """By rates that have missed so many measurements at most: to solve takes longer than all else here."""
+        if self._rates is None or self._since > stale:
+            self._rates, self._since = self._solved(), 0
+        passes, rows, attended, placed = self._rates
         return work.passes * passes + work.rows * rows + work.attended * attended + work.placed * placed
 
     @property
@@ -178,9 +186,8 @@ class Rates:
         with self._lock:
             if not self._measured:
                 return None
-            rates = self._rates or self._solved()
             return {
-                "work": list(rates),
+                "work": list(self._solved()),
                 "spread": self._spread,
                 "loads": self._loads.told(),
                 "shares": self._shares.told(),

@@ -58,7 +58,8 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     for key in job.passed:
         source.store.use(key)
     if source.rates is not None:
-        _learn(source.rates, job, linked.work, placing)
+        with report.stage("learn"):
+            _learn(source.rates, job, linked.work, placing)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
