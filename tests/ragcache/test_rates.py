@@ -162,8 +162,8 @@ def test_what_was_told_is_where_another_begins() -> None:
 
 
 def test_what_was_told_is_overruled_by_what_is_measured() -> None:
-    rates = Rates({"work": [5.0, 1.0, 1e-3, 1e-2], "loads": {"disk": [10.0, 1e-3, 0.1]}})
-    for _ in range(80):
+    rates = Rates({"work": [5.0, 1.0, 1e-3, 1e-2], "loads": {"disk": [1.0, 1e-5, 0.1]}})
+    for _ in range(100):
         rates.observe(Work.of_rows(0, 900) + Work(passes=1), 1.0)
         rates.observe_load("disk", 1_000_000, 0.1)
     assert rates.seconds(Work.of_rows(0, 900) + Work(passes=1)) == pytest.approx(1.0, rel=0.2)
