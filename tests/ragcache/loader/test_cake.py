@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -13,7 +12,6 @@ import pytest
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.errors import StoreError
 from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.policy import Rates, Work
 from ragcache.report import COMPUTED
@@ -33,7 +31,7 @@ from tests.cold_prompts import (
     met,
     prompt,
 )
-from tests.tiny import Tiny, assert_close, make_chunks, make_system, stock
+from tests.tiny import Tiny, make_chunks, make_system
 
 
 @pytest.fixture
@@ -159,44 +157,12 @@ def test_a_text_and_a_missing_chunk_in_the_front_are_computed_with_it(
     assert_is_stock(made, tiny)
 
 
-FAULTS: tuple[Exception | float, ...] = (
-    StoreError("the disk failed"),
-    OSError("short read"),
-    MemoryError(),
-    0.005,
-    20.0,
-)
-
-
 def strike(faults: Mapping[int, Exception | float], reads: Iterator[int], end: threading.Event, nbytes: int) -> None:
     """An error, or nothing for so many seconds, before some of the reads."""
     fault = faults.get(next(reads), 0.0)
     if isinstance(fault, Exception):
         raise fault
     end.wait(fault)
-
-
-def test_random_faults_leave_the_answer_as_it_is(tiny: Tiny, tmp_path: Path) -> None:
-    """The chunks are exact, so whatever was computed or loaded is what a plain prefill holds."""
-    threads = DiskThreads(2, "test-cake", LIMIT_S)
-    store, source, points = ingested(tiny, tmp_path), random.Random(17), set[int]()
-    expected = stock(tiny.model, tuple(token for one in prompt() for token in one.ids)).logits[-1]
-    for _ in range(60):
-        end = threading.Event()
-        faults = {number: source.choice(FAULTS) for number in source.sample(range(1, 1 + ALL), source.randrange(5))}
-        reads = iter(range(10**6))
-
-        pace = partial(strike, faults, reads, end)
-
-        try:
-            made = prefill_prompt(cake(tiny, store, threads, pace), prompt(), "naive")
-        finally:
-            end.set()
-        assert_close(made.logits, expected)
-        points.add(sum(chunk.tier == COMPUTED for chunk in made.report.chunks))
-    assert len(points) > 3, points
-    threads.close()
-    store.check_integrity()
 
 
 def test_a_system_segment_that_does_not_come_is_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
