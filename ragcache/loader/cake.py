@@ -29,6 +29,7 @@ from ragcache.store.base import RAM, KVStore
 
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
 AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
+AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
 LATE = 1.5  # times what was expected
 
 
@@ -93,6 +94,8 @@ class _Meeting(Loading):
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
+                if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
+                    return
                 if not self._first and self._computes and self._comes_too_late(self._left[-1]):
                     return
                 piece = self._first.popleft() if self._first else self._left.pop()
@@ -148,6 +151,7 @@ class _Meeting(Loading):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
                 self._waits = False
+                self._read_on()  # while it is placed
                 return found
         self._waits = True
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,11 @@ import pytest
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
+from ragcache.link_job import Linkage
+from ragcache.linking import make_linker
+from ragcache.loader.cake import AHEAD, CakeLoader
 from ragcache.loader.threads import DiskThreads, T, Task
+from ragcache.planning import first_address, plan_prompt
 from ragcache.policy import Rates, Work
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
@@ -187,3 +192,25 @@ def test_a_system_segment_that_nobody_has_is_computed(tiny: Tiny, tmp_path: Path
     other = System(make_system(5).ids)
     made = prefill_prompt(cake(tiny, store, threads), [other, DOCUMENT[0], QUESTION], "naive")
     assert_is_stock(made, tiny)
+
+
+@pytest.mark.parametrize(("most", "begun"), [(1 << 40, AHEAD), (2500, 3), (1, 1)])
+def test_no_more_is_read_than_may_wait_to_be_placed(
+    tiny: Tiny, tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, most: int, begun: int
+) -> None:
+    """However long the engine computes meanwhile; with each that is placed another one is read."""
+    monkeypatch.setattr("ragcache.loader.cake.AHEAD_BYTES", most)
+    store, gate, name = ingested(tiny, tmp_path), Gate(10**6), tiny.engine.spec.fingerprint
+    plan = plan_prompt(prompt(), name, store)
+    pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
+    loading = CakeLoader(threads, pace=gate).begin([replace(one, nbytes=1000) for one in pieces], store)
+
+    def settled() -> int:
+        for _ in range(AHEAD):  # each read begins the next one before it ends
+            threads.submit(lambda: None).future.result(LIMIT_S)
+        return gate.reads
+
+    assert settled() == begun
+    assert loading.take() is not None
+    assert settled() == begun + 1
+    loading.stop()
