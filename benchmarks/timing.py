@@ -117,6 +117,7 @@ def _row(case: tuple[str, str], others: int, reports: Sequence[Report], stock: f
         "ttft_s": linked,
         "efficiency": (floor + part * stock) / linked,
         "speedup": stock / linked,
+        "own_s": None if case[0] == "disk" or reports[0].own_s is None else median(one.own_s or 0.0 for one in reports),
     }
 
 

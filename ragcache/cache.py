@@ -155,12 +155,13 @@ class ChunkCache(ChunkIngest):
 
 def _lacked_nothing(report: Report) -> bool:
     """For sure, without a look into the store: all was there, and the first chunk in its lead variant."""
-    return not any(map(_lacked, report.chunks)) and all(chunk.exact for chunk in report.chunks[:1])
+    lead = report.chunks[:1]
+    return not any(map(_lacked, report.chunks)) and all(chunk.exact or chunk.passed for chunk in lead)
 
 
 def _lacked(chunk: ChunkReport) -> bool:
     """A variant behind the prompt's own System segment."""
-    return chunk.tier == COMPUTED or chunk.system == OTHER
+    return (chunk.tier == COMPUTED and not chunk.passed) or chunk.system == OTHER
 
 
 def _lacks_lead(plan: Plan) -> bool:

@@ -49,7 +49,7 @@ class Linkage:
         chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
         if self.system is None:
             return tuple(chunks)
-        where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
+        where = next(((info.tier, info.nbytes, info.tokens) for info in self.plan.system_infos), ("", 0))
         return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
@@ -57,7 +57,7 @@ class Linkage:
         shared = chunk.span.start < self.exact
         serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
         keys, best = tuple(found.info.key for found in serve), chunk.candidates[0].info
-        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes)
+        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes, len(chunk.segment))
 
 
 class LinkJob:
@@ -76,6 +76,7 @@ class LinkJob:
         self._ranks = ranks
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
+        self._passed: set[int] = set()  # pieces that are computed, since that is sooner than bringing them
         self._final = skip  # positions before this one hold what a prefill would: they were computed
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
@@ -109,10 +110,15 @@ class LinkJob:
         gone = self._lacking()
         return gone[(gone >= self._final) & (gone < self._end(piece))]
 
+    def leave(self, piece: SegmentPiece) -> None:
+        """It is computed with all that is missing, since it is overdue."""
+        self._passed.add(piece.index)
+        self.loaded(PieceLoaded(piece.index, None))
+
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
         self._final = self._end(piece)
-        self.loaded(PieceLoaded(piece.index, None))
+        self.leave(piece)
 
     def _end(self, piece: SegmentPiece) -> int:
         plan = self.linkage.plan
@@ -179,6 +185,16 @@ class LinkJob:
         spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
         return sum(max(0, span.end - max(span.start, self.skip)) for span in spans)
 
+    @property
+    def passed(self) -> list[VariantKey]:
+        """Of what is computed, since that is sooner than bringing it."""
+        system = [self.linkage.system] if self.linkage.system is not None and SYSTEM in self._passed else []
+        chunks = map(self._passed_over, self.linkage.plan.chunks)
+        return [*system, *(found.info.key for found in chunks if found is not None)]
+
+    def _passed_over(self, chunk: PlannedChunk) -> Candidate | None:
+        return chunk.candidates[0] if chunk.index in self._passed else chunk.passed
+
     def planned_tier(self, answer: PieceLoaded) -> str:
         """In which the plan saw what was read; empty where it saw nothing."""
         if answer.index == SYSTEM or answer.chosen is None:
@@ -212,7 +228,9 @@ class LinkJob:
             told = ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
             return replace(told, system=OTHER if chunk.candidates and chunk.candidates[0].system_gone else "")
         if candidate is None:
-            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
+            passed, leads = self._passed_over(chunk), chunk.index == 0
+            kept = passed is not None and not passed.system_gone and (passed.unchanged or not leads)
+            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
         load = self._loads[chunk.index][0]
         repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
         return ChunkReport(

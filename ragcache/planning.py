@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ragcache.address import border_behind, check_border, system_address
 from ragcache.errors import PromptError, StoreError
@@ -59,6 +60,7 @@ class PlannedChunk:
     segment: Chunk
     span: Span
     candidates: tuple[Candidate, ...]
+    passed: Candidate | None = None  # the one that would serve, where computing the chunk is sooner
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""
@@ -134,7 +136,7 @@ def plan_prompt(
             question = span.end
         else:
             texts.append(span)
-    ids = tuple(token for segment in segments for token in segment.ids)
+    ids = tuple(chain.from_iterable(segment.ids for segment in segments))
     between = tuple(text for text in texts if text.end <= question)
     told = tuple(incidents)
     return Plan(

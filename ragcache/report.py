@@ -10,6 +10,7 @@ from typing import Any
 
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
+OWN = ("plan", "load", "learn")  # stages that compute nothing with the model and move no KV
 PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
 
 
@@ -26,6 +27,7 @@ class ChunkReport:
     exact: bool = False  # same context in the same place, and nothing lost at rest: reused with no error
     overlap: float = 0.0  # β', how much of the variant's context the prompt holds
     nbytes: int = 0  # read from the tier
+    passed: bool = False  # it was computed, since that was sooner: what a capture would store is there
     system: str = ""  # OTHER: it was reused, and is captured behind the prompt's own after the answer
 
 
@@ -65,6 +67,14 @@ class Report:
     def part(self) -> float:
         """Share of the tokens before the question that were computed, with every probe charged."""
         return (self.repaired + self.computed + self.charged) / self.before_question if self.before_question else 1.0
+
+    @property
+    def own_s(self) -> float | None:
+        """Of all bookkeeping, beside what is computed and placed, where nothing had to be read; None where the engine
+        does not tell.
+        """
+        told = [self.seconds[name] for name in OWN if name in self.seconds]
+        return sum(told) if told else None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

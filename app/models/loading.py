@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from app.models import release_helpers, resolve_embedder, resolve_model, resolve_reranker
+from app.models.rates import RememberedRates
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
@@ -137,6 +138,8 @@ class TorchModel(LoadedModel):
             super().close()
         finally:
             self.cake.close()
+            if isinstance(self.learnt, RememberedRates):
+                self.learnt.write()
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,11 @@ def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> 
     device = resolve_device(settings)
     digests, records = Digests(settings.digests_file), settings.records
     engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
-    return TorchModel(settings, engine, template)
+    keeper, spec = Keeper(release_helpers), engine.spec
+    facts = {"device": str(spec.device), "dtype": str(spec.dtype), "codec": settings.codec}
+    facts["threads"] = str(torch.get_num_threads())
+    learnt = RememberedRates(records, folder, facts, keeper.later)
+    return TorchModel(settings, engine, template, learnt, keeper=keeper)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:

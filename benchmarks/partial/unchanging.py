@@ -29,6 +29,12 @@ class UnchangingStore(KVStore):
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._store.open(key)
 
+    def use(self, key: VariantKey) -> None:
+        self._store.use(key)
+
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return self._store.at_hand(key)
+
     def put(self, variant: Variant) -> None:
         pass
 

@@ -30,6 +30,7 @@ class SegmentPiece:
     shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
     tier: str = ""  # where the plan saw the first of them
     nbytes: int = 0  # to read there
+    tokens: int = 0
 
 
 @dataclass(frozen=True)

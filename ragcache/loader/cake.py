@@ -2,8 +2,9 @@
 
 Algorithm 1 with its two pointers: the taker asks after each slice that it computes whether it is to compute another
 one; the readers take the last piece that nobody has begun, by themselves. What is in RAM is handed over at once. Unlike
-in the paper, no slice is begun that takes longer than all that is left takes to come, and what a slice overtakes is
-read no further: where one side is far the quicker, it alone works.
+in the paper, no slice is begun that takes longer than all that is left takes to come, no piece that takes longer to
+come than computing all up to its end, and what a slice overtakes is read no further: where one side is far the quicker,
+it alone works.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import hypot
 from time import perf_counter
 from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, bring
+from ragcache.loader.reading import Pace, at_hand, bring
 from ragcache.loader.sequential import delivered
 from ragcache.loader.threads import Clock, DiskThreads, Task
-from ragcache.policy import Rates
+from ragcache.rates import Rates, Work
 from ragcache.store.base import RAM, KVStore
 
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
 AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
-# Of what is left to load, that a slice may take at most: estimates err, and a slice begun is not given up.
-MARGIN = 0.9
+AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
 LATE = 1.5  # times what was expected
 
 
@@ -78,6 +79,9 @@ class _Meeting(Loading):
         self._first = deque(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
+        # Behind what is linked at once nothing can be computed ahead.
+        self._computes = all(piece.index == SYSTEM for piece in self._near)
+        self._waits = False  # nothing was there to take, and nothing was claimed since
         self._read_on()
 
     # -- the readers' side ------------------------------------------------------------------------------------------
@@ -90,6 +94,10 @@ class _Meeting(Loading):
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
+                if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
+                    return
+                if not self._first and self._computes and self._comes_too_late(self._left[-1]):
+                    return
                 piece = self._first.popleft() if self._first else self._left.pop()
                 read = _Read(piece, self._seconds(piece))
                 if all(one.ended for one in self._reads):
@@ -97,7 +105,7 @@ class _Meeting(Loading):
                 # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
                 self._reads.append(read)
                 try:
-                    read.task = self._threads.submit(partial(self._bring, read))
+                    read.task = self._threads.submit(partial(self._bring, read), self)
                 except FAULTS as error:
                     read.task = Task(self._clock())
                     read.task.future.set_exception(error)
@@ -117,11 +125,24 @@ class _Meeting(Loading):
         assert found.loaded is not None, "all of a piece is brought at once"
         return replace(found, loaded=replace(found.loaded, seconds=max(0.0, seconds)))
 
+    def _comes_too_late(self, last: SegmentPiece) -> bool:
+        """Whether all that is left is computed before that piece is here, by what is known of both sides."""
+        if not all(piece.tokens for piece in self._left):
+            return False
+        works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
+        computed, brought = self._rates.seconds(sum(works, Work())), self._brought(self._expected) + self._seconds(last)
+        return computed + self._doubt(computed, brought, last.tier) < brought
+
     # -- the taker's side -------------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
-        if self._near:
-            return bring(self._store, self._near.popleft(), self._pace)
+        while self._near:
+            piece = self._near.popleft()
+            if (found := at_hand(self._store, piece)) is not None:
+                return found
+            self._read_after_all(piece)
+        if self._waits and not self._reads:
+            self._computes = False  # then all is read
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
@@ -129,18 +150,33 @@ class _Meeting(Loading):
             if read.task.future.done() or self._threads.late(read.task):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
+                self._waits = False
+                self._read_on()  # while it is placed
                 return found
+        self._waits = True
         return None
+
+    def _read_after_all(self, piece: SegmentPiece) -> None:
+        """It has left RAM since it was seen there."""
+        with self._lock:
+            if piece.index == SYSTEM:
+                self._first.append(piece)
+            else:
+                self._left = deque(sorted((*self._left, piece), key=lambda one: one.start))
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
             # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
             left = self._brought(self._seconds(piece)) if piece.index == SYSTEM else self._remaining()
-            if final and seconds > MARGIN * left:
+            self._computes = final
+            if final and seconds + self._doubt(seconds, left, piece.tier) > left:
                 return False
             for waiting in (self._first, self._left):
                 if final and piece in waiting:
                     waiting.remove(piece)
+                    self._waits = False
+                    if not self._reads:
+                        self._rates.not_read(piece.tier)
                     return True
             read = next((one for one in self._reads if one.piece is piece), None)
             overdue = self._overdue
@@ -150,7 +186,12 @@ class _Meeting(Loading):
             self._rates.observe_load(piece.tier, piece.nbytes, overdue)
         self._forget(read)
         self._threads.give_up(read.task)
+        self._waits = False
         return True
+
+    def _doubt(self, computing: float, loading: float, tier: str) -> float:
+        """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
+        return hypot(self._rates.spread * computing, self._rates.load_spread(tier) * loading)
 
     def _remaining(self) -> float:
         """Seconds until all is loaded, if nothing more is computed. What is late is taken to need as long again."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, Unwanted, bring, nothing, unused
+from ragcache.loader.reading import Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
@@ -28,11 +28,10 @@ class SequentialLoader(Loader):
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
         front = [piece for piece in pieces if 0 <= piece.index < self._front]
         loaded = [piece for piece in pieces if piece not in front]
-        calls = [(piece, partial(bring, store, piece, self._pace)) for piece in loaded]
         if self._threads is None:
-            loading: Loading = InTurn(call for _, call in calls)
+            loading: Loading = InTurn(partial(bring, store, piece, self._pace) for piece in loaded)
         else:
-            loading = _OnThreads(self._threads, [(piece, self._threads.submit(call)) for piece, call in calls])
+            loading = _OnThreads(self._threads, loaded, store, self._pace)
         return _BehindFront(front, loading) if front else loading
 
     def close(self) -> None:
@@ -62,12 +61,19 @@ class InTurn(Loading):
 
 
 class _OnThreads(Loading):
-    """Nothing is waited for longer than the threads allow."""
+    """Nothing is waited for longer than the threads allow, and what is in RAM not at all."""
 
-    def __init__(self, threads: DiskThreads, reading: list[tuple[SegmentPiece, Task[Delivery]]]):
-        self._threads, self._reading = threads, reading
+    def __init__(self, threads: DiskThreads, pieces: Sequence[SegmentPiece], store: KVStore, pace: Pace | None):
+        self._threads = threads
+        found = [(piece, at_hand(store, piece)) for piece in pieces]
+        self._near = deque(delivery for _, delivery in found if delivery is not None)
+        self._reading: list[tuple[SegmentPiece, Task[Delivery]]] = []
+        for piece in (piece for piece, delivery in found if delivery is None):
+            self._reading.append((piece, threads.submit(partial(bring, store, piece, pace), self)))
 
     def take(self) -> Delivery | None:
+        if self._near:
+            return self._near.popleft()
         for place, (piece, task) in enumerate(self._reading):
             if task.future.done() or self._threads.late(task):
                 del self._reading[place]
@@ -76,13 +82,14 @@ class _OnThreads(Loading):
 
     @property
     def ended(self) -> bool:
-        return not self._reading
+        return not (self._near or self._reading)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         return [task.future for _, task in self._reading]
 
     def stop(self) -> None:
+        self._near.clear()
         for _, task in self._reading:
             if not task.future.done():
                 self._threads.give_up(task)

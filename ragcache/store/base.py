@@ -129,6 +129,10 @@ class KVStore(ABC):
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        """As `open`, of what can be read without waiting for a disk or a network; nothing is counted as missed."""
+        return None
+
     def get(self, key: VariantKey) -> Fetched | None:
         """The entry whole, or None when there is none.
 
@@ -150,6 +154,10 @@ class KVStore(ABC):
 
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """
+
+    @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
 
     @abstractmethod
     def delete(self, key: VariantKey) -> bool:
@@ -213,10 +221,6 @@ class Tier(KVStore):
     @abstractmethod
     def offer(self, variant: Variant) -> bool:
         """Keep what a slower tier has, if there is room for it; says whether."""
-
-    @abstractmethod
-    def use(self, key: VariantKey) -> None:
-        """Count a use that a faster tier served."""
 
     @abstractmethod
     def holds(self, key: VariantKey) -> bool: ...

@@ -84,6 +84,9 @@ class RamTier(Tier):
             self._touch(resident)
         return _RamEntry(resident.variant, self.name)
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return self.open(key) if self.holds(key) else None
+
     def put(self, variant: Variant) -> None:
         if not self.offer(variant):
             raise StoreError(

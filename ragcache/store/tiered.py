@@ -96,6 +96,18 @@ class TieredStore(KVStore):
                 return _RisingEntry(entry, partial(self._promote, level=level)) if level else entry
         return None
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        for level, tier in enumerate(self._faster):
+            if (entry := tier.at_hand(key)) is not None:
+                for slower in self._tiers[level + 1 :]:
+                    slower.use(key)
+                return entry
+        return None
+
+    def use(self, key: VariantKey) -> None:
+        for tier in self._tiers:
+            tier.use(key)
+
     def put(self, variant: Variant) -> None:
         try:
             self._last.put(variant)

@@ -47,14 +47,19 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
         placing = _load(engine, job, buffer, source)
+    report.seconds["load"] -= placing
+    report.seconds["place"] = placing
     with report.stage("link"):
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
         job.choose(linked)
         logits = engine.logits(linked.finish(job.rows))[0]
         report.charged = linked.charged
         engine.synchronize()
+    for key in job.passed:
+        source.store.use(key)
     if source.rates is not None:
-        _learn(source.rates, job, linked.work, placing)
+        with report.stage("learn"):
+            _learn(source.rates, job, linked.work, placing)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
@@ -106,7 +111,7 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     if not loading.claim(piece, rates.seconds(work), final=final):
         return False
     if not final:
-        job.loaded(PieceLoaded(piece.index, None))
+        job.leave(piece)
         return True
     started, ids = perf_counter(), job.linkage.plan.ids
     engine.compute([ids[row] for row in rows], rows.tolist(), buffer)
