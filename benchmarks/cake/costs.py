@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from statistics import median
@@ -24,6 +24,11 @@ class BlockCosts:
     nbytes: Sequence[int]
     linked: float  # seconds of planning, of the question, of its probe and of repair, where all is loaded
     plain: float  # the same where all is computed
+
+    def at(self, computes: Sequence[float]) -> BlockCosts:
+        """As the machine is now, by what the same blocks take; the rest is slower or quicker by as much."""
+        factor = sum(computes) / sum(self.computes)
+        return replace(self, computes=computes, linked=factor * self.linked, plain=factor * self.plain)
 
     def optimum(self, conditions: Conditions, bytes_per_s: float, wait: float = 0.0) -> float:
         """Seconds with the best meeting point, from when the engine is free. `wait`: loading began so long before."""
@@ -47,20 +52,19 @@ def measured_costs(
         )
         for loader in (SequentialLoader(), SequentialLoader(front=len(segments)))
     )
-    return BlockCosts(_computes(parts, segments[:-1], rounds), nbytes, linked, plain)
+    found = [computes(parts, segments[:-1]) for _ in range(rounds)]
+    return BlockCosts([median(one) for one in zip(*found, strict=True)], nbytes, linked, plain)
 
 
-def _computes(parts: TorchModel, blocks: Sequence[Segment], rounds: int) -> list[float]:
-    engine, found = parts.engine, list[list[float]]()
+def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
+    """Seconds of each block behind those before it."""
+    engine, start, seconds = parts.engine, 0, list[float]()
     buffer = engine.buffer(sum(map(len, blocks)))
-    for _ in range(rounds + 1):
-        start, seconds = 0, list[float]()
-        for block in blocks:
-            span = range(start, start + len(block))
-            seconds.append(timed(partial(engine.compute, block.ids, span, buffer)))
-            start = span.stop
-        found.append(seconds)
-    return [median(one) for one in zip(*found[1:], strict=True)]  # the first round warms up
+    for block in blocks:
+        span = range(start, start + len(block))
+        seconds.append(timed(partial(engine.compute, block.ids, span, buffer)))
+        start = span.stop
+    return seconds
 
 
 def _tail(cache: ChunkCache, segments: Sequence[Segment], linker: str, rounds: int) -> float:

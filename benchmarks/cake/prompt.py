@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +14,9 @@ from app.models.loading import LOAD_LIMIT_S, TorchModel
 from benchmarks.caches import forget_pages
 from benchmarks.cake import ASYNC, EXACT, REAL, SYNC, CakeBenchOptions
 from benchmarks.cake.conditions import Conditions, QueuedLoader, SharedDevice
-from benchmarks.cake.costs import measured_costs
+from benchmarks.cake.costs import computes, measured_costs
 from benchmarks.output import Row, Value
-from benchmarks.timing import Case, first_token, interleaved, median_ttft, paired
+from benchmarks.timing import Case, first_token, median_ttft, paired
 from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
 from ragcache.link_job import Linkage
@@ -81,13 +81,17 @@ class ColdPrompt:
                 (preload, mode): self._case(mode, conditions, device, bytes_per_s, wait * (preload == ASYNC), ending)
                 for preload, mode in self._modes()
             }
-            ending.enter_context(device.of(self.parts.engine))
             for (_, mode), case in cases.items():
                 for _ in range(WARM_UPS * (mode == CAKE)):
                     case()
-            reports = interleaved(cases, self.options.rounds, warm_ups=0)
+            reports: dict[Mode, list[Report]] = {name: [] for name in cases}
+            costs = []  # of each round: the machine is not the same all the time
+            for _ in range(self.options.rounds):
+                costs.append(self.costs.at(computes(self.parts, self.segments[:-1])))
+                for name, case in cases.items():
+                    reports[name].append(case())
         best = {
-            preload: self.costs.optimum(conditions, bytes_per_s, wait * (preload == ASYNC))
+            preload: [one.optimum(conditions, bytes_per_s, wait * (preload == ASYNC)) for one in costs]
             for preload in self.options.preload
         }
         return [self._row(*one, conditions, reports, best) for one in reports]
@@ -123,17 +127,21 @@ class ColdPrompt:
         ending.callback(loader.close)
         rates, linker = Rates() if mode == CAKE else None, "full" if mode == COMPUTE else self.linker
         cache = self._cache(loader, rates, self.store.ram if mode == FROM_RAM else None)
-        return partial(self._asked, cache, linker, [device.restart, *([pace.restart] if pace else [])], wait)
+        return partial(self._asked, cache, linker, device, pace, wait)
 
-    def _asked(self, cache: ChunkCache, linker: str, restarts: Sequence[Callable[[], None]], wait: float) -> Report:
-        if self._real:
+    def _asked(
+        self, cache: ChunkCache, linker: str, device: SharedDevice, pace: Throttle | None, wait: float
+    ) -> Report:
+        if pace is None:
             forget_pages(self.store.folder)
-        for restart in restarts:
-            restart()
+        else:
+            pace.restart()
+        device.restart()
         if wait:
             self._arrive(cache, linker)
             sleep(wait)
-        return first_token(cache, self.segments, linker)
+        with device.of(self.parts.engine):
+            return first_token(cache, self.segments, linker)
 
     def _arrive(self, cache: ChunkCache, linker: str) -> None:
         """A request that waits for the engine has its loading begun, of what the engine will want."""
@@ -156,7 +164,7 @@ class ColdPrompt:
         mode: str,
         conditions: Conditions,
         reports: Mapping[Mode, Sequence[Report]],
-        best: Mapping[str, float],
+        best: Mapping[str, Sequence[float]],
     ) -> Row:
         found, first = reports[preload, mode], self.options.preload[0]
         row: dict[str, Value] = {
@@ -180,7 +188,8 @@ class ColdPrompt:
         if mode != CAKE:
             return row
         if not self._real:
-            row["efficiency"] = best[preload] / median_ttft(found)
+            pairs = zip(best[preload], found, strict=True)
+            row["efficiency"] = median(optimum / report.ttft_s for optimum, report in pairs)
         singles = {LOADED: reports[preload, LOADED], COMPUTE: reports[first, COMPUTE]}
         row |= {f"over_{name}": median_ttft(one) / median_ttft(found) for name, one in singles.items()}
         row |= self._against("better", found, min(singles.values(), key=median_ttft))
