@@ -45,7 +45,8 @@ def _panel(title: str, report: Report) -> Iterator[str]:
         x, width = LEFT + began * across, max(0.8, (ended - began) * across)
         at = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(0.8, height):.1f}"'
         told = f"{one.kind}: tokens {one.first} to {one.last}, {began:.3f} to {ended:.3f} s"
-        return f'<rect {at} fill="{COLOURS[one.kind]}" stroke="white" stroke-width=".4"><title>{told}</title></rect>'
+        edge = 'stroke="white" stroke-width=".4"' if width > 3 else ""  # which would hide what is thin
+        return f'<rect {at} fill="{COLOURS[one.kind]}" {edge}><title>{told}</title></rect>'
 
     yield f'<text x="{LEFT}" y="20" font-weight="bold">{escape(title)}</text>'
     yield f'<rect x="{LEFT}" y="{TITLE}" width="{WIDTH - LEFT - RIGHT}" height="{PLOT}" fill="#f4f4f4"/>'
