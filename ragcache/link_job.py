@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import takewhile
+from time import perf_counter
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Pos
 from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
-from ragcache.types import VariantKey
+from ragcache.timeline import LOAD, Stretch
+from ragcache.types import Span, VariantKey
 
 
 class Phase(Enum):
@@ -63,9 +65,12 @@ class Linkage:
 class LinkJob:
     """One prompt's, from the moment that there is room for its KV."""
 
-    def __init__(self, linkage: Linkage, *, skip: int = 0, ranks: int = 1):
-        """`skip`: positions before this one hold right KV already. `ranks`: workers that each place every piece."""
+    def __init__(self, linkage: Linkage, *, skip: int = 0, ranks: int = 1, started: float | None = None):
+        """`skip`: positions before this one hold right KV already. `ranks`: workers that each place every piece.
+        `started`: when the prompt was taken up, by perf_counter, if that was before now.
+        """
         self.linkage, self.skip = linkage, skip
+        self._started = perf_counter() if started is None else started
         self.pieces = linkage.pieces()
         self.phase = Phase.LOADING if self.pieces else Phase.CHOOSE
         plan = linkage.plan
@@ -88,6 +93,8 @@ class LinkJob:
         if self.phase is not Phase.LOADING:
             return
         self._loads[answer.index].append(answer)
+        if answer.read is not None:
+            self.note(LOAD, answer.index, *answer.read)
         self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
         if all(len(loads) >= self._ranks for loads in self._loads.values()):
             self.phase, self._chosen, self.missing = Phase.CHOOSE, self._found(), self._lacking()
@@ -168,6 +175,12 @@ class LinkJob:
         assert load.chosen is not None
         lossless = all(one.lossless for place in (SYSTEM, index) for one in self._loads.get(place, ()))
         return self.linkage.plan.chunks[index].candidates[load.chosen].fetched(lossless)
+
+    def note(self, kind: str, piece: int, began: float, ended: float, span: Span | None = None) -> None:
+        """For the report's time line, by perf_counter. `span`: where it is not that of the piece."""
+        plan = self.linkage.plan
+        span = span or (plan.chunks[piece].span if piece != SYSTEM else Span(0, plan.head))
+        self.report.note(Stretch(kind, piece, span.start, span.end, began - self._started, ended - self._started))
 
     # -- figures ----------------------------------------------------------------------------------------------------
 

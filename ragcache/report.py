@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
+from ragcache.timeline import MOST, Stretch
+
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
 OWN = ("plan", "load", "learn")  # stages that compute nothing with the model and move no KV
@@ -50,6 +52,7 @@ class Report:
     answer_tokens: int = 0
     decode_s: float = 0.0
     incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
+    timeline: list[Stretch] = field(default_factory=list)  # what was done when
 
     @property
     def reused(self) -> int:
@@ -83,6 +86,10 @@ class Report:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+    def note(self, stretch: Stretch) -> None:
+        if len(self.timeline) < MOST:
+            self.timeline.append(stretch)
 
     def to_dict(self) -> dict[str, Any]:
         totals = {"reused": self.reused, "repaired": self.repaired, "computed": self.computed, "part": self.part}

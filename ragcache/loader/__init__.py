@@ -44,6 +44,7 @@ class PieceLoaded:
     lossless: bool = True  # see Variant
     seconds: float = 0.0  # of reading
     incidents: tuple[str, ...] = ()
+    read: tuple[float, float] | None = None  # from when until when, by perf_counter
 
 
 @dataclass(frozen=True)

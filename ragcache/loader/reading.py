@@ -36,12 +36,12 @@ def bring(
                     incidents.append(LOSSY)
                     continue
                 blocks = tuple(_blocks(entry, piece.start, pace, wanted))
-                seconds = perf_counter() - started
+                ended = perf_counter()
         except FAULTS as error:
             incidents.append(unused(error))
             continue
-        told = (entry.tier, entry.nbytes, origin.lineage.lossless, seconds, tuple(incidents))
-        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told), origin)
+        told = (entry.tier, entry.nbytes, origin.lineage.lossless, ended - started, tuple(incidents))
+        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told, (started, ended)), origin)
     return nothing(piece, *incidents)
 
 

@@ -20,6 +20,8 @@ from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Terms, Work, worthwhile
 from ragcache.report import Report
 from ragcache.sampling import Sampling
+from ragcache.timeline import COMPUTE, LINK, PLACE
+from ragcache.types import Span
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -41,7 +43,7 @@ class Prefilled:
 def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
     """KV of the whole prompt, with room left for the answer."""
     started = perf_counter()
-    job = LinkJob(_linkage(engine, prompt, source))
+    job = LinkJob(_linkage(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
@@ -50,11 +52,13 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     report.seconds["load"] -= placing
     report.seconds["place"] = placing
     with report.stage("link"):
+        began = perf_counter()
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
         job.choose(linked)
         logits = engine.logits(linked.finish(job.rows))[0]
         report.charged = linked.charged
         engine.synchronize()
+        job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))
     for key in job.passed:
         source.store.use(key)
     if source.rates is not None:
@@ -86,7 +90,9 @@ def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSourc
             started, loaded = perf_counter(), delivery.loaded
             for block in delivery.blocks:
                 engine.place_block(buffer, block)
-            placing += perf_counter() - started
+            placing += (ended := perf_counter()) - started
+            if delivery.blocks:
+                job.note(PLACE, delivery.piece.index, started, ended)
             if loaded is None:
                 continue
             if tier := job.planned_tier(loaded):
@@ -116,8 +122,10 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     started, ids = perf_counter(), job.linkage.plan.ids
     engine.compute([ids[row] for row in rows], rows.tolist(), buffer)
     engine.synchronize()
-    rates.observe(work, perf_counter() - started)
+    rates.observe(work, (ended := perf_counter()) - started)
     job.computed(piece)
+    if len(rows):
+        job.note(COMPUTE, piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
     return True
 
 
