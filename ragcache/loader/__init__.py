@@ -101,6 +101,9 @@ class Loading(ABC):
         """
         return False
 
+    def drop(self, index: int) -> None:
+        """Nobody wants this piece any more: it is computed. What of it is on its way may come all the same."""
+
     @abstractmethod
     def stop(self) -> None:
         """Nobody wants the rest."""
