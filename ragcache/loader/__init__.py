@@ -101,6 +101,7 @@ class Loading(ABC):
         """
         return False
 
+    @abstractmethod
     def drop(self, index: int) -> None:
         """Nobody wants this piece any more: it is computed. What of it is on its way may come all the same."""
 

@@ -57,6 +57,9 @@ class InTurn(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return ()
 
+    def drop(self, index: int) -> None:
+        """It comes all the same."""
+
     def stop(self) -> None:
         self._left.clear()
 
