@@ -64,12 +64,19 @@ class CakeLoader(Loader):
     overlaps: ClassVar[bool] = True
 
     def __init__(
-        self, threads: DiskThreads, *, pace: Pace | None = None, clock: Clock = perf_counter, ahead: int = AHEAD
+        self,
+        threads: DiskThreads,
+        *,
+        pace: Pace | None = None,
+        clock: Clock = perf_counter,
+        ahead: int = AHEAD,
+        waits: bool = True,
     ):
-        self._threads, self._pace, self._clock, self._ahead = threads, pace, clock, ahead
+        """`waits`: whoever takes may wait for a disk, where something is in RAM no more."""
+        self._threads, self._pace, self._clock, self._ahead, self._waits = threads, pace, clock, ahead, waits
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        return _Meeting(self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead)
+        return _Meeting(self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._waits)
 
     def close(self) -> None:
         self._threads.close()
@@ -98,14 +105,17 @@ class _Meeting(Loading):
         pace: Pace | None,
         clock: Clock,
         ahead: int,
+        waits: bool,
     ):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
         self._ahead = ahead
         self._lock = threading.Lock()
-        self._near = deque(piece for piece in pieces if piece.tier == RAM)
+        near = [piece for piece in pieces if piece.tier == RAM]
+        self._near = deque(near if waits else ())
         # In the order of the prompt, of which nothing is begun. What all others stand behind is read first.
         self._left = deque(piece for piece in pieces if piece.tier != RAM and piece.index != SYSTEM)
-        self._first = deque(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
+        self._first = deque(() if waits else near)
+        self._first.extend(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         self._read_on()

@@ -47,7 +47,7 @@ PLACE_S = 0.004  # of a step with other work: so long it places what has been re
 
 def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:
     """`limit_s`: of reading a piece."""
-    return CakeLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores), ahead=AHEAD)
+    return CakeLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores), ahead=AHEAD, waits=False)
 
 
 class LinkWorker:
