@@ -81,8 +81,8 @@ class LinkJob:
         self._ranks = ranks
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
-        self._passed: set[int] = set()  # pieces that are computed, since that is sooner than bringing them
         self._final = skip  # positions before this one hold what a prefill would: they were computed
+        self._overtaken: set[int] = set()  # pieces that are computed instead
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
 
@@ -90,42 +90,64 @@ class LinkJob:
 
     def loaded(self, answer: PieceLoaded) -> None:
         """Once per rank and piece; what comes after the decision is too late."""
-        if self.phase is not Phase.LOADING:
+        if self.phase is not Phase.LOADING or answer.index in self._overtaken:
             return
         self._loads[answer.index].append(answer)
         if answer.read is not None:
             self.note(LOAD, answer.index, *answer.read)
         self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
-        if all(len(loads) >= self._ranks for loads in self._loads.values()):
+        self._advance()
+
+    def _advance(self) -> None:
+        if all(map(self.has_come, self.pieces)):
             self.phase, self._chosen, self.missing = Phase.CHOOSE, self._found(), self._lacking()
+
+    def has_come(self, piece: SegmentPiece) -> bool:
+        """To all ranks, or never will."""
+        return len(self._loads[piece.index]) >= self._ranks
 
     @property
     def awaited(self) -> SegmentPiece | None:
-        """The first piece that has not come."""
-        return next((piece for piece in self.pieces if not self._loads[piece.index]), None)
+        """The first piece that has not come, of those that right KV does not stand in for."""
+        lacking = (piece for piece in self.pieces if self._end(piece) > self.skip)
+        return next((piece for piece in lacking if not self.has_come(piece)), None)
 
     @property
     def final(self) -> bool:
         """Whether all before the first piece that has not come is what a prefill would hold, a text, or lacking: then
         up to its end it can be computed at once.
         """
-        came = [self._loads[piece.index][0] for piece in takewhile(lambda one: self._loads[one.index], self.pieces)]
-        return all(load.index == SYSTEM or load.chosen is None or self._came(load.index, load).exact for load in came)
+        awaited = self.awaited
+        before = takewhile(lambda piece: piece is not awaited, self.pieces)
+        # What is right without them may be what was linked before, unless others share it as a prefill's.
+        return self.skip <= self.linkage.exact and all(self._is_final(piece) for piece in before)
+
+    def _is_final(self, piece: SegmentPiece) -> bool:
+        if piece.index == SYSTEM or self._end(piece) <= self.skip:
+            return True
+        load = self._agreed(piece.index)
+        return load is None or self._came(piece.index, load).exact
 
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
         return gone[(gone >= self._final) & (gone < self._end(piece))]
 
-    def leave(self, piece: SegmentPiece) -> None:
-        """It is computed with all that is missing, since it is overdue."""
-        self._passed.add(piece.index)
-        self.loaded(PieceLoaded(piece.index, None))
+    def overtake(self, piece: SegmentPiece) -> None:
+        """It is about to be computed: what a rank may have placed of it already does not count."""
+        self._overtaken.add(piece.index)
+        self._loads[piece.index] = []
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
         self._final = self._end(piece)
-        self.leave(piece)
+        self.lacks(piece)
+
+    def lacks(self, piece: SegmentPiece) -> None:
+        """It comes no more, to any rank."""
+        self.overtake(piece)
+        self._loads[piece.index] = [PieceLoaded(piece.index, None)] * self._ranks
+        self._advance()
 
     def _end(self, piece: SegmentPiece) -> int:
         plan = self.linkage.plan
@@ -201,12 +223,12 @@ class LinkJob:
     @property
     def passed(self) -> list[VariantKey]:
         """Of what is computed, since that is sooner than bringing it."""
-        system = [self.linkage.system] if self.linkage.system is not None and SYSTEM in self._passed else []
+        system = [self.linkage.system] if self.linkage.system is not None and SYSTEM in self._overtaken else []
         chunks = map(self._passed_over, self.linkage.plan.chunks)
         return [*system, *(found.info.key for found in chunks if found is not None)]
 
     def _passed_over(self, chunk: PlannedChunk) -> Candidate | None:
-        return chunk.candidates[0] if chunk.index in self._passed else chunk.passed
+        return chunk.candidates[0] if chunk.index in self._overtaken else chunk.passed
 
     def planned_tier(self, answer: PieceLoaded) -> str:
         """In which the plan saw what was read; empty where it saw nothing."""

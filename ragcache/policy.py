@@ -89,7 +89,7 @@ def _meeting_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms, rea
     both, met = left, known
     for chunk, load in zip(plan.chunks[:reach], loads, strict=False):
         rows = Work.of_rows(max(known, chunk.span.start), max(known, chunk.span.end))
-        computed += rates.seconds(rows + Work(passes=1))
+        computed += rates.seconds(rows + Work(passes=1)) + terms.step_seconds
         left -= load
         if computed >= both:
             break

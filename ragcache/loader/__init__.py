@@ -104,6 +104,10 @@ class Loading(ABC):
         return False
 
     @abstractmethod
+    def drop(self, index: int) -> None:
+        """Nobody wants this piece any more: it is computed. What of it is on its way may come all the same."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Nobody wants the rest."""
 

@@ -33,16 +33,58 @@ AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
 LATE = 1.5  # times what was expected
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """When what is left comes, if nothing more is computed. All in seconds."""
+
+    waiting: float  # to read what nobody has begun
+    reading: float  # what is read now takes, in all
+    so_far: float  # since a piece came, or the first was begun
+
+    @property
+    def overdue(self) -> float:
+        """For so long nothing has come, where that is too long."""
+        return self.so_far if self.so_far > LATE * self.reading else 0.0
+
+    @property
+    def left(self) -> float:
+        return self.waiting + self.brought(self.reading)
+
+    def brought(self, reading: float) -> float:
+        """Until what takes so long, and is read now, is here. What is late is taken to need as long again."""
+        return self.overdue or max(0.0, reading - self.so_far)
+
+    def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
+        """To compute for so long what comes in `left`; see `Loading.claim`."""
+        return seconds + doubt <= left if final else seconds < self.overdue
+
+
+def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:
+    """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
+    return hypot(rates.spread * computing, rates.load_spread(tier) * loading)
+
+
 class CakeLoader(Loader):
     """Threads may share it, and so do all prompts its disk."""
 
     overlaps: ClassVar[bool] = True
 
-    def __init__(self, threads: DiskThreads, *, pace: Pace | None = None, clock: Clock = perf_counter):
-        self._threads, self._pace, self._clock = threads, pace, clock
+    def __init__(
+        self,
+        threads: DiskThreads,
+        *,
+        pace: Pace | None = None,
+        clock: Clock = perf_counter,
+        ahead: int = AHEAD,
+        claims: bool = True,
+    ):
+        """`claims`: whoever takes does; else all is read that is not dropped."""
+        self._threads, self._pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        return _Meeting(self._threads, pieces, store, rates or Rates(), self._pace, self._clock)
+        return _Meeting(
+            self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._claims
+        )
 
     def close(self) -> None:
         self._threads.close()
@@ -70,8 +112,11 @@ class _Meeting(Loading):
         rates: Rates,
         pace: Pace | None,
         clock: Clock,
+        ahead: int,
+        claims: bool,
     ):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
+        self._ahead = ahead
         self._lock = threading.Lock()
         self._near = deque(piece for piece in pieces if piece.tier == RAM)
         # In the order of the prompt, of which nothing is begun. What all others stand behind is read first.
@@ -80,7 +125,7 @@ class _Meeting(Loading):
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
-        self._computes = all(piece.index == SYSTEM for piece in self._near)
+        self._computes = claims and all(piece.index == SYSTEM for piece in self._near)
         self._waits = False  # nothing was there to take, and nothing was claimed since
         self._read_on()
 
@@ -90,7 +135,7 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not (self._first or self._left) or len(self._reads) >= AHEAD:
+                if not (self._first or self._left) or len(self._reads) >= self._ahead:
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
@@ -130,8 +175,10 @@ class _Meeting(Loading):
         if not all(piece.tokens for piece in self._left):
             return False
         works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
-        computed, brought = self._rates.seconds(sum(works, Work())), self._brought(self._expected) + self._seconds(last)
-        return computed + self._doubt(computed, brought, last.tier) < brought
+        outlook = self._outlook
+        computed = self._rates.seconds(sum(works, Work()))
+        brought = outlook.brought(outlook.reading) + self._seconds(last)
+        return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
     # -- the taker's side -------------------------------------------------------------------------------------------
 
@@ -146,7 +193,7 @@ class _Meeting(Loading):
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
-        for read in self._reads[: None if self._overdue else 1]:
+        for read in self._reads[: None if self._outlook.overdue else 1]:
             if read.task.future.done() or self._threads.late(read.task):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
@@ -166,51 +213,33 @@ class _Meeting(Loading):
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
+            outlook = self._outlook
             # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
-            left = self._brought(self._seconds(piece)) if piece.index == SYSTEM else self._remaining()
+            left = outlook.brought(self._seconds(piece)) if piece.index == SYSTEM else outlook.left
             self._computes = final
-            if final and seconds + self._doubt(seconds, left, piece.tier) > left:
+            if not outlook.allows(seconds, left, doubt(self._rates, seconds, left, piece.tier), final=final):
                 return False
             for waiting in (self._first, self._left):
-                if final and piece in waiting:
+                if piece in waiting:
                     waiting.remove(piece)
                     self._waits = False
                     if not self._reads:
                         self._rates.not_read(piece.tier)
                     return True
             read = next((one for one in self._reads if one.piece is piece), None)
-            overdue = self._overdue
-            if read is None or read.task.future.done() or not (final or overdue > seconds):
+            if read is None or read.task.future.done():
                 return False
-        if overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, overdue)
-        self._forget(read)
-        self._threads.give_up(read.task)
+        if outlook.overdue:
+            self._rates.observe_load(piece.tier, piece.nbytes, outlook.overdue)
+        self._give_up(read)
         self._waits = False
         return True
 
-    def _doubt(self, computing: float, loading: float, tier: str) -> float:
-        """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
-        return hypot(self._rates.spread * computing, self._rates.load_spread(tier) * loading)
-
-    def _remaining(self) -> float:
-        """Seconds until all is loaded, if nothing more is computed. What is late is taken to need as long again."""
+    @property
+    def _outlook(self) -> Outlook:
         waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
-        return waiting + self._brought(self._expected)
-
-    def _brought(self, expected: float) -> float:
-        """Seconds until what is read now, which takes so long in all, is here."""
-        return self._overdue or max(0.0, expected - (self._clock() - self._moved))
-
-    @property
-    def _overdue(self) -> float:
-        """Seconds for which nothing has come, where that is too long."""
-        so_far = self._clock() - self._moved
-        return so_far if so_far > LATE * self._expected else 0.0
-
-    @property
-    def _expected(self) -> float:
-        return sum(read.expected for read in self._reads if not read.ended)
+        reading = sum(read.expected for read in self._reads if not read.ended)
+        return Outlook(waiting, reading, self._clock() - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)
@@ -228,12 +257,26 @@ class _Meeting(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return [read.task.future for read in self._reads[:1]]
 
+    def drop(self, index: int) -> None:
+        with self._lock:
+            self._clear(index)
+        for read in [one for one in self._reads if one.piece.index == index]:
+            self._give_up(read)
+
     def stop(self) -> None:
         with self._lock:
-            self._near.clear()
-            self._first.clear()
-            self._left.clear()
+            self._clear()
         for read in list(self._reads):
-            self._forget(read)
-            if not read.task.future.done():
-                self._threads.give_up(read.task)
+            self._give_up(read)
+
+    def _clear(self, index: int | None = None) -> None:
+        """All that nobody has begun, or one of them."""
+        for waiting in (self._near, self._first, self._left):
+            kept = [] if index is None else [piece for piece in waiting if piece.index != index]
+            waiting.clear()
+            waiting.extend(kept)
+
+    def _give_up(self, read: _Read) -> None:
+        self._forget(read)
+        if not read.task.future.done():
+            self._threads.give_up(read.task)

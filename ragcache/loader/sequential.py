@@ -56,6 +56,9 @@ class InTurn(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return ()
 
+    def drop(self, index: int) -> None:
+        """It comes all the same."""
+
     def stop(self) -> None:
         self._left.clear()
 
@@ -88,12 +91,19 @@ class _OnThreads(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return [task.future for _, task in self._reading]
 
+    def drop(self, index: int) -> None:
+        self._near = deque(one for one in self._near if one.piece.index != index)
+        self._give_up([one for one in self._reading if one[0].index == index])
+
     def stop(self) -> None:
         self._near.clear()
-        for _, task in self._reading:
-            if not task.future.done():
-                self._threads.give_up(task)
-        self._reading.clear()
+        self._give_up(list(self._reading))
+
+    def _give_up(self, reading: Sequence[tuple[SegmentPiece, Task[Delivery]]]) -> None:
+        for one in reading:
+            self._reading.remove(one)
+            if not one[1].future.done():
+                self._threads.give_up(one[1])
 
 
 def delivered(threads: DiskThreads, piece: SegmentPiece, task: Task[Delivery]) -> Delivery:
@@ -138,6 +148,10 @@ class _BehindFront(Loading):
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         return self._loading.awaited
+
+    def drop(self, index: int) -> None:
+        self._front = deque(piece for piece in self._front if piece.index != index)
+        self._loading.drop(index)
 
     def stop(self) -> None:
         self._front.clear()

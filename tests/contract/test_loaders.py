@@ -25,7 +25,11 @@ from tests.tiny import Tiny, make_chunks, make_question, make_system
 LOADERS: Mapping[str, Callable[[], Loader]] = {
     "sequential": SequentialLoader,
     "sequential on threads": lambda: SequentialLoader(DiskThreads(2, "test-read", 60.0)),
-    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0)),
+    # By a clock that stands still nothing is late, or a busy machine would have chunks computed.
+    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0), clock=lambda: 0.0),
+    "cake for a thread that waits for no disk": lambda: CakeLoader(
+        DiskThreads(2, "test-read", 60.0), clock=lambda: 0.0, ahead=16, claims=False
+    ),
     "scattered": ScatteredLoader,
 }
 SEGMENT, QUESTION = make_system(), make_question()

@@ -117,7 +117,7 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     if not loading.claim(piece, rates.seconds(work), final=final):
         return False
     if not final:
-        job.leave(piece)
+        job.lacks(piece)
         return True
     started, ids = perf_counter(), job.linkage.plan.ids
     engine.compute([ids[row] for row in rows], rows.tolist(), buffer)

@@ -107,7 +107,7 @@ def test_what_is_not_read_in_time_is_left_out_and_the_rest_is_kept(open_pair: Op
         assert sorted((loaded.piece.index, loaded.piece.chosen) for loaded in told.loaded) == [(0, 0), (2, 0)]
         now[0] = 1005.0
         worker.obey(Orders(idle=True))
-        assert worker.take_answers() is None
+        assert (worker.take_answers() or Answers()).loaded == []
         assert worker.busy
         now[0] = 1005.1
         worker.obey(Orders())
