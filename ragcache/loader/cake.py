@@ -34,7 +34,7 @@ LATE = 1.5  # times what was expected
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Arrival:
     """When what is left comes, if nothing more is computed. All in seconds."""
 
     waiting: float  # to read what nobody has begun
@@ -175,9 +175,9 @@ class _Meeting(Loading):
         if not all(piece.tokens for piece in self._left):
             return False
         works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
-        outlook = self._outlook
+        arrival = self._arrival
         computed = self._rates.seconds(sum(works, Work()))
-        brought = outlook.brought(outlook.reading) + self._seconds(last)
+        brought = arrival.brought(arrival.reading) + self._seconds(last)
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
     # -- the taker's side -------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class _Meeting(Loading):
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
-        for read in self._reads[: None if self._outlook.overdue else 1]:
+        for read in self._reads[: None if self._arrival.overdue else 1]:
             if read.task.future.done() or self._threads.late(read.task):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
@@ -213,11 +213,11 @@ class _Meeting(Loading):
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
-            outlook = self._outlook
+            arrival = self._arrival
             # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
-            left = outlook.brought(self._seconds(piece)) if piece.index == SYSTEM else outlook.left
+            left = arrival.brought(self._seconds(piece)) if piece.index == SYSTEM else arrival.left
             self._computes = final
-            if not outlook.allows(seconds, left, doubt(self._rates, seconds, left, piece.tier), final=final):
+            if not arrival.allows(seconds, left, doubt(self._rates, seconds, left, piece.tier), final=final):
                 return False
             for waiting in (self._first, self._left):
                 if piece in waiting:
@@ -229,17 +229,17 @@ class _Meeting(Loading):
             read = next((one for one in self._reads if one.piece is piece), None)
             if read is None or read.task.future.done():
                 return False
-        if outlook.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, outlook.overdue)
+        if arrival.overdue:
+            self._rates.observe_load(piece.tier, piece.nbytes, arrival.overdue)
         self._give_up(read)
         self._waits = False
         return True
 
     @property
-    def _outlook(self) -> Outlook:
+    def _arrival(self) -> Arrival:
         waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
         reading = sum(read.expected for read in self._reads if not read.ended)
-        return Outlook(waiting, reading, self._clock() - self._moved)
+        return Arrival(waiting, reading, self._clock() - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

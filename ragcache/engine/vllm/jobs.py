@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragcache.engine.vllm.block_names import LinkName
-from ragcache.engine.vllm.meeting import Meeting
+from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
@@ -68,13 +68,13 @@ class RequestJob(LinkJob):
         self._probed = range(0)  # layers that the probe reads
         self._reduction: Reduction = "max"
         self._fills = False  # rows are among them that were not cached
-        self._meeting: Meeting | None = None  # None where all is linked that is cached
+        self._meeting: Approach | None = None  # None where all is linked that is cached
         self._front = self.rows  # of the piece that is computed while others are loaded, those that are left
         self._claimed: SegmentPiece | None = None
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
-    def load(self, meeting: Meeting | None = None) -> Load:
+    def load(self, meeting: Approach | None = None) -> Load:
         self.phase, self._meeting = Phase.LOADING, meeting
         return Load(self.request, self.pieces, self._blocks, self.skip, self.room)
 

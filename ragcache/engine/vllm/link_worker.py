@@ -35,7 +35,7 @@ from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.reading import nothing, unused
 from ragcache.loader.threads import READERS, Clock, DiskThreads
-from ragcache.policy import Rates, Work
+from ragcache.rates import Rates, Work
 from ragcache.store.base import KVStore
 from ragcache.types import Variant
 
@@ -45,8 +45,7 @@ AHEAD = 16  # pieces of a prompt that are read, or have been, while a step compu
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
 
 
-def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:
-    """`limit_s`: of reading a piece."""
+def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:  # of reading a piece
     return CakeLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores), ahead=AHEAD, claims=False)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SYSTEM, SegmentPiece
-from ragcache.loader.cake import DEPTH, Outlook, doubt
+from ragcache.loader.cake import DEPTH, Arrival, doubt
 from ragcache.loader.threads import Clock
 from ragcache.rates import Rates
 from ragcache.store.base import RAM
@@ -18,7 +18,7 @@ from ragcache.store.base import RAM
 Seconds = Callable[[Positions, int], float]  # that rows take, in slices of so many
 
 
-class Meeting:
+class Approach:
     """Of one prompt, from when its loading is ordered."""
 
     def __init__(self, pieces: Sequence[SegmentPiece], rates: Rates, seconds: Seconds, clock: Clock):
@@ -49,20 +49,20 @@ class Meeting:
         # What is in RAM is there at once; that it was placed is only not known yet.
         if self._looked is None or piece not in self._left or any(one.tier == RAM for one in self._left):
             return False
-        outlook = self._outlook(self._looked)
-        left = outlook.brought(self._seconds(piece)) if piece.index == SYSTEM else outlook.left
-        unheard = 0.0 if outlook.overdue else self._clock() - self._looked  # they read on meanwhile
+        arrival = self._arrival(self._looked)
+        left = arrival.brought(self._seconds(piece)) if piece.index == SYSTEM else arrival.left
+        unheard = 0.0 if arrival.overdue else self._clock() - self._looked  # they read on meanwhile
         seconds, left = self._computing(rows, tokens), left - unheard
-        if not outlook.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
+        if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
-        if outlook.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, outlook.overdue)
+        if arrival.overdue:
+            self._rates.observe_load(piece.tier, piece.nbytes, arrival.overdue)
         self._left.remove(piece)
         return True
 
-    def _outlook(self, looked: float) -> Outlook:
+    def _arrival(self, looked: float) -> Arrival:
         times = [self._seconds(piece) for piece in self._left]
-        return Outlook(sum(times[DEPTH:]), sum(times[:DEPTH]), looked - self._moved)
+        return Arrival(sum(times[DEPTH:]), sum(times[:DEPTH]), looked - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

@@ -12,7 +12,7 @@ from time import perf_counter
 from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import NamedLinkage
-from ragcache.engine.vllm.meeting import Meeting
+from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
@@ -84,9 +84,9 @@ class Pace:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
         return worthwhile(plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=True))
 
-    def meeting(self, pieces: Sequence[SegmentPiece]) -> Meeting | None:
+    def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
         """None where all is linked that is cached."""
-        return None if self._always else Meeting(pieces, self.rates, self._seconds_ahead, self._clock)
+        return None if self._always else Approach(pieces, self.rates, self._seconds_ahead, self._clock)
 
     def _seconds_ahead(self, rows: Positions, tokens: int) -> float:
         """In steps in which others decode, as long as they do."""

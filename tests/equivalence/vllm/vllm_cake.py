@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ragcache.cache import ChunkCache
-from ragcache.engine.vllm.meeting import Meeting
+from ragcache.engine.vllm.meeting import Approach
 from ragcache.linking.base import Positions
 from ragcache.loader import SYSTEM as SYSTEM_PIECE
 from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
@@ -63,7 +63,7 @@ def quick_disk() -> Rates:
     return rates
 
 
-class FrontFirst(Meeting):
+class FrontFirst(Approach):
     """Has a front of so many chunks computed, perhaps the System segment too, whatever the times are."""
 
     def __init__(self, pieces: Sequence[SegmentPiece], front: int, system: bool):
