@@ -62,3 +62,8 @@ class CakeBenchOptions(BenchOptions):
     plot: Path | None = option(None, "An SVG of what computed and loaded when.", kind=Path, told=False)
     rounds: int = option(5, ROUNDS, least=1)
     seed: int = option(0, SEED)
+
+    @property
+    def cost_rounds(self) -> int:
+        """In which blocks are measured: a real disk's speed and best meeting point are not asked for."""
+        return 1 if self.disk == REAL else self.rounds

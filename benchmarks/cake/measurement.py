@@ -81,7 +81,7 @@ def prompts(
             chunks = prompt_chunks(parts.template, by_length[each], tokens, QUESTION, options.seed)
             if not seconds_per_byte:  # one disk for all of them
                 elements = spec.layers * paper_heads(parts, shape) * spec.head_dim * sum(map(len, chunks))
-                seconds_per_byte = plain_seconds(parts, system, chunks, options.rounds) * PAPER_RATIO
+                seconds_per_byte = plain_seconds(parts, system, chunks, options.cost_rounds) * PAPER_RATIO
                 seconds_per_byte /= elements * UNITS
             with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
                 store = stored(parts, kind, by_length[each], chunks, codec, Path(folder))

@@ -68,7 +68,7 @@ class ColdPrompt:
         self.linker = "naive" if self.kind == EXACT else self.options.linker
         plan = plan_prompt(self.segments, self.parts.engine.spec.fingerprint, self.store.disk)
         nbytes = [plan.system_infos[0].nbytes, *(chunk.candidates[0].info.nbytes for chunk in plan.chunks)]
-        costs = (self.segments, nbytes, self.linker, self.options.rounds)
+        costs = (self.segments, nbytes, self.linker, self.options.cost_rounds)
         self.costs = measured_costs(self.parts, self._cache(SequentialLoader()), *costs)
 
     def rows(self, conditions: Conditions) -> list[Row]:
@@ -87,7 +87,8 @@ class ColdPrompt:
             reports: dict[Mode, list[Report]] = {name: [] for name in cases}
             costs = []  # of each round: the machine is not the same all the time
             for _ in range(self.options.rounds):
-                costs.append(self.costs.at(computes(self.parts, self.segments[:-1])))
+                if not self._real:
+                    costs.append(self.costs.at(computes(self.parts, self.segments[:-1])))
                 for name, case in cases.items():
                     reports[name].append(case())
         best = {

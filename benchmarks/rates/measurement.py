@@ -1,4 +1,4 @@
-"""On the torch engine: pieces as a loader brings them, and steps as a prefill takes them."""
+"""On the torch engine: pieces as a loader brings them, up to their place, and steps as a prefill takes them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from benchmarks.corpus import fill, read_texts, split_documents
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.rates import DISK, RAM, RatesBenchOptions
 from benchmarks.timing import timed
+from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, StoreError
 from ragcache.kvgen import KVGen
 from ragcache.loader import SegmentPiece
@@ -26,6 +28,7 @@ from ragcache.loader.reading import bring
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.store.codec import open_codec
+from ragcache.store.entry import LOSSLESS
 from ragcache.types import Chunk, Variant, VariantKey
 
 CHUNK_TOKENS = 200  # that the texts are cut into before they are put together again
@@ -70,18 +73,18 @@ def loading(parts: TorchModel, chunks: Mapping[int, Chunk], options: RatesBenchO
     """Rounds of all tiers and codecs in turns."""
     parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
     for tokens, chunk in tqdm(chunks.items(), desc="load", unit="length"):
-        variant = _captured(parts, chunk)
+        variant, buffer = _captured(parts, chunk), parts.engine.buffer(tokens)
         with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
             places = {
                 (tier, codec): _place(tier, codec, Path(folder, f"{tier}-{codec}"), variant)
                 for tier in options.tiers
-                for codec in options.codecs
+                for codec in (options.codecs if tier != RAM else (None,))  # it holds what the engine computed
             }
-            seconds: dict[tuple[str, str], list[float]] = {name: [] for name in places}
+            seconds: dict[tuple[str, str | None], list[float]] = {name: [] for name in places}
             for turn in range(options.rounds + 1):
                 for name, place in places.items():
                     place.before()
-                    taken = timed(partial(_bring, place.store, variant.key))
+                    taken = timed(partial(_bring, parts.engine, place.store, variant.key, buffer))
                     if turn:  # the first round warms up
                         seconds[name].append(taken)
             for (tier, codec), taken_each in seconds.items():
@@ -97,16 +100,20 @@ def _captured(parts: TorchModel, chunk: Chunk) -> Variant:
     return variant
 
 
-def _place(tier: str, codec: str, folder: Path, variant: Variant) -> Place:
-    store = open_store(None, None, None, codec) if tier == RAM else open_store(folder, 0, None, codec)
+def _place(tier: str, codec: str | None, folder: Path, variant: Variant) -> Place:
+    store = open_store(None, None, None, LOSSLESS) if codec is None else open_store(folder, 0, None, codec)
     store.put(variant)
     return Place(store, partial(forget_pages, folder) if tier == DISK else lambda: None)
 
 
-def _bring(store: KVStore, key: VariantKey) -> None:
-    found = bring(store, SegmentPiece(0, 0, (key,))).loaded
-    if found is None or found.chosen is None:
-        raise StoreError(f"what was just stored is not there: {'; '.join(found.incidents) if found else key.digest}")
+def _bring(engine: TorchEngine, store: KVStore, key: VariantKey, buffer: KVBuffer) -> None:
+    found = bring(store, SegmentPiece(0, 0, (key,)))
+    assert found.loaded is not None, "all of a piece is brought at once"
+    if found.loaded.chosen is None:
+        raise StoreError(f"what was just stored is not there: {'; '.join(found.loaded.incidents) or key.digest}")
+    for block in found.blocks:
+        engine.place_block(buffer, block)
+    engine.synchronize()
 
 
 def _nbytes(store: KVStore, key: VariantKey) -> int:
