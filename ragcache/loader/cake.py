@@ -30,7 +30,8 @@ from ragcache.store.base import RAM, KVStore
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
 AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
 AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
-LATE = 1.5  # times what was expected
+LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
+HOPELESS = 3.0  # times as long at most, where it took many times what was expected
 
 
 class CakeLoader(Loader):
@@ -183,7 +184,7 @@ class _Meeting(Loading):
             if read is None or read.task.future.done() or not (final or overdue > seconds):
                 return False
         if overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, overdue)
+            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - self._moved)
         self._forget(read)
         self._threads.give_up(read.task)
         self._waits = False
@@ -194,7 +195,7 @@ class _Meeting(Loading):
         return hypot(self._rates.spread * computing, self._rates.load_spread(tier) * loading)
 
     def _remaining(self) -> float:
-        """Seconds until all is loaded, if nothing more is computed. What is late is taken to need as long again."""
+        """Seconds until all is loaded, if nothing more is computed."""
         waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
         return waiting + self._brought(self._expected)
 
@@ -204,9 +205,11 @@ class _Meeting(Loading):
 
     @property
     def _overdue(self) -> float:
-        """Seconds for which nothing has come, where that is too long."""
-        so_far = self._clock() - self._moved
-        return so_far if so_far > LATE * self._expected else 0.0
+        """Seconds for which nothing has come, where that is too long: several times as many where it is very much so."""
+        so_far, expected = self._clock() - self._moved, self._expected
+        if so_far <= LATE * expected:
+            return 0.0
+        return so_far * (min(HOPELESS, max(1.0, so_far / expected - 1.0)) if expected > 0.0 else 1.0)
 
     @property
     def _expected(self) -> float:
