@@ -30,7 +30,8 @@ from ragcache.store.base import RAM, KVStore
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
 AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
 AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
-LATE = 1.5  # times what was expected
+LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
+HOPELESS = 3.0  # times as long at most, where it took many times what was expected
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,18 @@ class Arrival:
 
     @property
     def overdue(self) -> float:
-        """For so long nothing has come, where that is too long."""
-        return self.so_far if self.so_far > LATE * self.reading else 0.0
+        """For so long nothing has come, where that is too long: several times as long where it is very much so."""
+        if self.so_far <= LATE * self.reading:
+            return 0.0
+        times = min(HOPELESS, max(1.0, self.so_far / self.reading - 1.0)) if self.reading > 0.0 else 1.0
+        return self.so_far * times
 
     @property
     def left(self) -> float:
         return self.waiting + self.brought(self.reading)
 
     def brought(self, reading: float) -> float:
-        """Until what takes so long, and is read now, is here. What is late is taken to need as long again."""
+        """Until what takes so long, and is read now, is here."""
         return self.overdue or max(0.0, reading - self.so_far)
 
     def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
@@ -230,7 +234,7 @@ class _Meeting(Loading):
             if read is None or read.task.future.done():
                 return False
         if arrival.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, arrival.overdue)
+            self._rates.observe_load(piece.tier, piece.nbytes, arrival.so_far)
         self._give_up(read)
         self._waits = False
         return True

@@ -56,7 +56,7 @@ class Approach:
         if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
         if arrival.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, arrival.overdue)
+            self._rates.observe_load(piece.tier, piece.nbytes, arrival.so_far)
         self._left.remove(piece)
         return True
 
