@@ -13,10 +13,12 @@ from itertools import takewhile
 import numpy as np
 
 from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
+from ragcache.loader import SYSTEM, Block, PieceLoaded, SegmentPiece
 from ragcache.planning import Candidate, Plan, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
-from ragcache.types import VariantKey
+from ragcache.types import Span, VariantKey
+
+BLOCKS = SYSTEM - 1  # index of the piece that is the first block of a stored prefix; the others count down
 
 
 class Phase(Enum):
@@ -42,15 +44,25 @@ class Linkage:
     def tokens(self) -> int:
         return len(self.plan.ids)
 
+    def span(self, index: int) -> Span:
+        """Positions of a piece, by its index."""
+        if index <= BLOCKS:
+            return self.plan.prefix[BLOCKS - index].span
+        return Span(0, self.plan.head) if index == SYSTEM else self.plan.chunks[index].span
+
     def pieces(self) -> tuple[SegmentPiece, ...]:
         """A linker that recomputes all loads nothing."""
         if self.linker.recompute_all:
             return ()
-        chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
+        pieces = [self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates]
+        for place, block in enumerate(self.plan.prefix):
+            info = block.info
+            pieces.append(SegmentPiece(BLOCKS - place, block.start, (info.key,), True, info.tier, info.nbytes))
+        pieces.sort(key=lambda piece: piece.start)
         if self.system is None:
-            return tuple(chunks)
+            return tuple(pieces)
         where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
-        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
+        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *pieces)
 
     def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
         """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
@@ -102,27 +114,38 @@ class LinkJob:
         up to its end it can be computed at once.
         """
         came = [self._loads[piece.index][0] for piece in takewhile(lambda one: self._loads[one.index], self.pieces)]
-        return all(load.index == SYSTEM or load.chosen is None or self._came(load.index, load).exact for load in came)
+        return all(load.index <= SYSTEM or load.chosen is None or self._came(load.index, load).exact for load in came)
 
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self._end(piece))]
+        return gone[(gone >= self._final) & (gone < self.linkage.span(piece.index).end)]
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
-        self._final = self._end(piece)
+        self._final = self.linkage.span(piece.index).end
         self.loaded(PieceLoaded(piece.index, None))
 
-    def _end(self, piece: SegmentPiece) -> int:
+    def fitting(self, piece: SegmentPiece, block: Block) -> Block:
+        """As it is placed: where a stored prefix meets what else is, each position is written by one of them."""
         plan = self.linkage.plan
-        return plan.head if piece.index == SYSTEM else plan.chunks[piece.index].span.end
+        if piece.index <= BLOCKS:
+            return replace(block, turned=True).behind(self.linkage.span(piece.index).start)
+        if piece.index == SYSTEM or not plan.prefix or piece.start < plan.prefix[0].span.start:
+            return block
+        return block.behind(plan.prefix_end)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing that was placed has lost anything at rest."""
+        return all(load.lossless for loads in self._loads.values() for load in loads if load.chosen is not None)
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
         assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
+        selected = selected[selected >= self.linkage.plan.prefix_end]  # a chunk may begin amid what is stored exact
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
@@ -135,12 +158,15 @@ class LinkJob:
 
     def _lacking(self) -> Positions:
         plan = self.linkage.plan
-        gone = np.zeros(plan.question, dtype=bool)
+        gone = np.zeros(plan.tail, dtype=bool)
         gone[: plan.head] = self._agreed(SYSTEM) is None
         for text in plan.texts:
             gone[text.start : text.end] = True
         for chunk in plan.chunks:
             gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
+        gone[plan.question :] = True
+        for place, block in enumerate(plan.prefix):
+            gone[block.span.start : block.span.end] = self._agreed(BLOCKS - place) is None
         gone[: self._final] = False
         return np.flatnonzero(gone)
 
@@ -168,9 +194,8 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        lengths = {SYSTEM: self.linkage.plan.head}
-        lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
-        return sum(lengths[piece.index] for piece in self.pieces if self._agreed(piece.index) is not None)
+        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
+        return sum(len(self.linkage.span(index)) for index in came)
 
     @property
     def repairable(self) -> int:
@@ -183,6 +208,8 @@ class LinkJob:
         """In which the plan saw what was read; empty where it saw nothing."""
         if answer.index == SYSTEM or answer.chosen is None:
             return ""
+        if answer.index <= BLOCKS:
+            return self.linkage.plan.prefix[BLOCKS - answer.index].info.tier
         return self.linkage.plan.chunks[answer.index].candidates[answer.chosen].info.tier
 
     # -- report -----------------------------------------------------------------------------------------------------
@@ -200,15 +227,23 @@ class LinkJob:
             report.system_tier = system.tier
         if report.system_tier == COMPUTED:
             report.other_computed += max(0, plan.head - self.skip)
-        report.other_computed += sum(max(0, text.end - max(text.start, self.skip)) for text in plan.texts)
+        report.other_computed += sum(len(text) - self._held(text) for text in plan.texts)
+        report.prefix_tokens = self._held(Span(0, len(plan.ids)))
         report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
+
+    def _held(self, span: Span) -> int:
+        """Positions whose KV the engine's prefix cache, or a stored prefix, held."""
+        blocks = enumerate(self.linkage.plan.prefix)
+        held = [block.span for place, block in blocks if self._agreed(BLOCKS - place) is not None]
+        parts = (min(one.end, span.end) - max(one.start, span.start) for one in (Span(0, self.skip), *held))
+        return sum(max(0, part) for part in parts)
 
     def _told(self, chunk: PlannedChunk, candidate: Candidate | None, selected: Positions) -> ChunkReport:
         span, tokens = chunk.span, len(chunk.segment)
-        prefix = min(max(self.skip - span.start, 0), tokens)
+        prefix = self._held(span)
         if prefix == tokens:
             # Of a request that runs for the second time, it may be what was linked the first time.
-            exact = span.end <= self.linkage.exact
+            exact = span.end <= max(self.linkage.exact, self.linkage.plan.prefix_end)
             told = ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
             return replace(told, system=OTHER if chunk.candidates and chunk.candidates[0].system_gone else "")
         if candidate is None:

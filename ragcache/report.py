@@ -10,7 +10,7 @@ from typing import Any
 
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
-PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
+PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held, or a stored exact prefix
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Report:
     answer_tokens: int = 0
     decode_s: float = 0.0
     incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
+    prefix_tokens: int = 0  # of the whole prompt, those whose KV came from a stored exact prefix or vLLM's prefix cache
 
     @property
     def reused(self) -> int:

@@ -41,6 +41,12 @@ class UnchangingStore(KVStore):
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         pass
 
+    def use(self, key: VariantKey) -> None:
+        pass
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        pass
+
     def stats(self) -> Sequence[TierStats]:
         return self._store.stats()
 

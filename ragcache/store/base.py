@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
+UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
@@ -40,6 +41,10 @@ class TierStats:
     evictions: int
     quarantined: int
     displaced: int = 0  # variants that newer ones of the same chunk took the place of
+
+
+def share_of(budget: int | None, share: float) -> int:
+    return int((UNBOUNDED if budget is None else budget) * share)
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,16 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use without one: what goes with it is to go no sooner."""
+
+    @abstractmethod
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        """Evict what was used longest ago of the entries with just this fingerprint, until they and `more` bytes are at
+        most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
+        """
+
+    @abstractmethod
     def stats(self) -> Sequence[TierStats]:
         """Of each tier, the fastest first; what the last one has outlives the program, if anything does."""
 
@@ -213,10 +228,6 @@ class Tier(KVStore):
     @abstractmethod
     def offer(self, variant: Variant) -> bool:
         """Keep what a slower tier has, if there is room for it; says whether."""
-
-    @abstractmethod
-    def use(self, key: VariantKey) -> None:
-        """Count a use that a faster tier served."""
 
     @abstractmethod
     def holds(self, key: VariantKey) -> bool: ...

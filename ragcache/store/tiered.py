@@ -114,6 +114,14 @@ class TieredStore(KVStore):
         for tier in reversed(self._tiers):
             tier.pin(key, pinned, owner=owner, seconds=seconds)
 
+    def use(self, key: VariantKey) -> None:
+        for tier in self._tiers:
+            tier.use(key)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        for tier in self._tiers:
+            tier.trim(fingerprint, share, more)
+
     def stats(self) -> Sequence[TierStats]:
         return [stats for tier in self._tiers for stats in tier.stats()]
 

@@ -46,9 +46,9 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
-        placing = _load(engine, job, buffer, source)
+        placing = load_pieces(engine, job, buffer, source)
     with report.stage("link"):
-        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
+        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.tail, job.placed, job.missing)
         job.choose(linked)
         logits = engine.logits(linked.finish(job.rows))[0]
         report.charged = linked.charged
@@ -62,13 +62,15 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     linker, name = prompt.linker, engine.spec.fingerprint
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
     engine.check_tokens(plan.ids)
+    overlaps = source.loader is not None and source.loader.overlaps
+    if source.prefixes is not None and not linker.recompute_all:
+        plan = source.prefixes.planned(plan, prompt.segments, source.rates, overlaps)
     if source.rates is not None:
-        overlaps = source.loader is not None and source.loader.overlaps
-        plan = worthwhile(plan, linker, source.rates, Terms(overlaps=overlaps))
+        plan = worthwhile(plan, linker, source.rates, Terms(known=plan.prefix_end, overlaps=overlaps))
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
+def load_pieces(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
     """Place what the loader brings, and compute what it leaves meanwhile -> the seconds of placing alone."""
     placing, rates = 0.0, source.rates or Rates()
     loading = (source.loader or SequentialLoader()).begin(job.pieces, source.store, rates)
@@ -80,7 +82,7 @@ def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSourc
                 continue
             started, loaded = perf_counter(), delivery.loaded
             for block in delivery.blocks:
-                engine.place_block(buffer, block)
+                engine.place_block(buffer, job.fitting(delivery.piece, block))
             placing += perf_counter() - started
             if loaded is None:
                 continue
@@ -155,6 +157,7 @@ class TorchGeneration(TokenStream):
         self.report = prefilled.report
         self.tokens: list[int] = []
         self._engine, self._prompt, self._source, self._finish = engine, prompt, source, finish
+        self._plan = prefilled.plan
         sampler = Sampler(prompt.sampling)
         first = sampler.choose(prefilled.logits)
         self.report.ttft_s = perf_counter() - started
@@ -184,6 +187,7 @@ class TorchGeneration(TokenStream):
         self.report.decode_s = perf_counter() - started
         if self._finish is not None:
             self._finish(self.report)
+            self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
 
 
 class Sampler:
