@@ -20,7 +20,7 @@ from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Lineage, Pass, Profile, Segment, Span, Variant, VariantKey, digest_of, ids_hash
 
 BLOCK = 128  # tokens
-LEFT = 2  # tokens at the end of a prompt that are computed in any case: one alone goes through other kernels
+LEFT = 16  # tokens at the end of a prompt that are computed in any case: fewer go through other kernels than a prefill
 
 
 @dataclass(frozen=True)

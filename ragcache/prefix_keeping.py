@@ -165,9 +165,13 @@ class Prefixes:
 
 
 def _exact_until(plan: Plan, report: Report) -> int:
-    """End of the front that was computed, or placed without a loss, as the prompt was answered."""
+    """End of the front that was computed, or placed without a loss, as the prompt was answered. What is stored and was
+    computed all the same, since that was sooner, is no sooner brought as a prefix.
+    """
     for chunk, told in zip(plan.chunks, report.chunks, strict=True):
-        if not told.exact and told.tier != COMPUTED:
+        is_new = not chunk.candidates and not report.declined
+        will_serve = bool(chunk.candidates) and chunk.candidates[0].exact
+        if not told.exact and not (told.tier == COMPUTED and (is_new or will_serve)):
             return chunk.span.start
     return len(plan.ids)
 
