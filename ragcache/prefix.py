@@ -13,11 +13,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ragcache.address import MOST_SEEN
+from ragcache.address import MOST_SEEN, prefix_name
+from ragcache.linking.base import Linker
 from ragcache.planning import Plan, PlannedChunk, PrefixBlock, stored_variants
-from ragcache.policy import Rates, Work
+from ragcache.policy import Rates, Terms, Work, worthwhile
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Lineage, Pass, Profile, Segment, Span, Variant, VariantKey, digest_of, ids_hash
+from ragcache.types import (
+    Chunk,
+    Lineage,
+    Pass,
+    Profile,
+    Segment,
+    Span,
+    Variant,
+    VariantInfo,
+    VariantKey,
+    digest_of,
+    ids_hash,
+)
 
 BLOCK = 128  # tokens
 LEFT = 16  # tokens at the end of a prompt that are computed in any case: fewer go through other kernels than a prefill
@@ -38,11 +51,6 @@ class BlockAddress:
         profile = Profile(nobody[None], nobody, nobody, (self.span.start,))
         lineage = Lineage((Pass(Span(0, len(self.ids)), ()),), self.seen)
         return Variant(self.key, self.ids, k, v, profile, lineage)
-
-
-def prefix_name(fingerprint: str) -> str:
-    """In place of the engine's fingerprint."""
-    return f"{fingerprint}-prefix"
 
 
 def addresses(segments: Sequence[Segment], fingerprint: str) -> Iterator[BlockAddress]:
@@ -104,8 +112,7 @@ def worth_bringing(plan: Plan, rates: Rates) -> Plan:
     saved = most = 0.0
     count = 0
     for place, block in enumerate(plan.prefix):
-        bring = rates.load_seconds(block.info.tier, block.info.nbytes) + rates.seconds(Work(placed=len(block.span)))
-        saved += rates.seconds(Work.of_rows(block.span.start, block.span.end)) - bring
+        saved += _saved(block.span, block.info, rates)
         if saved > most:
             count, most = place + 1, saved
     gone = plan.prefix[count:]
@@ -116,13 +123,41 @@ def worth_bringing(plan: Plan, rates: Rates) -> Plan:
     return replace(plan, prefix=plan.prefix[:count], declined=declined)
 
 
+def _saved(span: Span, info: VariantInfo, rates: Rates) -> float:
+    """Seconds, by bringing what would be computed."""
+    bring = rates.load_seconds(info.tier, info.nbytes) + rates.seconds(Work(placed=len(span)))
+    return rates.seconds(Work.of_rows(span.start, span.end)) - bring
+
+
+def worth_linking(plan: Plan, linker: Linker, rates: Rates, overlaps: bool) -> Plan:
+    """Of the chunks behind the prefix it is asked whether they are sooner linked, as if all before were known. What
+    stands before it is as good as computed, and each judged for itself, unless the loader does that.
+    """
+    begin = plan.prefix[0].span.start if plan.prefix else 0
+    before = [chunk for chunk in plan.chunks if chunk.span.end <= begin]
+    apart = replace(plan, chunks=(*map(_without, before), *plan.chunks[len(before) :]), declined=0)
+    judged = worthwhile(apart, linker, rates, Terms(known=plan.prefix_end, overlaps=overlaps))
+    gone = [
+        chunk
+        for chunk in before
+        if not overlaps and chunk.candidates and _saved(chunk.span, chunk.candidates[0].info, rates) < 0
+    ]
+    kept = (_without(chunk) if chunk in gone else chunk for chunk in before)
+    declined = plan.declined + judged.declined + sum(len(chunk.span) for chunk in gone)
+    return replace(judged, chunks=(*kept, *judged.chunks[len(before) :]), declined=declined)
+
+
+def _without(chunk: PlannedChunk) -> PlannedChunk:
+    return replace(chunk, candidates=())
+
+
 def without_covered(plan: Plan) -> Plan:
     """Chunks that lie wholly in the prefix are not looked for beside it."""
     if not plan.prefix:
         return plan
     begin = plan.prefix[0].span.start
     chunks = (
-        replace(chunk, candidates=()) if begin <= chunk.span.start and chunk.span.end <= plan.prefix_end else chunk
+        _without(chunk) if begin <= chunk.span.start and chunk.span.end <= plan.prefix_end else chunk
         for chunk in plan.chunks
     )
     return replace(plan, chunks=tuple(chunks))

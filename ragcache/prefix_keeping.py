@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ragcache.address import prefix_name
 from ragcache.errors import FAULTS, StoreError
 from ragcache.keeping import Keeper, Pause, not_captured
 from ragcache.planning import Plan, plan_prompt
@@ -27,7 +28,6 @@ from ragcache.prefix import (
     BlockAddress,
     addresses,
     exact_lead,
-    prefix_name,
     with_prefix,
     without_covered,
     worth_bringing,
@@ -40,6 +40,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 SHARE = 1 / 8  # of each tier's budget, that prefixes may take
 FILLED = 0.9  # of that, by K and V: headers and profiles come on top
+AT_ONCE = 16  # blocks that are computed after an answer: whoever closes waits for no more. The next answer goes on
 BLOCKS = 8192  # that recent prompts began with, remembered by their addresses
 ENDS = 128  # of recent prompts
 RETRY = 16  # prompts, after which a store that could not keep a block is offered another one
@@ -106,7 +107,16 @@ class Prefixes:
     def answered(
         self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
     ) -> None:
-        """After the last token of an answer."""
+        """After the last token of an answer, which is there and does not fail because of it."""
+        try:
+            self._answered(plan, segments, answer, report, compute)
+        except FAULTS as error:
+            logger.warning("the prefix of a prompt was not kept", exc_info=True)
+            report.incidents.append(not_captured(error))
+
+    def _answered(
+        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
+    ) -> None:
         self._use(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
         common, goes_on = self.recurrence.met(plan.ids, blocks)
@@ -123,12 +133,8 @@ class Prefixes:
         task = partial(self._keep, segments, wanted, compute)
         if self._keeper is not None:
             self._keeper.later(task)
-            return
-        try:
+        else:
             report.incidents += task()
-        except FAULTS as error:  # the answer is there, and does not fail because of it
-            logger.warning("the prefix of a prompt was not kept", exc_info=True)
-            report.incidents.append(not_captured(error))
 
     def _keep(self, segments: Sequence[Segment], wanted: Sequence[BlockAddress], compute: Compute) -> list[str]:
         """What is missing of these blocks, from the front: who is killed leaves a chain that ends sooner."""
@@ -136,7 +142,8 @@ class Prefixes:
         lead = exact_lead(plan)
         covered = lead[-1].span.end if lead else plan.head
         room = int(FILLED * share_of(self._store.kept.budget, SHARE)) // self._block_bytes
-        missing = [block for block in wanted if block.span.end > covered and not self._has(block)][:room]
+        missing = [block for block in wanted if block.span.end > covered and not self._has(block)]
+        missing = missing[: min(room, AT_ONCE)]
         if not missing or not plan.system_exact:
             return []
         chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)

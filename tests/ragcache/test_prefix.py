@@ -16,7 +16,7 @@ from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
-from ragcache.policy import Rates
+from ragcache.policy import Rates, Work
 from ragcache.prefix import BLOCK, addresses
 from ragcache.report import COMPUTED, PREFIX
 from ragcache.store import open_store
@@ -193,6 +193,41 @@ def test_a_slow_disk_costs_no_more_than_computing(engine: TorchEngine, tmp_path:
 
     found = warm(ChunkCache(engine, disk(tmp_path), "naive", rates=SlowDisk()), LONG)
     assert (found.report.prefix_tokens, found.report.declined) == (0, 4 * BLOCK - len(SYSTEM))
+
+
+class Steady(Rates):
+    """On a machine that is always as quick, and a disk that is slow where it is `told`."""
+
+    def __init__(self, load_seconds: float = 0.0):
+        super().__init__()
+        self._load = load_seconds
+
+    def observe(self, work: Work, seconds: float) -> None: ...
+
+    def load_seconds(self, tier: str, nbytes: int) -> float:
+        return self._load
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_exact_chunks_before_it_are_not_declined_for_it(
+    engine: TorchEngine, tmp_path: Path, near: bool, loader: Loader
+) -> None:
+    """All that is left to compute is the question: without the chunks it would be they as well."""
+    cache = cache_over(engine, disk(tmp_path))
+    list(cache.ingest(SYSTEM, DOCUMENT))
+    prompt = [SYSTEM, *DOCUMENT, text(300, 5)]
+    for _ in range(2):
+        list(cache.generate(prompt, max_tokens=2))
+    store = open_store(tmp_path, None, None, "raw") if near else disk(tmp_path)
+    rated = ChunkCache(engine, store, "auto", rates=Steady(), loader=loader)
+    for _ in range(2):  # from the disk, then perhaps from RAM
+        found = warm(rated, prompt)
+        assert [chunk.exact for chunk in found.report.chunks] == [True] * 4
+        assert found.report.declined == 0
+        assert found.report.prefix_tokens == 5 * BLOCK - len(SYSTEM) - 355
+    slow = warm(ChunkCache(engine, disk(tmp_path), "auto", rates=Steady(1e6)), prompt).report
+    assert {chunk.tier for chunk in slow.chunks} == {COMPUTED}
+    assert (slow.prefix_tokens, slow.declined) == (0, 5 * BLOCK - len(SYSTEM))
 
 
 # -- what is wrong with a file ---------------------------------------------------------------------------------------

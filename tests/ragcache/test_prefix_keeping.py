@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from ragcache import prefix_keeping
+from ragcache.address import prefix_name
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import StoreError
 from ragcache.keeping import Keeper
-from ragcache.prefix import BLOCK, prefix_name
+from ragcache.prefix import BLOCK
 from ragcache.prefix_keeping import SHARE, Recurrence
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -128,6 +129,18 @@ def test_the_null_linker_keeps_nothing(engine: TorchEngine, tmp_path: Path, link
     for _ in range(3):
         said(cache, *LONG)
     assert not any(stored(cache, LONG))
+
+
+def test_a_long_front_is_kept_answer_by_answer(
+    engine: TorchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_keeping, "AT_ONCE", 3)
+    cache = cache_over(engine, disk(tmp_path))
+    found = []
+    for _ in range(4):
+        _, report = said(cache, *LONG)
+        found.append((report.prefix_tokens, sum(stored(cache, LONG))))
+    assert found == [(0, 0), (0, 3), (3 * BLOCK - len(SYSTEM), 4), (4 * BLOCK - len(SYSTEM), 4)]
 
 
 def test_the_keeper_does_it_when_nobody_waits(engine: TorchEngine, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ragcache.address import prefix_name
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.prefix import BLOCK, prefix_name
+from ragcache.prefix import BLOCK
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
 from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, said, stored, text, warm

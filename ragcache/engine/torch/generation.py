@@ -17,7 +17,8 @@ from ragcache.link_job import Linkage, LinkJob
 from ragcache.loader import SYSTEM, Loading, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Terms, Work, worthwhile
+from ragcache.policy import Rates, Work
+from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 
@@ -66,7 +67,7 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     if source.prefixes is not None and not linker.recompute_all:
         plan = source.prefixes.planned(plan, prompt.segments, source.rates, overlaps)
     if source.rates is not None:
-        plan = worthwhile(plan, linker, source.rates, Terms(known=plan.prefix_end, overlaps=overlaps))
+        plan = worth_linking(plan, linker, source.rates, overlaps)
     return Linkage(plan, linker, first_address(plan, name))
 
 
