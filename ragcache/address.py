@@ -29,6 +29,11 @@ def system_address(fingerprint: str, system: str, border: str = "") -> VariantKe
     return VariantKey(fingerprint, "", (), system, border=border)
 
 
+def prefix_name(fingerprint: str) -> str:
+    """Stands in the fingerprint's place in addresses of exact prefixes (ragcache/prefix.py), which keep K otherwise."""
+    return f"{fingerprint}-prefix"
+
+
 def address_of(fingerprint: str, before: Sequence[Placed], segment: Segment) -> VariantKey:
     """Of a segment computed behind these variants: nothing for a System segment, else System and context chunks.
 

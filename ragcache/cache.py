@@ -18,6 +18,7 @@ from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
+from ragcache.prefix_keeping import Prefixes
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
@@ -51,7 +52,9 @@ class ChunkCache(ChunkIngest):
         self.linker = self.chosen(linker)
         self.keep_missed, self.keeper = keep_missed, keeper
         begin = keeper.begin_answering if keeper else _nobody_waits
-        self.source = LinkSource(store, self.system.fetched, begin, loader, rates)
+        spec = engine.spec
+        prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
+        self.source = LinkSource(store, self.system.fetched, begin, loader, rates, prefixes)
         self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
 
     def generate(

@@ -6,16 +6,17 @@ steps. Whatever is decided here is decided once, and the report is made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from itertools import takewhile
 from time import perf_counter
 
 import numpy as np
 
-from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
-from ragcache.planning import Candidate, Plan, PlannedChunk
+from ragcache.linkage import BLOCKS, Linkage
+from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions
+from ragcache.loader import SYSTEM, Block, PieceLoaded, SegmentPiece
+from ragcache.planning import Candidate, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
 from ragcache.timeline import LOAD, Stretch
 from ragcache.types import Span, VariantKey
@@ -29,37 +30,6 @@ class Phase(Enum):
     PROBING = auto()
     COMPUTE = auto()
     DONE = auto()
-
-
-@dataclass(frozen=True)
-class Linkage:
-    """A prompt as it was planned, and how it is linked."""
-
-    plan: Plan
-    linker: Linker
-    system: VariantKey | None  # of the segment that stands first, where it is System
-    exact: int = 0  # positions before this one hold the KV of a plain prefill: others may share it
-
-    @property
-    def tokens(self) -> int:
-        return len(self.plan.ids)
-
-    def pieces(self) -> tuple[SegmentPiece, ...]:
-        """A linker that recomputes all loads nothing."""
-        if self.linker.recompute_all:
-            return ()
-        chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        if self.system is None:
-            return tuple(chunks)
-        where = next(((info.tier, info.nbytes, info.tokens) for info in self.plan.system_infos), ("", 0))
-        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
-
-    def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
-        """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
-        shared = chunk.span.start < self.exact
-        serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
-        keys, best = tuple(found.info.key for found in serve), chunk.candidates[0].info
-        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes, len(chunk.segment))
 
 
 class LinkJob:
@@ -109,7 +79,7 @@ class LinkJob:
     @property
     def awaited(self) -> SegmentPiece | None:
         """The first piece that has not come, of those that right KV does not stand in for."""
-        lacking = (piece for piece in self.pieces if self._end(piece) > self.skip)
+        lacking = (piece for piece in self.pieces if self.linkage.span(piece.index).end > self.skip)
         return next((piece for piece in lacking if not self.has_come(piece)), None)
 
     @property
@@ -123,7 +93,7 @@ class LinkJob:
         return self.skip <= self.linkage.exact and all(self._is_final(piece) for piece in before)
 
     def _is_final(self, piece: SegmentPiece) -> bool:
-        if piece.index == SYSTEM or self._end(piece) <= self.skip:
+        if piece.index <= SYSTEM or self.linkage.span(piece.index).end <= self.skip:
             return True
         load = self._agreed(piece.index)
         return load is None or self._came(piece.index, load).exact
@@ -131,7 +101,7 @@ class LinkJob:
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self._end(piece))]
+        return gone[(gone >= self._final) & (gone < self.linkage.span(piece.index).end)]
 
     def overtake(self, piece: SegmentPiece) -> None:
         """It is about to be computed: what a rank may have placed of it already does not count."""
@@ -140,7 +110,7 @@ class LinkJob:
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
-        self._final = self._end(piece)
+        self._final = self.linkage.span(piece.index).end
         self.lacks(piece)
 
     def lacks(self, piece: SegmentPiece) -> None:
@@ -149,15 +119,26 @@ class LinkJob:
         self._loads[piece.index] = [PieceLoaded(piece.index, None)] * self._ranks
         self._advance()
 
-    def _end(self, piece: SegmentPiece) -> int:
+    def fitting(self, piece: SegmentPiece, block: Block) -> Block:
+        """As it is placed: where a stored prefix meets what else is, each position is written by one of them."""
         plan = self.linkage.plan
-        return plan.head if piece.index == SYSTEM else plan.chunks[piece.index].span.end
+        if piece.index <= BLOCKS:
+            return replace(block, turned=True).behind(self.linkage.span(piece.index).start)
+        if piece.index == SYSTEM or not plan.prefix or piece.start < plan.prefix[0].span.start:
+            return block
+        return block.behind(plan.prefix_end)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing that was placed has lost anything at rest."""
+        return all(load.lossless for loads in self._loads.values() for load in loads if load.chosen is not None)
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
         assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
+        selected = selected[selected >= self.linkage.plan.prefix_end]  # a chunk may begin amid what is stored exact
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
@@ -170,12 +151,15 @@ class LinkJob:
 
     def _lacking(self) -> Positions:
         plan = self.linkage.plan
-        gone = np.zeros(plan.question, dtype=bool)
+        gone = np.zeros(plan.tail, dtype=bool)
         gone[: plan.head] = self._agreed(SYSTEM) is None
         for text in plan.texts:
             gone[text.start : text.end] = True
         for chunk in plan.chunks:
             gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
+        gone[plan.question :] = True
+        for place, block in enumerate(plan.prefix):
+            gone[block.span.start : block.span.end] = self._agreed(BLOCKS - place) is None
         gone[: self._final] = False
         return np.flatnonzero(gone)
 
@@ -209,9 +193,8 @@ class LinkJob:
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        lengths = {SYSTEM: self.linkage.plan.head}
-        lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
-        return sum(lengths[piece.index] for piece in self.pieces if self._agreed(piece.index) is not None)
+        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
+        return sum(len(self.linkage.span(index)) for index in came)
 
     @property
     def repairable(self) -> int:
@@ -234,6 +217,8 @@ class LinkJob:
         """In which the plan saw what was read; empty where it saw nothing."""
         if answer.index == SYSTEM or answer.chosen is None:
             return ""
+        if answer.index <= BLOCKS:
+            return self.linkage.plan.prefix[BLOCKS - answer.index].info.tier
         return self.linkage.plan.chunks[answer.index].candidates[answer.chosen].info.tier
 
     # -- report -----------------------------------------------------------------------------------------------------
@@ -251,15 +236,23 @@ class LinkJob:
             report.system_tier = system.tier
         if report.system_tier == COMPUTED:
             report.other_computed += max(0, plan.head - self.skip)
-        report.other_computed += sum(max(0, text.end - max(text.start, self.skip)) for text in plan.texts)
+        report.other_computed += sum(len(text) - self._held(text) for text in plan.texts)
+        report.prefix_tokens = self._held(Span(0, len(plan.ids)))
         report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
+
+    def _held(self, span: Span) -> int:
+        """Positions whose KV the engine's prefix cache, or a stored prefix, held."""
+        blocks = enumerate(self.linkage.plan.prefix)
+        held = [block.span for place, block in blocks if self._agreed(BLOCKS - place) is not None]
+        parts = (min(one.end, span.end) - max(one.start, span.start) for one in (Span(0, self.skip), *held))
+        return sum(max(0, part) for part in parts)
 
     def _told(self, chunk: PlannedChunk, candidate: Candidate | None, selected: Positions) -> ChunkReport:
         span, tokens = chunk.span, len(chunk.segment)
-        prefix = min(max(self.skip - span.start, 0), tokens)
+        prefix = self._held(span)
         if prefix == tokens:
             # Of a request that runs for the second time, it may be what was linked the first time.
-            exact = span.end <= self.linkage.exact
+            exact = span.end <= max(self.linkage.exact, self.linkage.plan.prefix_end)
             told = ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
             return replace(told, system=OTHER if chunk.candidates and chunk.candidates[0].system_gone else "")
         if candidate is None:

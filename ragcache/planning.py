@@ -69,6 +69,15 @@ class PlannedChunk:
 
 
 @dataclass(frozen=True)
+class PrefixBlock:
+    """A stored block of what the prompt begins with, at the one place where it can stand."""
+
+    span: Span  # positions that it is placed at: what stands before it there is left to that
+    start: int  # position of its first token
+    info: VariantInfo
+
+
+@dataclass(frozen=True)
 class Plan:
     ids: tuple[int, ...]
     system: System | None  # whose KV stands first, and that of the chunks was computed behind
@@ -80,6 +89,16 @@ class Plan:
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
     system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
     system_infos: tuple[VariantInfo, ...] = ()  # of it, where it stands first: one, or none
+    prefix: tuple[PrefixBlock, ...] = ()  # right behind System and exact chunks, in a row; what they cover is exact
+
+    @property
+    def prefix_end(self) -> int:
+        return self.prefix[-1].span.end if self.prefix else 0
+
+    @property
+    def tail(self) -> int:
+        """First position that is computed in any case: behind the last chunk, and all that is stored of the front."""
+        return max(self.question, self.prefix_end)
 
     @property
     def exact_until(self) -> int:

@@ -13,7 +13,7 @@ from ragcache.timeline import MOST, Stretch
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
 OWN = ("plan", "load", "learn")  # stages that compute nothing with the model and move no KV
-PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
+PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held, or a stored exact prefix
 
 
 @dataclass
@@ -53,6 +53,7 @@ class Report:
     decode_s: float = 0.0
     incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
     timeline: list[Stretch] = field(default_factory=list)  # what was done when
+    prefix_tokens: int = 0  # of the whole prompt, those whose KV came from a stored exact prefix or vLLM's prefix cache
 
     @property
     def reused(self) -> int:

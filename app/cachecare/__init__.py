@@ -38,7 +38,7 @@ class Census:
 
     live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
     dead: list[Item] = field(default_factory=list)  # of the settings' model, behind any System; no chunk has them
-    other: list[Item] = field(default_factory=list)  # of other models and System segments
+    other: list[Item] = field(default_factory=list)  # of other models and System segments, and prefixes of prompts
     unreadable: list[Item] = field(default_factory=list)
 
 
@@ -60,7 +60,9 @@ def take_census(library: Library, models: Models) -> Census:
             census.live.append(item)
         elif (key := folder.key(item)) is None:
             census.unreadable.append(item)
-        elif key.fingerprint != identity.fingerprint or not key.system:  # another one, or another System's own
+        elif (
+            key.fingerprint != identity.fingerprint or not key.system
+        ):  # another one, or another System's own, or a prefix
             census.other.append(item)
         else:
             suspects[item] = key

@@ -83,7 +83,7 @@ def warm(settings: Settings, as_json: Json = False) -> None:
 def prune(
     settings: Settings,
     all_engines: Annotated[
-        bool, typer.Option("--all-engines", help="Also all KV of other models and system prompts.")
+        bool, typer.Option("--all-engines", help="Also all KV of other models, system prompts and conversations.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,

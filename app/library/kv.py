@@ -18,6 +18,7 @@ from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
+from ragcache.address import prefix_name
 from ragcache.errors import ConfigError, ModelError, StoreError
 from ragcache.store.folder import CacheFolder, Item
 from ragcache.types import VariantKey
@@ -206,6 +207,12 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     """
     chunks = set(hashes)
     return models.store.drop_seeing(chunks) if chunks and has_kv(models.settings) else []
+
+
+def drop_prefixes(models: Models, identities: Iterable[Identity]) -> None:
+    """Delete what is kept of conversations, of which nothing tells whose they were. Raises StoreError."""
+    for fingerprint in {one.fingerprint for one in identities}:
+        models.store.trim(prefix_name(fingerprint), 0.0)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from benchmarks.output import Row, Value
 from benchmarks.timing import Case, first_token, median_ttft, paired
 from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
-from ragcache.link_job import Linkage
+from ragcache.linkage import Linkage
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.sequential import SequentialLoader

@@ -47,6 +47,9 @@ class UnchangingStore(KVStore):
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         pass
 
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        pass
+
     def stats(self) -> Sequence[TierStats]:
         return self._store.stats()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -55,10 +55,16 @@ class Block:
     layer: int  # the first one
     k: torch.Tensor  # [layers, kv_heads, tokens, head_dim]
     v: torch.Tensor
+    turned: bool = False  # K stands rotated to its positions, as that of a stored prefix does
 
     @classmethod
     def whole(cls, variant: Variant, start: int) -> Block:
         return cls(start, 0, variant.k, variant.v)
+
+    def behind(self, position: int) -> Block:
+        """Without what lies before it; perhaps nothing is left."""
+        gone = min(max(0, position - self.start), self.k.shape[2])
+        return replace(self, start=self.start + gone, k=self.k[:, :, gone:], v=self.v[:, :, gone:]) if gone else self
 
     @property
     def layers(self) -> slice:

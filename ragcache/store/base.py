@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
+UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
@@ -40,6 +41,10 @@ class TierStats:
     evictions: int
     quarantined: int
     displaced: int = 0  # variants that newer ones of the same chunk took the place of
+
+
+def share_of(budget: int | None, share: float) -> int:
+    return int((UNBOUNDED if budget is None else budget) * share)
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,12 @@ class KVStore(ABC):
 
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
         all end with `delete`.
+        """
+
+    @abstractmethod
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        """Evict what was used longest ago of the entries with just this fingerprint, until they and `more` bytes are at
+        most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
         """
 
     @abstractmethod

@@ -19,7 +19,7 @@ from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.codec import open_codec
 from ragcache.store.disk_room import DiskRoom
 from ragcache.store.entry import EntryReader, FileEntry, pack
@@ -161,6 +161,11 @@ class DiskTier(Tier):
 
     def use(self, key: VariantKey) -> None:
         self._index.use(key.digest)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        most = share_of(self._room.budget, share) - more
+        with reporting("delete from", self._layout.root):
+            self._tally("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
 
     def holds(self, key: VariantKey) -> bool:
         """Whether the file is there."""

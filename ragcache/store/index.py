@@ -22,6 +22,7 @@ from ragcache.errors import StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
+from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
@@ -89,6 +90,14 @@ class Change:
 
     def family(self, family: str) -> list[Evictable]:
         return list(self._evictables("WHERE family = ?", family))
+
+    def trim(self, fingerprint: str, most: int) -> int:
+        """Remove of the entries with just this fingerprint what leaves so many bytes -> how many went. It looks at all
+        rows.
+        """
+        own = list(self._evictables("WHERE fingerprint = ? ORDER BY used", fingerprint))
+        loose = (one for one in own if not one.pinned)
+        return sum(self.remove(Path(one.name)) for one in first_of(loose, sum(one.nbytes for one in own) - most))
 
     def loose(self) -> Iterator[Evictable]:
         """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""

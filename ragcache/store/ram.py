@@ -15,10 +15,10 @@ import torch
 
 from ragcache.address import behind_another_system
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import displaced, in_order, victims
+from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 _Place: TypeAlias = "tuple[str, str, str]"
@@ -98,6 +98,13 @@ class RamTier(Tier):
         with self._lock:
             if (resident := self._residents.get(key.digest)) is not None:
                 self._touch(resident)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        with self._lock:
+            own = [name for name, one in self._residents.items() if one.variant.key.fingerprint == fingerprint]
+            need = sum(self._residents[name].nbytes for name in own) + more - share_of(self._budget, share)
+            loose = [one for one in map(self._candidate, own) if not one.pinned]
+            self._evictions += sum(self._drop(one.name) for one in first_of(loose, need))
 
     def _touch(self, resident: _Resident) -> None:
         key = resident.variant.key

@@ -130,6 +130,10 @@ class TieredStore(KVStore):
         for tier in reversed(self._tiers):
             tier.pin(key, pinned, owner=owner, seconds=seconds)
 
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        for tier in self._tiers:
+            tier.trim(fingerprint, share, more)
+
     def stats(self) -> Sequence[TierStats]:
         return [stats for tier in self._tiers for stats in tier.stats()]
 

@@ -13,11 +13,13 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.link_job import Linkage, LinkJob
+from ragcache.link_job import LinkJob
+from ragcache.linkage import Linkage
 from ragcache.loader import SYSTEM, Loading, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Terms, Work, worthwhile
+from ragcache.policy import Rates, Work
+from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.timeline import COMPUTE, LINK, PLACE
@@ -48,12 +50,12 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
-        placing = _load(engine, job, buffer, source)
+        placing = load_pieces(engine, job, buffer, source)
     report.seconds["load"] -= placing
     report.seconds["place"] = placing
     with report.stage("link"):
         began = perf_counter()
-        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
+        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.tail, job.placed, job.missing)
         job.choose(linked)
         logits = engine.logits(linked.finish(job.rows))[0]
         report.charged = linked.charged
@@ -71,13 +73,15 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     linker, name = prompt.linker, engine.spec.fingerprint
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
     engine.check_tokens(plan.ids)
+    overlaps = source.loader is not None and source.loader.overlaps
+    if source.prefixes is not None and not linker.recompute_all:
+        plan = source.prefixes.planned(plan, prompt.segments, source.rates, overlaps)
     if source.rates is not None:
-        overlaps = source.loader is not None and source.loader.overlaps
-        plan = worthwhile(plan, linker, source.rates, Terms(overlaps=overlaps))
+        plan = worth_linking(plan, linker, source.rates, overlaps)
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
+def load_pieces(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
     """Place what the loader brings, and compute what it leaves meanwhile -> the seconds of placing alone."""
     placing, rates = 0.0, source.rates or Rates()
     loading = (source.loader or SequentialLoader()).begin(job.pieces, source.store, rates)
@@ -89,7 +93,7 @@ def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSourc
                 continue
             started, loaded = perf_counter(), delivery.loaded
             for block in delivery.blocks:
-                engine.place_block(buffer, block)
+                engine.place_block(buffer, job.fitting(delivery.piece, block))
             placing += (ended := perf_counter()) - started
             if delivery.blocks:
                 job.note(PLACE, delivery.piece.index, started, ended)
@@ -168,6 +172,7 @@ class TorchGeneration(TokenStream):
         self.report = prefilled.report
         self.tokens: list[int] = []
         self._engine, self._prompt, self._source, self._finish = engine, prompt, source, finish
+        self._plan = prefilled.plan
         sampler = Sampler(prompt.sampling)
         first = sampler.choose(prefilled.logits)
         self.report.ttft_s = perf_counter() - started
@@ -197,6 +202,7 @@ class TorchGeneration(TokenStream):
         self.report.decode_s = perf_counter() - started
         if self._finish is not None:
             self._finish(self.report)
+            self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
 
 
 class Sampler:

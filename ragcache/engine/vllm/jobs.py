@@ -12,7 +12,8 @@ from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
-from ragcache.link_job import Linkage, LinkJob, Phase
+from ragcache.link_job import LinkJob, Phase
+from ragcache.linkage import Linkage
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.planning import Plan

@@ -16,7 +16,8 @@ from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
-from ragcache.link_job import Linkage, LinkJob
+from ragcache.link_job import LinkJob
+from ragcache.linkage import Linkage
 from ragcache.linking.base import Linker, Positions
 from ragcache.loader import SegmentPiece
 from ragcache.loader.threads import Clock, DiskThreads, Task

@@ -7,6 +7,7 @@ from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
+from ragcache.prefix import addresses
 from ragcache.types import System, Text, VariantKey
 from retriever.keyword_index import KeywordIndex
 from retriever.vector_index import VectorIndex
@@ -59,6 +60,27 @@ def test_a_collection_goes_with_everything(library: Library, models: Models) -> 
     assert len(files(library)) == 1, "the System segment's"
     with pytest.raises(CatalogError, match="no collection 'default'"):
         library.catalog.collections.get("default")
+
+
+def converse(models: Models, *texts: int) -> list[str]:
+    """Addresses of what is kept of a conversation of two questions with these many tokens."""
+    front, name = models.template.system(), models.language.engine.spec.fingerprint
+    for count in texts:
+        prompt = [front, Text(tuple(token % 90 + 5 for token in range(count)))]
+        list(models.cache.generate(prompt, max_tokens=1))
+    models.language.keeper.settle()
+    return [block.key.digest for block in addresses(prompt, name)]
+
+
+def test_a_collection_takes_what_is_kept_of_conversations(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    kept = set(converse(models, 200, 280))
+    assert len(kept & files(library)) >= 2
+    documents = [one.id for one in library.catalog.documents.all(collection, "ready")]
+    remove_documents(library, models, collection, documents[:1])
+    assert len(kept & files(library)) >= 2, "none of it saw the document"
+    assert remove_collection(library, models, collection).kv_variants
+    assert not kept & files(library)
 
 
 def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: Models) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
-from ragcache.link_job import Linkage
+from ragcache.linkage import Linkage
 from ragcache.linking import make_linker
 from ragcache.loader.cake import AHEAD, CakeLoader
 from ragcache.loader.threads import DiskThreads, T, Task
