@@ -184,8 +184,7 @@ class LinkJob:
 
     def note(self, kind: str, piece: int, began: float, ended: float, span: Span | None = None) -> None:
         """For the report's time line, by perf_counter. `span`: where it is not that of the piece."""
-        plan = self.linkage.plan
-        span = span or (plan.chunks[piece].span if piece != SYSTEM else Span(0, plan.head))
+        span = span or self.linkage.span(piece)
         self.report.note(Stretch(kind, piece, span.start, span.end, began - self._started, ended - self._started))
 
     # -- figures ----------------------------------------------------------------------------------------------------

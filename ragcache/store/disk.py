@@ -286,7 +286,7 @@ class DiskTier(Tier):
                 raise
 
     def _take_away(self, bad: BadFile) -> None:
-        """Save for one that has been replaced meanwhile, and for those of a newer version."""
+        """Save for one that was replaced meanwhile, and for those of a newer version."""
         if isinstance(bad.reason, NewerEntry):
             return
 
