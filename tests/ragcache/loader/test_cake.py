@@ -20,11 +20,12 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.reading import Pace
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads, T, Task
-from ragcache.policy import Rates, Work
+from ragcache.policy import Rates
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, System
+from tests.loaders import known_rates
 from tests.tiny import Tiny, assert_close, make_chunks, make_question, make_system, stock
 
 LEAD, QUESTION = make_system(), make_question()
@@ -47,15 +48,6 @@ def ingested(tiny: Tiny, folder: Path, context: int = ALL) -> KVStore:
     store.put(cache.system_variant(LEAD))
     assert len(list(cache.ingest(LEAD, DOCUMENT))) == ALL
     return store
-
-
-def known(compute_s: float, load_s: float) -> Rates:
-    """Rates by which a row takes so long, and a byte of the disk."""
-    rates = Rates()
-    for _ in range(60):
-        rates.observe(Work(rows=100.0), 100 * compute_s)
-        rates.observe_load("disk", 10**9, 10**9 * load_s)
-    return rates
 
 
 def prompt(*places: int) -> list[Segment]:
@@ -175,7 +167,7 @@ def test_a_slow_disk_behind_a_chunk_that_is_linked_at_once_is_left_out(
     kept = slow.get(slow.variants(key_of(tiny, slow, 3))[0].key)
     assert kept is not None
     both.put(kept.variant)
-    rates = known(compute_s=1e-3, load_s=1e-3)
+    rates = known_rates(compute_s=1e-3, load_s=1e-3)
     segments = [LEAD, DOCUMENT[0], DOCUMENT[3], DOCUMENT[5], DOCUMENT[6], QUESTION]
     made = prefill_prompt(cake(tiny, both, threads, rates=rates), segments, "naive")
     assert [chunk.tier for chunk in made.report.chunks][2:] == [COMPUTED] * 2
@@ -192,7 +184,7 @@ def test_a_child_of_a_fork_has_threads_of_its_own(threads: DiskThreads) -> None:
 
 def test_what_is_sooner_loaded_is_not_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
     store = ingested(tiny, tmp_path)
-    rates = known(compute_s=1.0, load_s=1e-12)
+    rates = known_rates(compute_s=1.0, load_s=1e-12)
     made = prefill_prompt(cake(tiny, store, threads, rates=rates), prompt(), "naive")
     assert met(made) == 0
     assert_is_stock(made, tiny)
@@ -282,7 +274,7 @@ def test_a_system_segment_that_does_not_come_is_computed(tiny: Tiny, tmp_path: P
 
 
 def test_a_system_segment_that_is_soon_there_is_waited_for(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
-    rates = known(compute_s=1.0, load_s=1e-12)
+    rates = known_rates(compute_s=1.0, load_s=1e-12)
     made = prefill_prompt(cake(tiny, ingested(tiny, tmp_path), threads, rates=rates), prompt(), "naive")
     assert made.report.system_tier == "disk"
     assert_is_stock(made, tiny)
