@@ -76,7 +76,9 @@ class CakeLoader(Loader):
         self._threads, self._pace, self._clock, self._ahead, self._waits = threads, pace, clock, ahead, waits
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        return _Meeting(self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._waits)
+        return _Meeting(
+            self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._waits
+        )
 
     def close(self) -> None:
         self._threads.close()

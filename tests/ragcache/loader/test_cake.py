@@ -83,14 +83,16 @@ class Gate:
 def test_every_meeting_point_is_that_of_the_plain_loader(
     tiny: Tiny, tmp_path: Path, threads: DiskThreads, linker: str, places: tuple[int, ...]
 ) -> None:
-    store, segments = ingested(tiny, tmp_path, context=3), prompt(*places)
+    store, segments, compared = ingested(tiny, tmp_path, context=3), prompt(*places), 0
     for loaded in range(len(places) + 1):
         gate = Gate(1 + loaded)  # the System segment's is one
         try:
             made = prefill_prompt(cake(tiny, store, threads, gate), segments, linker)
         finally:
             gate.opened.set()
-        front = met(made)
+        if made.report.system_tier == COMPUTED:  # a busy machine read it so late; its bits are not the stored ones
+            continue
+        compared, front = compared + 1, met(made)
         plain = SequentialLoader(front=front)
         expected = prefill_prompt(
             ChunkCache(tiny.engine, store, context_chunks=3, keep_missed=False, loader=plain), segments, linker
@@ -101,6 +103,7 @@ def test_every_meeting_point_is_that_of_the_plain_loader(
         assert torch.equal(made.buffer.v[:, :, :end], expected.buffer.v[:, :, :end])
         assert made.report.chunks == expected.report.chunks
         assert made.report.repaired == expected.report.repaired
+    assert compared, "or this shows nothing"
 
 
 def cake(
