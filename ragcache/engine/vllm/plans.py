@@ -75,7 +75,7 @@ class Pace:
         self.rates.observe_load(tier, nbytes, seconds)
 
     def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
-        """`known`: positions that vLLM's prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
+        """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if linker.probes else 0)

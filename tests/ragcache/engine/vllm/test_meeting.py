@@ -14,8 +14,10 @@ from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.meeting import Meeting
 from ragcache.engine.vllm.orders import Answers, Loaded, Looked, Orders
 from ragcache.engine.vllm.requests import KEY
+from ragcache.linking import make_linker
 from ragcache.loader import SYSTEM as SYSTEM_PIECE
 from ragcache.loader import PieceLoaded, SegmentPiece
+from ragcache.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import RAM, KVStore
@@ -207,6 +209,19 @@ def test_all_is_linked_that_is_cached_where_that_is_asked_for(make_scheduler: Ma
     scheduler.answered(worker.bring(0))
     run(scheduler, [worker])
     assert worker.rows == []
+
+
+@pytest.mark.parametrize(("known", "linked"), [(0, True), (len(SYSTEM), True), (len(SYSTEM) + 5, False)])
+def test_a_disk_slower_than_computing_pays_where_the_two_meet(
+    tiny: Tiny, stored: KVStore, make_scheduler: MakeScheduler, known: int, linked: bool
+) -> None:
+    """Not behind what the prefix cache has of an earlier link: nothing is computed ahead there."""
+    plan = plan_prompt(PROMPT, tiny.engine.spec.fingerprint, stored)
+    nbytes = sum(chunk.candidates[0].info.nbytes for chunk in plan.chunks)
+    pace = make_scheduler(link_when="sooner")._pace
+    pace.rates = known_rates(compute_s=1e-3, load_s=1.5 * 1e-3 * ENDS[3] / nbytes)
+    judged = pace.worthwhile(plan, make_linker("naive"), known, len(SYSTEM))
+    assert any(chunk.candidates for chunk in judged.chunks) is linked
 
 
 def test_a_request_that_goes_amid_its_front_takes_it_along(make_scheduler: MakeScheduler, time: Time) -> None:
