@@ -1,4 +1,4 @@
-"""A loader that does nothing in order, for what must not depend on it."""
+"""A loader that does nothing in order, for what must not depend on it, and rates of known speeds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from random import Random
 from ragcache.loader import Block, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import bring
 from ragcache.loader.sequential import InTurn
-from ragcache.policy import Rates
+from ragcache.policy import Rates, Work
 from ragcache.store.base import KVStore
+
+
+def known_rates(compute_s: float, load_s: float) -> Rates:
+    """By which a row takes so long, and a byte of the disk."""
+    rates = Rates()
+    for _ in range(60):
+        rates.observe(Work(rows=100.0), 100 * compute_s)
+        rates.observe_load("disk", 10**9, 10**9 * load_s)
+    return rates
 
 
 class ScatteredLoader(Loader):

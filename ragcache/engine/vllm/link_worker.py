@@ -250,11 +250,10 @@ class LinkWorker:
 
     def _rooms_ahead(self, slices: Sequence[Compute]) -> dict[int, torch.Tensor]:
         """By slice, where a probe will read its keys."""
-        linkings = {place: self._linkings.get(one.request) for place, one in enumerate(slices) if one.ahead}
-        for place, linking in linkings.items():
-            if linking is not None:
-                linking.ahead.update(slices[place].rows.positions)
-        return {place: linking.room for place, linking in linkings.items() if linking is not None}
+        known = {place: one for place, one in enumerate(slices) if one.ahead and one.request in self._linkings}
+        for one in known.values():
+            self._linkings[one.request].computes(one.rows.positions)
+        return {place: self._linkings[one.request].room for place, one in known.items()}
 
     def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
         """vLLM computes all from the first position that is not right: it may be about to show it to the question."""

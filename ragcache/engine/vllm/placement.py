@@ -71,6 +71,11 @@ class Linking:
         self.placed.pop(index, None)
         self.variants.pop(index, None)
 
+    def computes(self, positions: Sequence[int]) -> None:
+        """While others are loaded."""
+        self.ahead.update(positions)
+        self.room[0][:, :, list(positions)] = 0  # until their K is kept there
+
     def keys(self, probe: Probe) -> torch.Tensor:
         """That the probe reads [layers, kv_heads, positions, head_dim]."""
         keys = self.room[0, probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]

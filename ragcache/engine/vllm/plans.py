@@ -75,15 +75,17 @@ class Pace:
         """`tier`: in which the plan saw it."""
         self.rates.observe_load(tier, nbytes, seconds)
 
-    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0) -> Plan:
-        """`known`: positions that vLLM's prefix cache holds."""
+    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
+        """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if linker.probes else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
-        return worthwhile(plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=True))
+        return worthwhile(
+            plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact)
+        )
 
     def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
         """None where all is linked that is cached."""
@@ -99,7 +101,7 @@ class Pace:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
         if self._always or linkage.known == known:
             return linkage
-        plan = self.worthwhile(linkage.plan, linkage.linker, known)
+        plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
         return replace(linkage, plan=plan, known=known) if any(chunk.candidates for chunk in plan.chunks) else None
 
 

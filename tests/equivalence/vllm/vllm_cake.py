@@ -21,12 +21,13 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.reading import Pace
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
-from ragcache.policy import Rates, Work
+from ragcache.policy import Rates
 from ragcache.report import COMPUTED, Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
+from tests.loaders import known_rates
 from tests.tiny import make_chunks, make_question, make_system
 from tests.vllm_state import drain
 
@@ -56,11 +57,7 @@ class Gate:
 
 def quick_disk() -> Rates:
     """By which linking is sooner than computing, so that only a disk that stops makes the engine compute."""
-    rates = Rates()
-    for _ in range(60):
-        rates.observe(Work(rows=100.0), 0.1)
-        rates.observe_load("disk", 10**9, 1e-3)
-    return rates
+    return known_rates(compute_s=1e-3, load_s=1e-12)
 
 
 class FrontFirst(Approach):

@@ -18,7 +18,6 @@ from ragcache.linking import make_linker
 from ragcache.loader.cake import AHEAD, CakeLoader
 from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.planning import first_address, plan_prompt
-from ragcache.policy import Rates, Work
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -36,6 +35,7 @@ from tests.cold_prompts import (
     met,
     prompt,
 )
+from tests.loaders import known_rates
 from tests.tiny import Tiny, make_chunks, make_system
 
 
@@ -45,15 +45,6 @@ def threads() -> Iterator[DiskThreads]:
     made = DiskThreads(1, "test-cake", LIMIT_S)
     yield made
     made.close()
-
-
-def known(compute_s: float, load_s: float) -> Rates:
-    """Rates by which a row takes so long, and a byte of the disk."""
-    rates = Rates()
-    for _ in range(60):
-        rates.observe(Work(rows=100.0), 100 * compute_s)
-        rates.observe_load("disk", 10**9, 10**9 * load_s)
-    return rates
 
 
 def test_a_disk_that_gives_nothing_holds_nobody_up(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
@@ -106,7 +97,7 @@ def test_a_slow_disk_behind_a_chunk_that_is_linked_at_once_is_left_out(
     kept = slow.get(slow.variants(key_of(tiny, slow, 3))[0].key)
     assert kept is not None
     both.put(kept.variant)
-    rates = known(compute_s=1e-3, load_s=1e-3)
+    rates = known_rates(compute_s=1e-3, load_s=1e-3)
     segments = [LEAD, DOCUMENT[0], DOCUMENT[3], DOCUMENT[5], DOCUMENT[6], QUESTION]
     made = prefill_prompt(cake(tiny, both, threads, rates=rates), segments, "naive")
     assert [chunk.tier for chunk in made.report.chunks][2:] == [COMPUTED] * 2
@@ -123,7 +114,7 @@ def test_a_child_of_a_fork_has_threads_of_its_own(threads: DiskThreads) -> None:
 
 def test_what_is_sooner_loaded_is_not_computed(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
     store = ingested(tiny, tmp_path)
-    rates = known(compute_s=1.0, load_s=1e-12)
+    rates = known_rates(compute_s=1.0, load_s=1e-12)
     made = prefill_prompt(cake(tiny, store, threads, rates=rates), prompt(), "naive")
     assert met(made) == 0
     assert_is_stock(made, tiny)
@@ -181,7 +172,7 @@ def test_a_system_segment_that_does_not_come_is_computed(tiny: Tiny, tmp_path: P
 
 
 def test_a_system_segment_that_is_soon_there_is_waited_for(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
-    rates = known(compute_s=1.0, load_s=1e-12)
+    rates = known_rates(compute_s=1.0, load_s=1e-12)
     made = prefill_prompt(cake(tiny, ingested(tiny, tmp_path), threads, rates=rates), prompt(), "naive")
     assert made.report.system_tier == "disk"
     assert_is_stock(made, tiny)
