@@ -205,7 +205,7 @@ class _Meeting(Loading):
 
     @property
     def _overdue(self) -> float:
-        """Seconds for which nothing has come, where that is too long: several times as many where it is very much so."""
+        """Seconds for which nothing has come, where that is too long; more where it is very much so."""
         so_far, expected = self._clock() - self._moved, self._expected
         if so_far <= LATE * expected:
             return 0.0
