@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.errors import FAULTS
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
 from ragcache.loader import SYSTEM, Loading, PieceLoaded
@@ -22,8 +24,9 @@ from ragcache.policy import Rates, Work
 from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import Sampling
+from ragcache.store.base import KVStore
 from ragcache.timeline import COMPUTE, LINK, PLACE
-from ragcache.types import Span
+from ragcache.types import Span, VariantKey
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -61,8 +64,7 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
         report.charged = linked.charged
         engine.synchronize()
         job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))
-    for key in job.passed:
-        source.store.use(key)
+    _use(source.store, job.passed)
     if source.rates is not None:
         with report.stage("learn"):
             _learn(source.rates, job, linked.work, placing)
@@ -147,6 +149,12 @@ def _with_system(
     found = source.system(system, incidents, is_told or bool(incidents))
     engine.place(buffer, found.variant, 0)
     return PieceLoaded(SYSTEM, 0, found.tier, found.nbytes, found.variant.lossless, incidents=tuple(incidents))
+
+
+def _use(store: KVStore, passed: Sequence[VariantKey]) -> None:
+    with suppress(*FAULTS):  # no answer fails because of the order of eviction
+        for key in passed:
+            store.use(key)
 
 
 def _learn(rates: Rates, job: LinkJob, work: Work, placing: float) -> None:
