@@ -13,7 +13,7 @@ import torch
 from ragcache.address import MOST_SEEN
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import KV, OpenEntry
-from ragcache.store.codec import Codec, KVShape, open_codec
+from ragcache.store.codec import Codec, KVShape, open_codec, stored_codec
 from ragcache.store.format import (
     BLOCK,
     FIRST_LAYER,
@@ -56,7 +56,7 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
         blobs += [row.numpy().data for row in rows]
     lineage = variant.lineage if codec.lossless(shape.dtype) else variant.lineage.rounded(codec.name)
     checksums = tuple(map(checksum, blobs))
-    header = Header(variant.key, lineage, shape, codec.name, lengths, BLOCK, checksums)
+    header = Header(variant.key, lineage, shape, codec.stored, lengths, BLOCK, checksums)
     assert [len(blob) for blob in blobs] == [section.padded for section in header.sections]
     return header, [memoryview(pack_header(header)), *blobs]
 
@@ -132,12 +132,12 @@ class EntryReader:
     def kv(self, block: int, layers: range) -> KV:
         """Of one block of tokens in some layers."""
         rows, shape = self._rows(block, layers)
-        k, v = open_codec(self.header.codec).decode(rows, shape)
+        k, v = stored_codec(self.header.codec).decode(rows, shape)
         return (k, v) if self._heads is None else (_copied(k[:, self._heads]), _copied(v[:, self._heads]))
 
     def kv_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
         rows, shape = self._rows(block, layers)
-        codec = open_codec(self.header.codec)
+        codec = stored_codec(self.header.codec)
         if self._heads is None:
             codec.decode_into(rows, shape, k, v)
         else:
@@ -253,6 +253,6 @@ def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int]
     kept = at_rest(open_codec(codec), key, lineage)
     if not kept.lossless(shape.dtype):
         lineage = lineage.rounded(codec)
-    sizes = [size for _, size in section_sizes(shape, kept.name, lengths, BLOCK)]
-    header = Header(key, lineage, shape, kept.name, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
+    sizes = [size for _, size in section_sizes(shape, kept.stored, lengths, BLOCK)]
+    header = Header(key, lineage, shape, kept.stored, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
     return len(pack_header(header)) + sum(map(padded, sizes))
