@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from app.library import Library
@@ -189,15 +188,19 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
-    """Delete all KV of chunks that nobody has any more, also behind System segments that nobody names any more, as of
-    settings between two ingests; returns how many variants went. Raises StoreError.
+    """Delete all KV of chunks that nobody has any more: of every engine and System segment by the hash, also of those
+    that nobody names any more, and of these `identities` also what a header does not tell; returns how many variants
+    went. Raises StoreError.
     """
-    wanted, chunks = list(identities), list(hashes)
-    if not wanted or not chunks:
+    chunks = list(hashes)
+    if not chunks or not has_kv(models.settings):
         return 0
-    store = models.store
-    drop = partial(store.drop_chunk, elsewhere=True)
-    return sum(drop(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+    first, *rest = [*identities] or [Identity("", "")]
+    drop, gone = models.store.drop_chunk, 0
+    for chunk in chunks:
+        gone += drop(first.fingerprint, first.system, chunk, elsewhere=True)
+        gone += sum(drop(one.fingerprint, one.system, chunk) for one in rest)
+    return gone
 
 
 def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
