@@ -33,6 +33,7 @@ class Outlook:
 
     def told(self, first: Sequence[Read], rest: Sequence[Pending]) -> str:
         """Of the files that were looked at, and of those that were not."""
+        rest = [file for file in rest if file.readable]
         documents = len(rest) + sum(isinstance(outcome, ReadFile) for _, outcome in first)
         if documents == 0:
             return ""

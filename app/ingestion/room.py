@@ -138,7 +138,7 @@ class DiskCheck:
     def growth(self, files: Iterable[Pending]) -> dict[str, int]:
         """By file: of the catalog and the index in the end, about, by their sizes alone."""
         of_token = PER_TOKEN * self._per_character(SENTENCE)
-        return {file.source: round(file.size / per_token(file.source) * of_token) for file in files}
+        return {file.source: round(file.readable / per_token(file.source) * of_token) for file in files}
 
     def _per_character(self, sentence: int) -> float:
         """Vectors take most of it: of chunks, in 4 bytes a number, and of sentences, in one and 4 for the scale."""
@@ -150,7 +150,7 @@ class DiskCheck:
 
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
-        needed = int(sum(file.size / per_token(file.source) for file in files) * self._per_token)
+        needed = int(sum(file.readable / per_token(file.source) for file in files) * self._per_token)
         free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
         if needed > budget:
             return (

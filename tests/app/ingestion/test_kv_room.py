@@ -195,3 +195,19 @@ def test_answers_come_and_nothing_is_full(
 def test_kv_names_a_mode() -> None:
     with pytest.raises(IngestError, match="kv='never': choose from auto, eager, on-use, off"):
         IngestOptions(kv="never")  # type: ignore[arg-type]
+
+
+def test_a_file_that_no_loader_will_read_takes_no_room_of_others(
+    library: Library, models: Models, books: Path
+) -> None:
+    """A sparse file of a terabyte."""
+    with (books / "rows.csv").open("wb") as file:
+        file.truncate(1 << 40)
+    told: list[str] = []
+    for kv, documents in (("auto", 3), ("eager", None)):
+        options = IngestOptions(kv=kv, workers=1, retry_failed=True)  # type: ignore[arg-type]
+        result = Ingest(library, models, library.collection_or_new("default"), options, tell=told.append).run([books])
+        assert [failure.source for failure in result.failed] == [str(books / "rows.csv")]
+        assert (result.on_use, result.kv_variants > 0) == (0, documents is not None)
+    assert told[0].startswith("3 documents, about ") and "of KV, computed now (auto:" in told[0]
+    assert not any("warning" in text for text in told)
