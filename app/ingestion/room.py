@@ -11,6 +11,7 @@ from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
 from app.models import Models
 from app.settings import GIB, KvMode, Settings
+from ragcache.errors import StoreFull
 from ragcache.host import free_bytes, one_disk
 from retriever.shared_property import shared_property
 from splitter import parse_spec
@@ -42,13 +43,14 @@ class KvRoom:
         self._models, self._settings, self.asked = models, models.settings, mode
         self.mode: KvMode = "on-use" if mode != "off" and not self._settings.disk_bytes else mode
         self.remedy = ""  # for the first document that did not fit
+        self._ended = False
         self._to_come: dict[str, int] = {}  # by file: bytes of the disk that the catalog will take
         self.kept = 0  # of all of them
 
     @property
     def now(self) -> bool:
         """Whether any document gets its KV now."""
-        return self.mode == "eager" or (self.mode == "auto" and self.left() > 0)
+        return self.mode == "eager" or (self.mode == "auto" and not self._ended and self.left() > 0)
 
     @shared_property
     def store(self) -> KVStore:
@@ -75,7 +77,7 @@ class KvRoom:
         """Of documents with so many bytes of KV, taken together."""
         if self.mode != "auto":
             return [self.mode == "eager" for _ in sizes]
-        chosen, left = [], self.left()
+        chosen, left = [], 0 if self._ended else self.left()
         for nbytes in sizes:
             chosen.append(fits := nbytes <= left > 0)
             left -= nbytes if fits else 0
@@ -91,9 +93,20 @@ class KvRoom:
         """It is in the catalog, or never will be."""
         self.kept -= self._to_come.pop(file.source, 0)
 
-    def ended(self) -> None:
-        """Something had no room that was chosen: others have taken it meanwhile."""
+    def short(self) -> None:
+        """Something has no room."""
         self.remedy = self.remedy or self.more()
+
+    def ended(self, error: StoreFull) -> None:
+        """Something that was chosen was refused: others have taken its room meanwhile, or the disk takes less than it
+        tells, as with a quota. Whatever else is tried would be computed in vain.
+        """
+        self._ended = True
+        if error.__cause__ is None:  # by the measure of the tier, which ours is
+            self.short()
+        self.remedy = self.remedy or (
+            f"free space on the disk of {self._settings.cache_dir}, which takes no more ({error.__cause__}),"
+        )
 
     def more(self) -> str:
         """What to do for more of it."""

@@ -194,7 +194,7 @@ class Writer:
         if self._room.mode != "auto":
             return list(range(len(drafts))) if self._room.now else []
         if not self._room.now:
-            self._room.ended()
+            self._room.short()
             return []
         return [place for place, fits in enumerate(self._room.choose(map(self._kv_bytes, drafts))) if fits]
 

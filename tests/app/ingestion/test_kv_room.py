@@ -164,6 +164,29 @@ def test_a_full_disk_midway_leaves_nothing_half_written(
     assert ingest(kv="auto").unchanged == 3
 
 
+@pytest.mark.parametrize("code", [errno.EDQUOT, errno.ENOSPC])
+def test_a_disk_that_takes_less_than_it_tells_is_not_asked_on(
+    ingest: Run, library: Library, models: Models, books: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A quota: nothing is computed in vain for the documents behind, and the advice is of the disk."""
+    for name in ("mill", "ferry"):
+        (books / f"{name}.txt").write_text(f"{WORDS['harbour']} And the {name}.")
+    monkeypatch.setattr("app.ingestion.writer.TOGETHER", 1)  # each is a batch of its own
+    asked = list[object]()
+
+    def full(path: object, *arguments: object) -> object:
+        asked.append(path)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("ragcache.store.disk.written_beside", full)
+    result = ingest(kv="auto")
+    assert (result.added, result.failed, result.on_use) == (5, (), 5)
+    assert len(asked) == 2, "the System segment and one chunk"
+    (note,) = result.notes
+    assert "free space on the disk of" in note and os.strerror(code) in note
+    assert "RAGCACHE_DISK_BYTES" not in note
+
+
 def test_without_a_budget_it_stays_in_ram_and_is_told(
     ingest: Run, library: Library, models: Models, books: Path
 ) -> None:
@@ -197,9 +220,7 @@ def test_kv_names_a_mode() -> None:
         IngestOptions(kv="never")  # type: ignore[arg-type]
 
 
-def test_a_file_that_no_loader_will_read_takes_no_room_of_others(
-    library: Library, models: Models, books: Path
-) -> None:
+def test_a_file_that_no_loader_will_read_takes_no_room_of_others(library: Library, models: Models, books: Path) -> None:
     """A sparse file of a terabyte."""
     with (books / "rows.csv").open("wb") as file:
         file.truncate(1 << 40)
