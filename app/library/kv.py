@@ -74,16 +74,17 @@ def remembered_identity(models: Models) -> Identity | None:
 
 
 def remember_identity(models: Models) -> None:
-    """Of a model that is loaded, for those who tell of KV without it."""
-    facts = _facts(models.settings)
-    if models.loaded is None or facts is None:
+    """Of a model that is loaded, for those who tell of KV without it: with its own settings, and of its files as they
+    were when it was.
+    """
+    loaded = models.loaded
+    if loaded is None or loaded.files is None or (facts := _facts(loaded.settings)) is None:
         return
-    folder = resolve_model(models.settings.model, models.settings.cache_dir)
-    records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
-    basis = records.basis(folder)
+    records, folder, basis = loaded.settings.records, loaded.files.folder, loaded.files.basis
+    found, told = {"fingerprint": loaded.engine.spec.fingerprint}, _system_facts(loaded.settings)
     if records.read(KIND, folder, **facts) != found:
         records.write(KIND, folder, found, basis, **facts)
-    told, system = _system_facts(models.settings), {"hash": models.template.system().hash}
+    system = {"hash": loaded.template.system().hash}
     if records.read(SYSTEM, folder, **told) != system:
         records.write(SYSTEM, folder, system, basis, **told)
 
