@@ -40,6 +40,12 @@ class Pending:
         return self.size if self.size <= ParseLimits().max_bytes else 0
 
     @property
+    def growth(self) -> int:
+        """Bytes that it has more than the document that it is already."""
+        known = self.state.size if self.state is not None and self.is_ready else 0
+        return max(0, self.readable - known)
+
+    @property
     def known_hash(self) -> str | None:
         return self.state.content_hash if self.state else None
 

@@ -31,6 +31,7 @@ from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.policy import Rates
 from ragcache.records import Basis
 from ragcache.store import KVStore, open_store
+from ragcache.store.disk_room import Floor
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
@@ -210,9 +211,11 @@ def _prepare(settings: Settings) -> tuple[ModelFiles, PromptTemplate]:
     return ModelFiles(folder, settings.records.basis(folder)), open_template(settings)
 
 
-def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
-    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor
+def load_store(settings: Settings, *, evicts: bool = True, floor: Floor | None = None) -> KVStore:
+    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk. `floor`:
+    in place of that of the settings.
+    """
+    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor if floor is None else floor
     order = settings.eviction
     return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
 

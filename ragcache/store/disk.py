@@ -21,7 +21,7 @@ from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
-from ragcache.store.disk_room import DiskRoom
+from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
@@ -46,7 +46,7 @@ class DiskTier(Tier):
         order: EvictionOrder = least_recently_used,
         heads: slice | None = None,
         *,
-        floor: int = 0,
+        floor: Floor = 0,
         evicts: bool = True,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those

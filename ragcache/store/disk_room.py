@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ragcache.host import free_bytes
+
+Floor: TypeAlias = "int | Callable[[], int]"  # bytes, or what tells how many they are now
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class DiskRoom:
 
     root: Path
     budget: int | None  # bytes; None is unbounded
-    floor: int = 0
+    floor: Floor = 0
     evicts: bool = True
 
     def excess(self, nbytes: int, more: int) -> tuple[int, str]:
@@ -26,10 +30,11 @@ class DiskRoom:
         over, why = 0, ""
         if self.budget is not None and nbytes + more > self.budget:
             over, why = nbytes + more - self.budget, self._over_budget(self.budget)
-        if self.floor and more > 0:
+        floor = self.floor() if callable(self.floor) else self.floor
+        if floor and more > 0:
             free = free_bytes(self.root)
-            if (lacking := min(more, self.floor - free)) > over:
-                over, kept = lacking, f"{free:,} are free, and {self.floor:,} stay free"
+            if (lacking := min(more, floor - free)) > over:
+                over, kept = lacking, f"{free:,} are free, and {floor:,} stay free"
                 why = f"has no room on the disk of {self.root}: {kept}: free some space"
         return over, why
 

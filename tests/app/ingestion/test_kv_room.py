@@ -19,37 +19,7 @@ from app.models import Models
 from app.models.loading import load_store
 from ragcache.host import free_bytes
 from ragcache.store.layout import written_beside
-from tests.app.ingestion.conftest import Run
-
-WORDS = {name: f"Of the {name} there is much to be told. " * 60 for name in ("harbour", "bakery", "lighthouse")}
-
-
-@pytest.fixture
-def books(docs: Path) -> Path:
-    for name, text in WORDS.items():
-        (docs / f"{name}.txt").write_text("\n\n".join(f"{text} In year {year}." for year in range(3)))
-    return docs
-
-
-def files(settings: Settings) -> list[Path]:
-    return sorted(settings.kv_folder.glob("*/*/*/*.kv"))
-
-
-def nbytes(settings: Settings) -> int:
-    return sum(path.stat().st_size for path in files(settings))
-
-
-def budget(library: Library, models: Models, disk_bytes: int) -> None:
-    """From now on, for whoever opens a store."""
-    del models.store
-    object.__setattr__(library.settings, "disk_bytes", disk_bytes)
-
-
-@pytest.fixture
-def of_one(ingest: Run, library: Library, books: Path) -> int:
-    """Bytes of the KV of a book; the first is in."""
-    assert ingest(books / "bakery.txt", kv="auto").on_use == 0
-    return nbytes(library.settings)
+from tests.app.ingestion.conftest import WORDS, Run, budget, files, nbytes
 
 
 @pytest.mark.parametrize("tight", ["budget", "disk"])
@@ -218,17 +188,3 @@ def test_answers_come_and_nothing_is_full(
 def test_kv_names_a_mode() -> None:
     with pytest.raises(IngestError, match="kv='never': choose from auto, eager, on-use, off"):
         IngestOptions(kv="never")  # type: ignore[arg-type]
-
-
-def test_a_file_that_no_loader_will_read_takes_no_room_of_others(library: Library, models: Models, books: Path) -> None:
-    """A sparse file of a terabyte."""
-    with (books / "rows.csv").open("wb") as file:
-        file.truncate(1 << 40)
-    told: list[str] = []
-    for kv, documents in (("auto", 3), ("eager", None)):
-        options = IngestOptions(kv=kv, workers=1, retry_failed=True)  # type: ignore[arg-type]
-        result = Ingest(library, models, library.collection_or_new("default"), options, tell=told.append).run([books])
-        assert [failure.source for failure in result.failed] == [str(books / "rows.csv")]
-        assert (result.on_use, result.kv_variants > 0) == (0, documents is not None)
-    assert told[0].startswith("3 documents, about ") and "of KV, computed now (auto:" in told[0]
-    assert not any("warning" in text for text in told)
