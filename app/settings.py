@@ -153,11 +153,11 @@ class Settings(BaseSettings):
 
     @property
     def disk_floor(self) -> int:
-        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds. None where every document
-        is to have its KV whatever it takes.
+        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds, or a quarter where that is
+        less. None where every document is to have its KV whatever it takes.
         """
-        smallest, largest = DISK_FLOOR
-        return 0 if self.kv == "eager" else min(largest, max(smallest, disk_size(self.kv_folder) // 20))
+        (smallest, largest), size = DISK_FLOOR, disk_size(self.kv_folder)
+        return 0 if self.kv == "eager" else min(largest, size // 4, max(smallest, size // 20))
 
     @property
     def digests_file(self) -> Path:

@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from app.library import Library
@@ -76,16 +75,17 @@ def remembered_identity(models: Models) -> Identity | None:
 
 
 def remember_identity(models: Models) -> None:
-    """Of a model that is loaded, for those who tell of KV without it."""
-    facts = _facts(models.settings)
-    if models.loaded is None or facts is None:
+    """Of a model that is loaded, for those who tell of KV without it: with its own settings, and of its files as they
+    were when it was.
+    """
+    loaded = models.loaded
+    if loaded is None or loaded.files is None or (facts := _facts(loaded.settings)) is None:
         return
-    folder = resolve_model(models.settings.model, models.settings.cache_dir)
-    records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
-    basis = records.basis(folder)
+    records, folder, basis = loaded.settings.records, loaded.files.folder, loaded.files.basis
+    found, told = {"fingerprint": loaded.engine.spec.fingerprint}, _system_facts(loaded.settings)
     if records.read(KIND, folder, **facts) != found:
         records.write(KIND, folder, found, basis, **facts)
-    told, system = _system_facts(models.settings), {"hash": models.template.system().hash}
+    system = {"hash": loaded.template.system().hash}
     if records.read(SYSTEM, folder, **told) != system:
         records.write(SYSTEM, folder, system, basis, **told)
 
@@ -190,15 +190,19 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
-    """Delete all KV of chunks that nobody has any more, also behind System segments that nobody names any more, as of
-    settings between two ingests; returns how many variants went. Raises StoreError.
+    """Delete all KV of chunks that nobody has any more: of every engine and System segment by the hash, also of those
+    that nobody names any more, and of these `identities` also what a header does not tell; returns how many variants
+    went. Raises StoreError.
     """
-    wanted, chunks = list(identities), list(hashes)
-    if not wanted or not chunks:
+    chunks = list(hashes)
+    if not chunks or not has_kv(models.settings):
         return 0
-    store = models.store
-    drop = partial(store.drop_chunk, elsewhere=True)
-    return sum(drop(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+    first, *rest = [*identities] or [Identity("", "")]
+    drop, gone = models.store.drop_chunk, 0
+    for chunk in chunks:
+        gone += drop(first.fingerprint, first.system, chunk, elsewhere=True)
+        gone += sum(drop(one.fingerprint, one.system, chunk) for one in rest)
+    return gone
 
 
 def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:

@@ -6,7 +6,7 @@ It imports torch: `app.models` imports it when the first is asked for. vLLM is i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,9 @@ from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.policy import Rates
+from ragcache.records import Basis
 from ragcache.store import KVStore, open_store
+from ragcache.store.disk_room import Floor
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
@@ -68,12 +70,22 @@ def has_bfloat16_dot() -> bool:
 
 
 @dataclass(frozen=True)
+class ModelFiles:
+    """As they were before any of them was read, so that a record of what they came to is of no others."""
+
+    folder: Path
+    basis: Basis | None
+
+
+@dataclass(frozen=True)
 class LoadedModel:
     """A model with its tokenizer, ready to be given a store. Close it."""
 
     settings: Settings
     engine: Engine
     template: PromptTemplate
+    # What it was read from, where that is known.
+    files: ModelFiles | None = field(default=None, kw_only=True)
     # Of the engine too: a capture of one cache waits for the answers of all.
     keeper: Keeper = field(default_factory=lambda: Keeper(release_helpers), kw_only=True)
 
@@ -185,29 +197,32 @@ def load_model(settings: Settings) -> LoadedModel:
     """The model of the settings on their engine, converted first where that is needed. Raises ConfigError and
     ModelError.
     """
-    folder, template = _prepare(settings)
-    return ENGINES[settings.engine](settings, folder, template)
+    files, template = _prepare(settings)
+    return replace(ENGINES[settings.engine](settings, files.folder, template), files=files)
 
 
 def load_torch_model(settings: Settings) -> TorchModel:
     """The same for what needs the torch engine's insides. Raises ConfigError for another one."""
-    folder, template = _prepare(settings)
+    files, template = _prepare(settings)
     if settings.engine != "torch":
         raise ConfigError(f"{variable('engine')}={settings.engine!r} does not run this: choose torch")
-    return _torch_model(settings, folder, template)
+    return replace(_torch_model(settings, files.folder, template), files=files)
 
 
-def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
+def _prepare(settings: Settings) -> tuple[ModelFiles, PromptTemplate]:
     if settings.engine not in ENGINES:
         raise ConfigError(f"{variable('engine')}={settings.engine!r}: choose from {', '.join(ENGINES)}")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    return resolve_model(settings.model, settings.cache_dir), open_template(settings)
+    folder = resolve_model(settings.model, settings.cache_dir)
+    return ModelFiles(folder, settings.records.basis(folder)), open_template(settings)
 
 
-def load_store(settings: Settings, *, evicts: bool = True) -> KVStore:
-    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor
+def load_store(settings: Settings, *, evicts: bool = True, floor: Floor | None = None) -> KVStore:
+    """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk. `floor`:
+    in place of that of the settings.
+    """
+    sizes, floor = (settings.ram_bytes, settings.disk_bytes), settings.disk_floor if floor is None else floor
     order = settings.eviction
     return open_store(settings.kv_folder, *sizes, settings.codec, order=order, disk_floor=floor, evicts=evicts)
 

@@ -126,7 +126,7 @@ class KVStore(ABC):
 
     @abstractmethod
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """All of the key's chunk behind System segments, its own too, of the same engine and within the same border,
+        """All of the key's chunk behind System segments, its own too, of whatever engine and within the same border,
         also those that cannot be read.
         """
 
@@ -172,7 +172,7 @@ class KVStore(ABC):
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
         """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
-        others (`elsewhere`), within one border -> how many.
+        others and of all engines (`elsewhere`), within one border -> how many.
 
         Variants that others put meanwhile may stay.
         """

@@ -21,7 +21,7 @@ from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.codec import open_codec
-from ragcache.store.disk_room import DiskRoom
+from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
@@ -46,7 +46,7 @@ class DiskTier(Tier):
         order: EvictionOrder = least_recently_used,
         heads: slice | None = None,
         *,
-        floor: int = 0,
+        floor: Floor = 0,
         evicts: bool = True,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
@@ -250,22 +250,22 @@ class DiskTier(Tier):
         others = (other for other in change.family(key.family) if other.name != str(target))
         leaving = displaced(others, self._order, str(self._layout.entry(key.lead)))
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
-        if not self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
-            raise StoreFull(self._room.refusal(contents.nbytes))
+        if why := self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
+            raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
         self._tally("displaced", sum(change.remove(Path(one.name)) for one in leaving))
         change.announce(contents, temporary.name)
 
-    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> bool:
-        """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
-        need = self._room.excess(change.nbytes, more)
+    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> str:
+        """Evict until `more` bytes fit. Nothing is evicted when that cannot be -> why."""
+        need, why = self._room.excess(change.nbytes, more)
         if need <= 0:
-            return True
+            return ""
         if not self._room.evicts:
-            return False
+            return why
         loose = (candidate for candidate in change.loose() if candidate.name not in spared)
         chosen = victims(in_order(loose, self._order), need)
         self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
-        return chosen is not None
+        return why if chosen is None else ""
 
     def _forget(self, path: Path) -> None:
         """An entry whose file somebody took away, unless it is there again."""

@@ -47,8 +47,7 @@ SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? 
 AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
 """
 EVERYWHERE = f"""
-SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND engine = ?
-AND fingerprint = ? AND system != '' AND file > 0
+SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND system != '' AND file > 0
 """
 
 
@@ -214,11 +213,11 @@ class FolderIndex:
         return self._file.read(ELSEWHERE, (*place_of(key), key.fingerprint, key.system, most))
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """The key's chunk behind whatever System segment."""
+        """The key's chunk behind whatever System segment, of whatever engine."""
         self._settle()
-        wanted = *place_of(key), key.fingerprint
+        wanted = key.chunk, key.border
         found = [key_told(self._layout, *row) for row in self._file.read(EVERYWHERE, wanted)]
-        return [one for one in found if one and one.system and (*place_of(one), one.fingerprint) == wanted]
+        return [one for one in found if one and one.system and (one.chunk, one.border) == wanted]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that these had a part in, and those that do not tell all."""

@@ -21,12 +21,12 @@ from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
-_Place: TypeAlias = "tuple[str, str, str]"
+_Place: TypeAlias = "tuple[str, str]"
 
 
 def _place(key: VariantKey) -> _Place:
-    """Of a chunk, behind whatever System segment."""
-    return key.fingerprint, key.border, key.chunk
+    """Of a chunk, behind whatever System segment and of whatever engine."""
+    return key.border, key.chunk
 
 
 @dataclass

@@ -13,6 +13,7 @@ from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
+from ragcache.store.disk_room import Floor
 from ragcache.store.eviction import VARIANTS, open_order
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
@@ -26,7 +27,7 @@ def open_store(
     heads: slice | None = None,
     *,
     order: str = "lru",
-    disk_floor: int = 0,
+    disk_floor: Floor = 0,
     evicts: bool = True,
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.

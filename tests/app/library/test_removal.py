@@ -7,6 +7,7 @@ from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
+from app.settings import Settings
 from ragcache.prefix import addresses
 from ragcache.types import System, Text, VariantKey
 from retriever.keyword_index import KeywordIndex
@@ -104,6 +105,20 @@ def test_kv_behind_system_prompts_of_before_goes_too(library: Library, models: M
     assert len(files(library)) == 6, "three System segments, and the chunk behind each"
     assert remove_collection(library, models, collection).kv_variants == 3
     assert len(files(library)) == 3
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_kv_of_models_of_before_goes_too(library: Library, models: Models, settings: Settings, named: bool) -> None:
+    """Of answers under other settings, which no ingest tells of; also where the model of the settings is not there."""
+    text = "The bell rang at noon."
+    collection = fill(library, models, books={"/a.txt": [text]})
+    with Models(settings.model_copy(update={"dtype": "bfloat16"})) as before:
+        for one in (models, before):
+            assert len(list(one.cache.ingest(one.template.system(), [one.template.chunk(text)]))) == 1
+    assert len(files(library)) == 4, "two System segments, and the chunk behind each"
+    now = models if named else Models(settings.model_copy(update={"model": str(settings.cache_dir / "none")}))
+    assert remove_collection(library, now, collection).kv_variants == 2
+    assert len(files(library)) == 2
 
 
 def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> None:
