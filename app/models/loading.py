@@ -189,8 +189,15 @@ def _prepare(settings: Settings) -> tuple[Path, PromptTemplate]:
 
 def load_store(settings: Settings) -> KVStore:
     """The store of the settings; a new one starts with nothing in RAM, and everything that is on the disk."""
-    sizes = (settings.ram_bytes, settings.disk_bytes)
-    return open_store(settings.kv_folder, *sizes, settings.codec, order=settings.eviction)
+    return open_store(
+        settings.kv_folder,
+        settings.ram_bytes,
+        settings.disk_bytes,
+        settings.codec,
+        order=settings.eviction,
+        remote=settings.remote,
+        remote_bytes=settings.remote_bytes,
+    )
 
 
 def fingerprint_of(settings: Settings, folder: Path) -> str:

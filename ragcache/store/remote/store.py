@@ -1,0 +1,227 @@
+"""A store whose disk is the cache of a bucket that machines share.
+
+What is put goes to the disk, and from there to the bucket when it can. The bucket is asked for chunks alone that the
+disk has nothing of. It costs nobody his answer or ingest: it may be away, slow or full, and hold what is not ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+from ragcache.errors import FAULTS, StoreError
+from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.disk import DiskTier
+from ragcache.store.entry import EntryReader, KnownForms
+from ragcache.store.layout import FolderLayout
+from ragcache.store.ram import HeldEntry
+from ragcache.store.remote.arrivals import Arrivals
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
+from ragcache.store.remote.courier import Courier
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+
+LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
+CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
+AHEAD = 64  # families that are asked for together
+NEARING = 4  # threads that bring what prompts will want
+_log = logging.getLogger(__name__)
+
+
+class SharedStore(KVStore):
+    def __init__(
+        self, local: KVStore, disk: DiskTier, faster: Sequence[Tier], bucket: Bucket, budget: int | None = None
+    ) -> None:
+        """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
+        the bucket's own rules.
+        """
+        self._local, self._disk, self._faster = local, disk, faster
+        self._bucket, self._budget = bucket, budget
+        self._forms = KnownForms()
+        self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
+        self._journal = Journal(disk.root, bucket.url)
+        self._arrivals = Arrivals(bucket, self._catalog, self._keep)
+        self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
+        self._lock = threading.Lock()
+        self._hits = self._misses = 0
+        self._threads = threading.BoundedSemaphore(NEARING)
+        if self._journal.waiting():
+            self._courier.wake()
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._local.expect(form, fingerprint)
+        self._forms.know(form, fingerprint)
+
+    def look_ahead(self, families: Collection[str]) -> None:
+        for family in list(dict.fromkeys(families))[:AHEAD]:
+            with suppress(StoreError):  # whoever looks it up is told
+                if not self._local.variants(family):
+                    self._catalog.look(family)
+
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        """The bucket's where there are none nearer: it is waited for, so long in all for what is looked up ahead."""
+        infos = self._local.variants(family, flaws)
+        if infos:
+            return infos
+        found = self._remote(family)
+        if flaws is not None:
+            flaws += self._flaws()
+        return [entry.info for entry in found]
+
+    def _remote(self, family: str, seconds: float = LOOK_S) -> list[RemoteEntry]:
+        """What it has of a family, save for what has gone here."""
+        found = self._catalog.look(family, seconds)
+        if found is None:
+            return []
+        return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
+
+    def _flaws(self) -> list[Flaw]:
+        told = [*self._bucket.reading.take_told(), *self._bucket.writing.take_told()]
+        return [*self._catalog.take_flaws(), *(Flaw(self._bucket.url, one) for one in told)]
+
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        return self._local.elsewhere(key, flaws)
+
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        return self._local.everywhere(key)
+
+    # -- bringing ---------------------------------------------------------------------------------------------------
+
+    def open(self, key: VariantKey) -> OpenEntry | None:
+        if (entry := self._local.open(key)) is not None:
+            return entry
+        found = next((one for one in self._remote(key.family) if one.info.key == key), None)
+        arrival = None if found is None else self._arrivals.begin(found.place)
+        variant = None if arrival is None else self._arrivals.take(arrival)
+        with self._lock:
+            self._hits += variant is not None
+            self._misses += variant is None
+        if variant is None or found is None:
+            return None
+        return HeldEntry(variant, BUCKET, found.place.size)
+
+    def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
+        given_up = threading.Event()
+        if self._threads.acquire(blocking=False):
+            thread = threading.Thread(target=self._bring, args=(chosen, given_up), name="ragcache-near", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there are no more to be had
+                self._threads.release()
+        return given_up.set
+
+    def _bring(self, chosen: Callable[[], Sequence[VariantKey]], given_up: threading.Event) -> None:
+        """On a thread. Whoever wants what fails here asks for it again, and is told."""
+        try:
+            with suppress(*FAULTS):
+                wanted = [entry.place for key in chosen() for entry in self._far(key)]
+                begun = [self._arrivals.begin(place, ahead=True) for place in wanted]
+                for arrival in begun:
+                    if arrival is not None:
+                        with suppress(*FAULTS):
+                            self._arrivals.take(arrival, wanted=lambda: not given_up.is_set())
+        finally:
+            self._threads.release()
+
+    def _far(self, key: VariantKey) -> list[RemoteEntry]:
+        found = [] if self._disk.holds(key) else self._remote(key.family, 0.0)
+        return [entry for entry in found if entry.info.key == key]
+
+    def _keep(self, reader: EntryReader, data: memoryview, variant: Variant) -> bool:
+        """On the disk as it came, and in the faster tiers; not what was deleted here meanwhile."""
+        try:
+            self._disk.take_in(reader.header, [data])
+        except StoreError as error:
+            _log.info("not kept on the disk: %s", error)
+        for tier in self._faster:
+            tier.offer(variant)
+        key, lineage = variant.key, variant.lineage
+        if self._journal.has_gone(key, {key.chunk, *key.context, *lineage.seen}):
+            self._local.delete(key)
+            return False
+        return True
+
+    # -- putting and deleting ---------------------------------------------------------------------------------------
+
+    def put(self, variant: Variant) -> None:
+        self._local.put(variant)
+        try:
+            if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
+                _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
+        except StoreError as error:  # it is kept all the same
+            _log.warning("not uploaded: %s", error)
+        self._courier.wake()
+
+    def delete(self, key: VariantKey) -> bool:
+        there = any(entry.info.key == key for entry in self._remote(key.family, 0.0))
+        deleted = self._local.delete(key)
+        self._drop(entry_task(Kind.DELETE, key))
+        return deleted or there
+
+    def drop_chunk(
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+    ) -> int:
+        """How many went here: the bucket is told, and not waited for."""
+        gone = self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
+        family = VariantKey(fingerprint, system, (), chunk, border=border).family
+        everywhere = [RemoteTask(Kind.CHUNK, (fingerprint, border, chunk))] if elsewhere else []
+        self._drop(RemoteTask(Kind.FAMILY, (family,)), *everywhere)
+        return gone
+
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        return self._local.seeing(chunks)
+
+    def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """What went here: the bucket is told, and not waited for."""
+        gone = self._local.drop_seeing(chunks)
+        self._drop(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks))
+        return gone
+
+    def _drop(self, *tasks: RemoteTask) -> None:
+        self._journal.add(tasks)
+        for task in tasks:
+            if task.kind in (Kind.DELETE, Kind.FAMILY):
+                self._catalog.forget(task.told[1] if task.kind is Kind.DELETE else task.told[0])
+        self._courier.wake()
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        """Here. Nobody pins anything for other machines."""
+        self._local.pin(key, pinned, owner=owner, seconds=seconds)
+
+    def stats(self) -> Sequence[TierStats]:
+        """Of the bucket what this process did: counting it means listing it."""
+        with self._lock:
+            told = TierStats(BUCKET, 0, 0, self._budget, self._hits, self._misses, self._courier.evictions, 0)
+        return [*self._local.stats(), told]
+
+    @property
+    def kept(self) -> TierStats:
+        return self._local.kept
+
+    def verify(self) -> list[Flaw]:
+        """Here: what is in the bucket is read when it is brought."""
+        return self._local.verify()
+
+    def check_integrity(self) -> None:
+        self._local.check_integrity()
+
+    def settle(self, seconds: float) -> bool:
+        return self._courier.settle(seconds)
+
+    def close(self) -> None:
+        try:
+            done = self._courier.settle(CLOSING_S)
+        finally:
+            self._courier.close()
+            self._local.close()
+        if not done:
+            waiting = sum(self._journal.waiting().values())
+            told = "the bucket %s is not told all yet, %d changes wait, and will be when this cache is open again"
+            _log.warning(told, self._bucket.url, waiting)
