@@ -164,23 +164,28 @@ class Bucket:
     async def write(self, path: str, data: bytes | memoryview) -> None:
         import obstore
 
-        await self._writing(lambda: obstore.put_async(self._store, path, bytes(data)))
+        await self._writing(lambda: obstore.put_async(self._store, path, data))
 
     async def delete(self, paths: Iterable[str]) -> None:
         """Those that are not there are gone already."""
         import obstore
 
         wanted = list(paths)
-        if wanted:
-            with suppress(FileNotFoundError):
-                await self._writing(lambda: obstore.delete_async(self._store, wanted))
+        if not wanted:
+            return
+        try:
+            await self._writing(lambda: obstore.delete_async(self._store, wanted), FileNotFoundError)
+        except FileNotFoundError:  # of a folder, which stops there
+            for path in wanted if len(wanted) > 1 else ():
+                await self.delete([path])
 
-    async def _writing(self, request: Callable[[], Awaitable[Any]]) -> None:
+    async def _writing(self, request: Callable[[], Awaitable[Any]], *told: type[Exception]) -> None:
+        """Raises what is `told` as it is."""
         self.writing.check()
         try:
             async with self._writes:
                 await request()
-        except FileNotFoundError:
+        except told:
             raise
         except _faults() as error:
             raise self.writing.failed(_reason(error)) from error

@@ -39,7 +39,6 @@ class Courier:
     ):
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
         self._budget, self._uncounted = budget, RECOUNT_NBYTES
-        self.evictions = 0
         self._begin()
         carry_over(self)
 
@@ -176,8 +175,9 @@ class Courier:
         self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
         if self._budget is not None and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
             with suppress(RemoteError):
-                self.evictions += self._bucket.submit(lowered(self._bucket, self._budget)).result()
+                gone = self._bucket.submit(lowered(self._bucket, self._budget)).result()
                 self._uncounted = 0
+                _log.info("%d of the oldest entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
 
     async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
         return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))
@@ -194,7 +194,7 @@ class Courier:
             parts = {key.chunk, *key.context, *header.lineage.seen}
             if stat_of(self._layout.entry(key)) is None and self._journal.has_gone(key, parts):
                 await self._bucket.delete([name])  # deleted while it was on its way
-        except (RemoteError, FileNotFoundError):
+        except RemoteError:
             return False
         finally:
             self._catalog.forget(key.family)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from ragcache.errors import FAULTS, StoreError
 from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
@@ -45,8 +45,6 @@ class SharedStore(KVStore):
         self._journal = Journal(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._keep)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
-        self._lock = threading.Lock()
-        self._hits = self._misses = 0
         self._threads = threading.BoundedSemaphore(NEARING)
         if self._journal.waiting():
             self._courier.wake()
@@ -98,9 +96,6 @@ class SharedStore(KVStore):
         found = next((one for one in self._remote(key.family) if one.info.key == key), None)
         arrival = None if found is None else self._arrivals.begin(found.place)
         variant = None if arrival is None else self._arrivals.take(arrival)
-        with self._lock:
-            self._hits += variant is not None
-            self._misses += variant is None
         if variant is None or found is None:
             return None
         return HeldEntry(variant, BUCKET, found.place.size)
@@ -159,35 +154,37 @@ class SharedStore(KVStore):
 
     def delete(self, key: VariantKey) -> bool:
         there = any(entry.info.key == key for entry in self._remote(key.family, 0.0))
-        deleted = self._local.delete(key)
-        self._drop(entry_task(Kind.DELETE, key))
-        return deleted or there
+        with self._dropping(entry_task(Kind.DELETE, key)):
+            return self._local.delete(key) or there
 
     def drop_chunk(
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
         """How many went here: the bucket is told, and not waited for."""
-        gone = self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
         family = VariantKey(fingerprint, system, (), chunk, border=border).family
         everywhere = [RemoteTask(Kind.CHUNK, (fingerprint, border, chunk))] if elsewhere else []
-        self._drop(RemoteTask(Kind.FAMILY, (family,)), *everywhere)
-        return gone
+        with self._dropping(RemoteTask(Kind.FAMILY, (family,)), *everywhere):
+            return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         return self._local.seeing(chunks)
 
     def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """What went here: the bucket is told, and not waited for."""
-        gone = self._local.drop_seeing(chunks)
-        self._drop(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks))
-        return gone
+        with self._dropping(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks)):
+            return self._local.drop_seeing(chunks)
 
-    def _drop(self, *tasks: RemoteTask) -> None:
-        self._journal.add(tasks)
-        for task in tasks:
-            if task.kind in (Kind.DELETE, Kind.FAMILY):
-                self._catalog.forget(task.told[1] if task.kind is Kind.DELETE else task.told[0])
-        self._courier.wake()
+    @contextmanager
+    def _dropping(self, *tasks: RemoteTask) -> Iterator[None]:
+        """Written down first: what is on its way from the bucket then finds that it has gone, and a process that is
+        killed in the block has told the bucket. What cannot be written down goes here all the same.
+        """
+        with ExitStack() as last:
+            last.callback(self._courier.wake)
+            try:
+                self._journal.add(tasks)
+            finally:
+                yield
 
     # -- the rest ---------------------------------------------------------------------------------------------------
 
@@ -196,14 +193,8 @@ class SharedStore(KVStore):
         self._local.pin(key, pinned, owner=owner, seconds=seconds)
 
     def stats(self) -> Sequence[TierStats]:
-        """Of the bucket what this process did: counting it means listing it."""
-        with self._lock:
-            told = TierStats(BUCKET, 0, 0, self._budget, self._hits, self._misses, self._courier.evictions, 0)
-        return [*self._local.stats(), told]
-
-    @property
-    def kept(self) -> TierStats:
-        return self._local.kept
+        """Here. To count what is in the bucket means to list it (`sweep.usage`)."""
+        return self._local.stats()
 
     def verify(self) -> list[Flaw]:
         """Here: what is in the bucket is read when it is brought."""
