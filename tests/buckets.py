@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -58,13 +57,16 @@ def new_bucket(server: int, through: int | None = None) -> S3Bucket:
     name = f"bucket-{uuid.uuid4().hex}"
     request = urllib.request.Request(f"http://127.0.0.1:{server}/{name}", method="PUT")
     urllib.request.urlopen(request, timeout=30).close()
-    environment = {
+    return S3Bucket(f"s3://{name}/kv", credentials(through or server))
+
+
+def credentials(port: int) -> dict[str, str]:
+    return {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{through or server}",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
     }
-    return S3Bucket(f"s3://{name}/kv", environment)
 
 
 class Proxy:
@@ -169,8 +171,3 @@ def proxied(server: int, latency_s: float = LATENCY_S) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def told_to(environment: dict[str, str]) -> dict[str, str]:
-    """This process's environment with these variables."""
-    return {**os.environ, **environment}
