@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import random
+import secrets
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
@@ -19,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-import torch
+import numpy as np
 
 from ragcache.errors import ConfigError, RemoteError
 from ragcache.store.remote.names import ObjectPlace, parse_name
@@ -150,8 +151,7 @@ class Bucket:
         parts = await asyncio.gather(*(self.read(place.path, start, min(start + PART, place.size)) for start in starts))
         if any(part is None for part in parts):
             return None
-        # Torch's allocator aligns to 64 bytes, and with it every section.
-        data = torch.empty(place.size, dtype=torch.uint8).numpy().data
+        data = _aligned(place.size)
         end = 0
         for start, part in zip(starts, parts, strict=True):
             assert part is not None
@@ -178,6 +178,20 @@ class Bucket:
         except FileNotFoundError:  # of a folder, which stops there
             for path in wanted if len(wanted) > 1 else ():
                 await self.delete([path])
+
+    async def probe(self) -> float:
+        """List, write, read and delete -> seconds of a round trip. Raises RemoteError for what cannot be done."""
+        path, text = f"doctor/{secrets.token_hex(8)}", b"ragcache"
+        async for _ in self.places(path):
+            break
+        await self.write(path, text)
+        started = monotonic()
+        found = await self.read(path, 0, len(text))
+        seconds = monotonic() - started
+        await self.delete([path])
+        if found is None or bytes(found) != text:
+            raise RemoteError(f"the bucket {self.url} does not give back what was written to it")
+        return seconds
 
     async def _writing(self, request: Callable[[], Awaitable[Any]], *told: type[Exception]) -> None:
         """Raises what is `told` as it is."""
@@ -210,6 +224,13 @@ def _opened(url: str) -> ObjectStore:
             f"{shown(url)!r} is no bucket that can be used: give s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
             f" or https://server/prefix, and the provider's usual variables ({_reason(error)})"
         ) from error
+
+
+def _aligned(size: int) -> memoryview:
+    """Memory for a file whose sections are to lie at multiples of 64 bytes."""
+    room = np.empty(size + 63, np.uint8)
+    start = -room.ctypes.data % 64
+    return memoryview(room[start : start + size].data)
 
 
 def shown(url: str) -> str:
