@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from ragcache.errors import FAULTS, StoreError
 from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.disk import DiskTier
-from ragcache.store.entry import EntryReader, KnownForms
+from ragcache.store.entry import KnownForms
+from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout
 from ragcache.store.ram import HeldEntry
 from ragcache.store.remote.arrivals import Arrivals
@@ -43,7 +44,7 @@ class SharedStore(KVStore):
         self._forms = KnownForms()
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
         self._journal = Journal(disk.root, bucket.url)
-        self._arrivals = Arrivals(bucket, self._catalog, self._keep)
+        self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
         self._threads = threading.BoundedSemaphore(NEARING)
         if self._journal.waiting():
@@ -127,19 +128,19 @@ class SharedStore(KVStore):
         found = [] if self._disk.holds(key) else self._remote(key.family, 0.0)
         return [entry for entry in found if entry.info.key == key]
 
-    def _keep(self, reader: EntryReader, data: memoryview, variant: Variant) -> bool:
+    def _has_gone(self, variant: Variant) -> bool:
+        return self._journal.has_gone(variant.key, {variant.key.chunk, *variant.key.context, *variant.lineage.seen})
+
+    def _keep(self, header: Header, data: memoryview, variant: Variant) -> None:
         """On the disk as it came, and in the faster tiers; not what was deleted here meanwhile."""
         try:
-            self._disk.take_in(reader.header, [data])
+            with ExitStack() as last:
+                last.callback(lambda: self._has_gone(variant) and self._local.delete(variant.key))
+                for tier in self._faster:  # first: they serve where the disk is full
+                    tier.offer(variant)
+                self._disk.take_in(header, [data])
         except StoreError as error:
-            _log.info("not kept on the disk: %s", error)
-        for tier in self._faster:
-            tier.offer(variant)
-        key, lineage = variant.key, variant.lineage
-        if self._journal.has_gone(key, {key.chunk, *key.context, *lineage.seen}):
-            self._local.delete(key)
-            return False
-        return True
+            _log.warning("not kept on the disk: %s", error)
 
     # -- putting and deleting ---------------------------------------------------------------------------------------
 
@@ -204,11 +205,13 @@ class SharedStore(KVStore):
         self._local.check_integrity()
 
     def settle(self, seconds: float) -> bool:
+        """Wait until what has come is kept, and so long for the bucket to be told; says whether it is told all."""
+        self._arrivals.settle()
         return self._courier.settle(seconds)
 
     def close(self) -> None:
         try:
-            done = self._courier.settle(CLOSING_S)
+            done = self.settle(CLOSING_S)
         finally:
             self._courier.close()
             self._local.close()

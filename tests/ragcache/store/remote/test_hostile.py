@@ -202,7 +202,7 @@ def test_what_comes_ahead_is_bounded(
     placed(folder, variant, file_of(variant))
     store = machine("one", folder_url)
     (entry,) = store._remote(variant.key.family)
-    monkeypatch.setattr(arrivals, "MOST_BYTES", 100)
+    monkeypatch.setattr(arrivals, "MOST_AHEAD", 100)
     assert store._arrivals.begin(entry.place, ahead=True) is None
     assert store.get(variant.key) is not None, "what a prompt waits for always comes"
 

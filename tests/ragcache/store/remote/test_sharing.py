@@ -43,6 +43,7 @@ def test_what_one_puts_another_has(
     assert fetched is not None
     assert (fetched.tier, fetched.nbytes) == (BUCKET, info.nbytes)
     assert_kept(fetched.variant, variant, codec)
+    settled(other)
     near = other.get(variant.key)
     assert near is not None
     assert near.tier == ("disk" if ram == 0 else "ram")
@@ -100,6 +101,7 @@ def test_evicted_entries_come_back(machine: OpenMachine, folder_url: str, make_v
         fetched = store.get(variant.key)
         assert fetched is not None
         assert torch.equal(fetched.variant.k, variant.k)
+    settled(store)
     assert store.stats()[-1].nbytes <= 2 * size
 
 
@@ -172,6 +174,8 @@ def test_what_is_deleted_on_its_way_does_not_stay(
         take_in(*values)
 
     monkeypatch.setattr(other._disk, "take_in", slowly)
+    other.get(variant.key)
+    settled(other)
     assert other.get(variant.key) is None
     assert not other._disk.holds(variant.key)
     assert [stats.entries for stats in other.stats()] == [0, 0]
