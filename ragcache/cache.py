@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +23,7 @@ from ragcache.prefix_keeping import Prefixes
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, System, Variant
+from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +76,20 @@ class ChunkCache(ChunkIngest):
         prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not prompt.linker.recompute_all
-        stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+        with ExitStack() as failed:
+            if not prompt.linker.recompute_all:  # it may wait for the engine, while what is far comes nearer
+                failed.callback(self.store.near(partial(self._wanted, segments)))
+            stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+            failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
             stream.report.incidents += self.keeper.take_told() if self.keeper else []
         return stream
+
+    def _wanted(self, segments: Sequence[Segment]) -> list[VariantKey]:
+        """That a prompt will load, as far as its plan can tell."""
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        best = (chunk.candidates[0].info for chunk in plan.chunks if chunk.candidates)
+        return [info.key for info in (*plan.system_infos, *best)]
 
     def chosen(self, linker: Linker | str | None) -> Linker:
         """The cache's own where none is given. Raises ConfigError for one that this engine cannot serve."""

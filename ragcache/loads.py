@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ragcache.store.base import BUCKET
+
 LOAD_PRIOR = 1e-9  # seconds a byte, from a tier that nothing was read from yet
+LOAD_PRIORS = {BUCKET: 2e-8}  # over a network
 PRIOR_BYTES = 1e6  # that this guess stands for
 SPREAD = 0.1  # of what a read takes, relative to what was predicted: the first guess
 RUN = 4  # reads whose time is compared with what was predicted: of those at once one may come as soon as the other
@@ -64,11 +67,13 @@ class _Reads:
     # Without the first guess: their number, and the sums of bytes, seconds, bytes squared, and bytes times seconds.
     sums: tuple[float, ...] = (0.0,) * 5
     variance: float = SPREAD**2  # of what some reads together take over what was predicted
-    run: tuple[int, float, float] = (
-        0,
-        0.0,
-        0.0,
-    )  # reads since that was last compared, their seconds, the predicted ones
+    # Reads since that was last compared, their seconds, the predicted ones.
+    run: tuple[int, float, float] = (0, 0.0, 0.0)
+
+    @classmethod
+    def of(cls, tier: str) -> _Reads:
+        """Of which nothing is known."""
+        return cls(LOAD_PRIORS.get(tier, LOAD_PRIOR) * PRIOR_BYTES)
 
     def with_read(self, nbytes: float, seconds: float) -> _Reads:
         (a_read, a_byte), variance = self.line, self.variance
@@ -102,9 +107,8 @@ class _Reads:
     def spread(self) -> float:
         return float(self.variance**0.5)
 
-    def forgotten(self) -> _Reads:
+    def forgotten(self, first: _Reads) -> _Reads:
         """Some of it, for the first guess. A line that is told by less and less is one no more."""
-        first = _Reads()
         pairs = ((self.seconds, first.seconds), (self.nbytes, first.nbytes), (self.variance, first.variance))
         seconds, nbytes, variance = (FORGETS * seen + (1 - FORGETS) * guess for seen, guess in pairs)
         return _Reads(seconds, nbytes, tuple(FORGETS * one for one in self.sums), variance, self.run)
@@ -117,21 +121,21 @@ class Loads:
         self._tiers: dict[str, _Reads] = {}
 
     def observe(self, tier: str, nbytes: float, seconds: float) -> None:
-        self._tiers[tier] = self._tiers.pop(tier, _Reads()).with_read(nbytes, seconds)
+        self._tiers[tier] = (self._tiers.pop(tier, None) or _Reads.of(tier)).with_read(nbytes, seconds)
         _bound(self._tiers)
 
     def seconds(self, tier: str, nbytes: float) -> float:
         if nbytes <= 0:
             return 0.0
-        a_read, a_byte = self._tiers.get(tier, _Reads()).line
+        a_read, a_byte = (self._tiers.get(tier) or _Reads.of(tier)).line
         return a_read + a_byte * nbytes
 
     def spread(self, tier: str) -> float:
-        return self._tiers.get(tier, _Reads()).spread
+        return (self._tiers.get(tier) or _Reads.of(tier)).spread
 
     def forget(self, tier: str) -> None:
         if tier in self._tiers:
-            self._tiers[tier] = self._tiers[tier].forgotten()
+            self._tiers[tier] = self._tiers[tier].forgotten(_Reads.of(tier))
 
     def told(self) -> dict[str, list[float]]:
         return {tier: [*reads.line, reads.spread] for tier, reads in self._tiers.items()}

@@ -135,6 +135,8 @@ def plan_prompt(
     stored: dict[Chunk, list[VariantInfo]] = {}  # one that comes again is looked up once
     incidents: list[str] = []
     first = system_address(fingerprint, behind, border)
+    if lookup:
+        store.look_ahead(_families(segments, fingerprint, behind, border, [first.family] if leads else []))
     infos = _system_infos(store, first, incidents) if lookup and leads else []
     exact = all(info.lossless for info in infos)
     start = head = question = len(segments[0]) if leads else 0
@@ -161,6 +163,13 @@ def plan_prompt(
     return Plan(
         ids, system, tuple(chunks), between, question, head, told, system_exact=exact, system_infos=tuple(infos)
     )
+
+
+def _families(segments: Sequence[Segment], fingerprint: str, system: str, border: str, first: list[str]) -> list[str]:
+    """That a prompt looks up."""
+    chunks = [one for one in segments if isinstance(one, Chunk)]
+    keys = [VariantKey(fingerprint, system, (), one.hash, border=border_behind(border, one)) for one in chunks]
+    return [*first, *(key.family for key in keys)]
 
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:

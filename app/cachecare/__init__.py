@@ -24,12 +24,15 @@ from app.library.kv import FileTally, Shelf, current_identity, families_of, has_
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
-from ragcache.store.base import Flaw, TierStats
+from ragcache.store.base import BUCKET, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.sweep import usage
 from ragcache.types import VariantKey
 
 QUARANTINE_AGE = timedelta(days=7)
+LISTING_S = 10.0  # some 50,000 names at 50 ms
 
 
 @dataclass
@@ -114,6 +117,15 @@ def tiers(settings: Settings, census: Census) -> list[TierStats]:
     disk = FileTally.of(chain(census.live, census.dead, census.other, census.unreadable))
     sizes = [("ram", FileTally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
     return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
+
+
+def bucket_tier(settings: Settings) -> tuple[TierStats, bool]:
+    """What all machines have in the bucket, and whether that is all: a large one is listed only so long. Raises
+    ConfigError and RemoteError.
+    """
+    bucket = Bucket(settings.remote)
+    told = bucket.submit(usage(bucket, seconds=LISTING_S)).result()
+    return TierStats(BUCKET, told.entries, told.nbytes, settings.remote_bytes, 0, 0, 0, 0), told.complete
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from app.models.conversion import find_flaw
 from app.settings import GIB, Settings, variable
 from ragcache.errors import RagcacheError
 from ragcache.host import free_bytes, private_folder
+from ragcache.store.remote.bucket import Bucket
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
@@ -96,6 +97,16 @@ def check_kv(settings: Settings) -> list[Finding]:
     return [Finding("KV", True, told)]
 
 
+def check_bucket(settings: Settings) -> list[Finding]:
+    """Only where there is one."""
+    if not settings.remote:
+        return []
+    bucket = Bucket(settings.remote)
+    seconds = bucket.submit(bucket.probe()).result()
+    detail = f"{bucket.url} can be listed, written to and read, {seconds * 1000:.0f} ms away"
+    return [Finding("bucket", True, detail)]
+
+
 def check_model(settings: Settings) -> list[Finding]:
     folder = resolve_model(settings.model, settings.cache_dir)
     flaw = find_flaw(folder, full=True) if settings.model.startswith(BUNDLED) else None
@@ -127,6 +138,7 @@ CHECKS: tuple[Check, ...] = (
     check_cache_folder,
     check_disk,
     check_kv,
+    check_bucket,
     check_model,
     check_embedder,
     check_strategies,

@@ -158,6 +158,11 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
+def may_have_kv(settings: Settings) -> bool:
+    """The same of a bucket too, which is not looked into."""
+    return bool(settings.remote) or has_kv(settings)
+
+
 def variants_of(
     library: Library, collection: Collection, hashes: Iterable[str], models: Models | None = None
 ) -> dict[str, list[StoredVariant]]:
@@ -186,7 +191,7 @@ def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
-    return known_identities(library, models) if has_kv(library.settings) else set()
+    return known_identities(library, models) if may_have_kv(library.settings) else set()
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
@@ -195,7 +200,7 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
     went. Raises StoreError.
     """
     chunks = list(hashes)
-    if not chunks or not has_kv(models.settings):
+    if not chunks or not may_have_kv(models.settings):
         return 0
     first, *rest = [*identities] or [Identity("", "")]
     drop, gone = models.store.drop_chunk, 0
@@ -210,7 +215,7 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     for many chunks together. Raises StoreError.
     """
     chunks = set(hashes)
-    return models.store.drop_seeing(chunks) if chunks and has_kv(models.settings) else []
+    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
 
 
 def drop_prefixes(models: Models, identities: Iterable[Identity]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
 UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
+BUCKET = "bucket"  # and of the one that is farthest
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
@@ -191,6 +192,15 @@ class KVStore(ABC):
         """Delete what any of these chunks had a part in, and leave their own variants -> what went."""
         return [key for key in self.seeing(chunks) if self.delete(key)]
 
+    def look_ahead(self, families: Collection[str]) -> None:  # noqa: B027
+        """These are looked up next: what is far is asked for all of them at once. Waits for nothing, raises nothing."""
+
+    def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
+        """Bring what is far, of the entries that `chosen` says: it is called on another thread, or not at all where
+        nothing is ever far. Given up when what is returned is called.
+        """
+        return lambda: None
+
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Keep an entry from being evicted, for as long as that is; or let go of it.
@@ -217,6 +227,9 @@ class KVStore(ABC):
     @abstractmethod
     def verify(self) -> list[Flaw]:
         """Read every byte; quarantine what is bad and say what it was."""
+
+    def close(self) -> None:  # noqa: B027
+        """End what runs for it, if anything does. What it is given later is kept, and no more than that."""
 
     @abstractmethod
     def check_integrity(self) -> None:

@@ -27,7 +27,7 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
+from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
 
 LOSSLESS = "raw"
 Guard = Callable[[], AbstractContextManager[None]]
@@ -61,6 +61,23 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
     return header, [memoryview(pack_header(header)), *blobs]
 
 
+class KnownForms:
+    """Of the KV of engines, by fingerprint; "" is any engine."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, KVForm] = {}
+
+    def know(self, form: KVForm, fingerprint: str) -> None:
+        self._forms[fingerprint] = form
+
+    def expect(self, header: Header, where: str) -> None:
+        """Raises ForeignEntry for KV of another form."""
+        found = header.shape.form
+        expected = self._forms.get(header.key.fingerprint) or self._forms.get("", found)
+        if found != expected:
+            raise ForeignEntry(f"{where} holds KV of another form, {found} instead of {expected}")
+
+
 class EntryReader:
     """Reads one cache file. Every method raises CorruptEntry when the bytes it needs are not what was written."""
 
@@ -76,6 +93,11 @@ class EntryReader:
         """Reads only what is asked for."""
         return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where, heads)
 
+    @classmethod
+    def held(cls, data: memoryview, where: str) -> EntryReader:
+        """Of a file in memory, aligned as `_read` does it; the tensors given out may share it."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data), where)
+
     def whole(self, fd: int) -> EntryReader:
         """Reads the file at once, now that its header fits it; the tensors given out then share that memory where the
         codec allows.
@@ -84,6 +106,14 @@ class EntryReader:
         reader = copy(self)
         reader._fetch = lambda offset, length: data[offset : offset + length]
         return reader
+
+    def checked(self, fd: int) -> memoryview:
+        """The file's bytes, all of which are what was written."""
+        data = _read(fd, 0, self.file_size, self._where)
+        for section in self.header.sections:
+            start = self._start + section.offset
+            self._check(section, data[start : start + section.padded])
+        return data
 
     def expect(self, key: VariantKey) -> None:
         """Raises ForeignEntry unless the file holds that variant."""

@@ -82,7 +82,7 @@ class RamTier(Tier):
                 return None
             self._hits += 1
             self._touch(resident)
-        return _RamEntry(resident.variant, self.name)
+        return HeldEntry(resident.variant, self.name)
 
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self.open(key) if self.holds(key) else None
@@ -219,12 +219,13 @@ class RamTier(Tier):
         return True
 
 
-class _RamEntry(OpenEntry):
+class HeldEntry(OpenEntry):
     """All there already."""
 
-    def __init__(self, variant: Variant, tier: str):
+    def __init__(self, variant: Variant, tier: str, nbytes: int | None = None):
+        """`nbytes`: that were brought for it, where that is not its KV as it is."""
         self._variant, self.tier = variant, tier
-        self.nbytes, self.blocks = variant.nbytes, (Span(0, len(variant)),)
+        self.nbytes, self.blocks = variant.nbytes if nbytes is None else nbytes, (Span(0, len(variant)),)
         layers, heads, n, dim = variant.k.shape
         self.shape, self.dtype = (layers, heads, n, dim), variant.k.dtype
 
