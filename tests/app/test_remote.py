@@ -131,7 +131,7 @@ def test_the_doctor_looks_at_it(tmp_path: Path, url: str, monkeypatch: pytest.Mo
         away = load_settings(None, cache_dir=tmp_path, remote="s3://bucket/kv")
         (finding,) = examine(away, [doctor.check_bucket])
     assert not finding.ok
-    assert "cannot be read now" in finding.detail
+    assert "cannot be listed now" in finding.detail
     (finding,) = examine(load_settings(None, cache_dir=tmp_path, remote="ftp://x"), [doctor.check_bucket])
     assert not finding.ok
     assert "give s3://bucket/prefix" in finding.detail
@@ -164,7 +164,7 @@ def test_statistics_count_it(
         monkeypatch.setenv("RAGCACHE_REMOTE", "s3://bucket/kv")
         away = run("cache", "stats")
     assert away.code == 0
-    assert "cannot be read now" in away.err
+    assert "cannot be listed now" in away.err
     assert "bucket" not in away.out
 
 

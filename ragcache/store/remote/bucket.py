@@ -94,7 +94,9 @@ class Bucket:
         """Asks nothing of it yet. Raises ConfigError for what can be no bucket's URL."""
         self._store = _opened(url)
         self.url = url = shown(url)
-        self.reading, self.writing = Health("read", url, clock), Health("written to", url, clock)
+        # Apart: who may list need not be let read, and who may read need not be let write.
+        self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
+        self.writing = Health("written to", url, clock)
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._reads, self._writes = asyncio.Semaphore(READS), asyncio.Semaphore(WRITES)
@@ -111,11 +113,15 @@ class Bucket:
             return failed
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def take_told(self) -> list[str]:
+        """What is amiss, that nobody has been told yet."""
+        return [told for health in (self.listing, self.reading, self.writing) for told in health.take_told()]
+
     async def places(self, prefix: str = "") -> AsyncIterator[list[ObjectPlace]]:
         """Of our objects below a folder, page by page; what else lies there is left out."""
         import obstore
 
-        self.reading.check()
+        self.listing.check()
         try:
             pages = obstore.list(self._store, prefix or None)
             while True:
@@ -123,11 +129,11 @@ class Bucket:
                     page = await anext(pages, None)
                 if page is None:
                     break
-                self.reading.succeeded()
+                self.listing.succeeded()
                 told = (parse_name(one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in page)
                 yield [place for place in told if place is not None]
         except _faults() as error:
-            raise self.reading.failed(_reason(error)) from error
+            raise self.listing.failed(_reason(error)) from error
 
     async def read(self, path: str, start: int, end: int) -> memoryview | None:
         """These bytes, or fewer at its end; None where there is no such object."""

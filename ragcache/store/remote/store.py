@@ -7,6 +7,7 @@ disk has nothing of. It costs nobody his answer or ingest: it may be away, slow 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -47,6 +48,7 @@ class SharedStore(KVStore):
         self._journal = Journal(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
+        self._process = os.getpid()
         self._threads = threading.BoundedSemaphore(NEARING)
         if self._journal.waiting():
             self._courier.wake()
@@ -57,7 +59,14 @@ class SharedStore(KVStore):
         self._local.expect(form, fingerprint)
         self._forms.know(form, fingerprint)
 
+    @property
+    def _is_child(self) -> bool:
+        """Of a fork, which has no connections of its parent's, and perhaps locks that were held."""
+        return self._process != os.getpid()
+
     def look_ahead(self, families: Collection[str]) -> None:
+        if self._is_child:
+            return
         for family in list(dict.fromkeys(families))[:AHEAD]:
             with suppress(StoreError):  # whoever looks it up is told
                 if not self._local.variants(family):
@@ -73,16 +82,18 @@ class SharedStore(KVStore):
             flaws += self._flaws()
         return [entry.info for entry in found]
 
-    def _remote(self, family: str, seconds: float = LOOK_S) -> list[RemoteEntry]:
-        """What it has of a family, save for what has gone here."""
-        found = self._catalog.look(family, seconds)
+    def _remote(self, family: str, *, ask: bool = True) -> list[RemoteEntry]:
+        """What it has of a family, save for what has gone here; as far as is known where it is not to be asked."""
+        if self._is_child:
+            return []
+        found = self._catalog.look(family, LOOK_S) if ask else self._catalog.known(family)
         if found is None:
             return []
         return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
 
     def _flaws(self) -> list[Flaw]:
-        told = [*self._bucket.reading.take_told(), *self._bucket.writing.take_told()]
-        return [*self._catalog.take_flaws(), *(Flaw(self._bucket.url, one) for one in told)]
+        told = (Flaw(self._bucket.url, one) for one in self._bucket.take_told())
+        return [*self._catalog.take_flaws(), *told]
 
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         return self._local.elsewhere(key, flaws)
@@ -104,7 +115,7 @@ class SharedStore(KVStore):
 
     def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
         given_up = threading.Event()
-        if self._threads.acquire(blocking=False):
+        if not self._is_child and self._threads.acquire(blocking=False):
             thread = threading.Thread(target=self._bring, args=(chosen, given_up), name="ragcache-near", daemon=True)
             try:
                 thread.start()
@@ -126,7 +137,7 @@ class SharedStore(KVStore):
             self._threads.release()
 
     def _far(self, key: VariantKey) -> list[RemoteEntry]:
-        found = [] if self._disk.holds(key) else self._remote(key.family, 0.0)
+        found = [] if self._disk.holds(key) else self._remote(key.family, ask=False)
         return [entry for entry in found if entry.info.key == key]
 
     def _has_gone(self, variant: Variant) -> bool:
@@ -167,7 +178,7 @@ class SharedStore(KVStore):
         self._local.trim(fingerprint, share, more)
 
     def delete(self, key: VariantKey) -> bool:
-        there = any(entry.info.key == key for entry in self._remote(key.family, 0.0))
+        there = any(entry.info.key == key for entry in self._remote(key.family, ask=False))
         with self._dropping(entry_task(Kind.DELETE, key)):
             return self._local.delete(key) or there
 

@@ -111,11 +111,11 @@ def test_a_bucket_that_fails_costs_no_more_than_itself(
         store.put(mine)
         assert store.get(mine.key) is not None
         store.drop_seeing({"c0"})
-        wait_until(lambda: not store._bucket.reading.fine, 60)
+        wait_until(lambda: not store._bucket.listing.fine, 60)
         store.variants(make_variant((5,)).key.family, flaws)
-    told = [flaw for flaw in flaws if "cannot be read now" in flaw.reason]
+    told = [flaw for flaw in flaws if "cannot be listed now" in flaw.reason]
     assert len(told) == 1, "once, however often it fails"
-    assert sum("cannot be read now" in record.message for record in caplog.records) == 1
+    assert sum("cannot be listed now" in record.message for record in caplog.records) == 1
     assert store._journal.waiting()
 
 
@@ -149,8 +149,10 @@ def _brought(store: Any, key: Any) -> bool:
     try:
         return store.get(key) is not None
     except StoreError:  # told, and asked for again
-        store._bucket.reading.succeeded()
         return False
+    finally:
+        for health in (store._bucket.listing, store._bucket.reading):
+            health.succeeded()
 
 
 def test_a_body_that_stalls_is_not_waited_for_long(
@@ -182,7 +184,7 @@ def test_uploads_and_deletions_reach_it_when_it_is_back(
     network.fault = lambda method, path: "reset"
     store.put(stays)
     store.delete(goes.key)
-    wait_until(lambda: not (store._bucket.reading.fine and store._bucket.writing.fine), 60)
+    wait_until(lambda: not (store._bucket.listing.fine and store._bucket.writing.fine), 60)
     assert set(store._journal.waiting()) <= {Kind.UPLOAD, Kind.DELETE}
     network.fault = lambda method, path: ""
     wait_until(lambda: not store._journal.waiting(), 120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,31 @@ def test_uploads_that_wait_are_done_by_the_next_process(
     again = machine("one", folder_url)
     settled(again)
     assert digests_in(again) == {variant.key.digest}
+
+
+def test_a_child_of_a_fork_has_the_disk_alone(machine: OpenMachine, folder_url: str, make_variant: Any) -> None:
+    near, far = make_variant(), make_variant((4, 4, 4))
+    one, other = machine("one", folder_url), machine("other", folder_url)
+    one.put(far)
+    settled(one)
+    other.put(near)
+    assert other.variants(far.key.family) != []
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            other.look_ahead([far.key.family])
+            other.near(lambda: [far.key])
+            mine = make_variant((6, 6, 6))
+            other.put(mine)  # which its parent, or the next one, uploads
+            found = [other.get(variant.key) is not None for variant in (near, mine, far)]
+            status = 0 if found == [True, True, False] else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    other._courier.wake()
+    settled(other)
+    assert make_variant((6, 6, 6)).key.digest in digests_in(other)
 
 
 def test_a_bucket_needs_a_disk(folder_url: str) -> None:
