@@ -121,7 +121,7 @@ def test_all_that_is_cached_is_linked_for_it(
     settings = Settings(model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path, link_when="sooner")
     with RagPipeline(settings) as pipeline:
         fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
-        monkeypatch.setattr("ragcache.engine.torch.generation.worthwhile", None)  # whoever asks fails
+        monkeypatch.setattr("ragcache.engine.torch.generation.worth_linking", None)  # whoever asks fails
         assert calibrate(pipeline, "default").questions >= calibration.FEWEST
 
 
