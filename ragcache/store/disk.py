@@ -266,8 +266,7 @@ class DiskTier(Tier):
         self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
         return why if chosen is None else ""
 
-    def _forget(self, path: Path) -> None:
-        """An entry whose file somebody took away, unless it is there again."""
+    def _forget(self, path: Path) -> None:  # unless it is there again
         self._index.change(lambda change: change.forget_missing(path))
 
     def _tally(self, name: str, by: int = 1) -> None:

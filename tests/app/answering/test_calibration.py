@@ -121,7 +121,7 @@ def test_all_that_is_cached_is_linked_for_it(
     settings = Settings(model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path, link_when="sooner")
     with RagPipeline(settings) as pipeline:
         fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
-        for asked in ("ragcache.engine.torch.generation.worthwhile", "ragcache.loader.cake.CakeLoader.begin"):
+        for asked in ("ragcache.engine.torch.generation.worth_linking", "ragcache.loader.cake.CakeLoader.begin"):
             monkeypatch.setattr(asked, None)  # whoever asks fails
         assert calibrate(pipeline, "default").questions >= calibration.FEWEST
 
