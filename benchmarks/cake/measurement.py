@@ -26,8 +26,6 @@ from ragcache.kvgen import KVGen
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.codec import open_codec
-from ragcache.store.entry import EntryReader
-from ragcache.store.layout import KV
 from ragcache.types import Chunk, Variant
 
 UNITS = 2 * 2  # bytes of K and of V in 16 bits, for each element
@@ -74,7 +72,8 @@ def prompts(
 ) -> Iterator[ColdPrompt]:
     """Each with its KV on a disk, while it is asked for."""
     system, spec = parts.template.system(), parts.engine.spec
-    by_length = {each: split_documents(parts.template, texts, each) for each in options.chunk_tokens}
+    # One document: what opens one is kept as it is in every codec, and the samples are short.
+    by_length = {each: split_documents(parts.template, ["\n\n".join(texts)], each) for each in options.chunk_tokens}
     for tokens in options.tokens:
         seconds_per_byte = 0.0
         for each, codec, kind in product(options.chunk_tokens, options.codecs, options.kinds):
@@ -102,7 +101,7 @@ def stored(
     for variant in captured(parts, kind, documents, chunks):
         disk.put(variant)
         ram.put(variant)
-    return ColdStore(disk, ram, folder, codec, stored_bits(folder, {chunk.hash for chunk in chunks}))
+    return ColdStore(disk, ram, folder, codec)
 
 
 def captured(
@@ -118,18 +117,6 @@ def captured(
         cache = memory_cache(parts, CONTEXT)
         yield cache.system_variant(system)
         yield from capture(cache, system, with_cut(documents, chunks), chunks)
-
-
-def stored_bits(folder: Path, chunks: set[str]) -> float:
-    """Bits of an element of K and V in the files of these chunks, scales included."""
-    nbytes = elements = 0
-    for path in folder.rglob(f"*{KV}"):
-        with path.open("rb") as file:
-            header = EntryReader.parts(file.fileno(), path.name).header
-        if header.key.chunk in chunks:
-            nbytes += sum(one.size for one in header.sections if one.name.startswith("layer"))
-            elements += 2 * header.shape.layers * header.shape.layer_elements
-    return 8 * nbytes / elements
 
 
 def write_plot(path: Path, drawn: dict[str, Report]) -> None:

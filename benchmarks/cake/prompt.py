@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,8 +29,10 @@ from ragcache.planning import first_address, plan_prompt
 from ragcache.policy import Rates, Terms, worthwhile
 from ragcache.report import COMPUTED, Report
 from ragcache.store.base import KVStore
+from ragcache.store.entry import EntryReader
+from ragcache.store.layout import KV
 from ragcache.timeline import LOAD, PLACE
-from ragcache.types import Chunk, Segment
+from ragcache.types import Chunk, Segment, VariantKey
 
 CAKE, LOADED, COMPUTE = MODES = ("cake", "load", "compute")
 FROM_RAM = "ram"  # the mode beside a real disk
@@ -47,7 +49,6 @@ class ColdStore:
     ram: KVStore
     folder: Path
     codec: str
-    bits: float  # of an element of the chunks' K and V, as stored
 
 
 @dataclass
@@ -68,6 +69,7 @@ class ColdPrompt:
         self.linker = "naive" if self.kind == EXACT else self.options.linker
         plan = plan_prompt(self.segments, self.parts.engine.spec.fingerprint, self.store.disk)
         nbytes = [plan.system_infos[0].nbytes, *(chunk.candidates[0].info.nbytes for chunk in plan.chunks)]
+        self.bits = stored_bits(self.store.folder, [chunk.candidates[0].info.key for chunk in plan.chunks])
         costs = (self.segments, nbytes, self.linker, self.options.cost_rounds)
         self.costs = measured_costs(self.parts, self._cache(SequentialLoader()), *costs)
 
@@ -175,7 +177,7 @@ class ColdPrompt:
             "tokens": found[0].prompt_tokens,
             "bandwidth_gbps": None if self._real else conditions.speed * conditions.disk.mean,
             "utilisation": conditions.device.mean,
-            "bits": self.store.bits,
+            "bits": self.bits,
             "chunk": self.chunk_tokens,
             "seconds": median_ttft(found),
             "efficiency": None,
@@ -221,6 +223,18 @@ class ColdPrompt:
             held += tokens
             most = max(most, held)
         return (report.prompt_tokens + most) * self.parts.engine.spec.token_bytes
+
+
+def stored_bits(folder: Path, keys: Collection[VariantKey]) -> float:
+    """Bits of an element of K and V in the files of these variants, scales included."""
+    nbytes = elements = 0
+    for path in folder.rglob(f"*{KV}"):
+        with path.open("rb") as file:
+            header = EntryReader.parts(file.fileno(), path.name).header
+        if header.key in keys:
+            nbytes += sum(one.size for one in header.sections if one.name.startswith("layer"))
+            elements += 2 * header.shape.layers * header.shape.layer_elements
+    return 8 * nbytes / elements
 
 
 AGAINST = (

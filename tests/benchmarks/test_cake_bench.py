@@ -53,8 +53,8 @@ def test_every_mode_of_every_case_is_told(parts: TorchModel, tmp_path: Path) -> 
             assert (row[name] is not None) == is_cake
         assert row["computed_share"] == {"load": 0.0, "compute": 1.0}.get(str(row["mode"]), row["computed_share"])
         buffer = 300 * parts.engine.spec.token_bytes / 1e6
-        assert float(row["peak_kv_mb"] or 0) >= buffer
-        assert (row["peak_kv_mb"] == buffer) == (row["computed_share"] == 1.0 and not is_cake)
+        peak = float(row["peak_kv_mb"] or 0)
+        assert {"compute": peak == buffer, "load": buffer < peak <= 2 * buffer}.get(str(row["mode"]), peak >= buffer)
     assert plot.read_text().count('font-weight="bold">') >= 8, "a panel for each case"
 
 
