@@ -123,9 +123,7 @@ class _Meeting(Loading):
         self._ahead = ahead
         self._lock = threading.Lock()
         self._near = deque(piece for piece in pieces if piece.tier == RAM)
-        # In the order of the prompt, of which nothing is begun. What all others stand behind is read first.
-        self._left = deque(piece for piece in pieces if piece.tier != RAM and piece.index != SYSTEM)
-        self._first = deque(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
+        self._left = deque(piece for piece in pieces if piece.tier != RAM)  # of which nothing is begun
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
@@ -139,15 +137,15 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not (self._first or self._left) or len(self._reads) >= self._ahead:
+                if not self._left or len(self._reads) >= self._ahead:
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
                 if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
                     return
-                if not self._first and self._computes and self._comes_too_late(self._left[-1]):
+                if self._computes and self._comes_too_late(self._left[-1]):
                     return
-                piece = self._first.popleft() if self._first else self._left.pop()
+                piece = self._left.pop()
                 read = _Read(piece, self._seconds(piece))
                 if all(one.ended for one in self._reads):
                     self._moved = self._clock()
@@ -210,26 +208,20 @@ class _Meeting(Loading):
     def _read_after_all(self, piece: SegmentPiece) -> None:
         """It has left RAM since it was seen there."""
         with self._lock:
-            if piece.index == SYSTEM:
-                self._first.append(piece)
-            else:
-                self._left = deque(sorted((*self._left, piece), key=lambda one: one.start))
+            self._left = deque(sorted((*self._left, piece), key=lambda one: one.start))
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
-            arrival = self._arrival
-            # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
-            left = arrival.brought(self._seconds(piece)) if piece.index == SYSTEM else arrival.left
-            self._computes = final
-            if not arrival.allows(seconds, left, doubt(self._rates, seconds, left, piece.tier), final=final):
+            arrival, self._computes = self._arrival, final
+            unsure = doubt(self._rates, seconds, arrival.left, piece.tier)
+            if not arrival.allows(seconds, arrival.left, unsure, final=final):
                 return False
-            for waiting in (self._first, self._left):
-                if piece in waiting:
-                    waiting.remove(piece)
-                    self._waits = False
-                    if not self._reads:
-                        self._rates.not_read(piece.tier)
-                    return True
+            if piece in self._left:
+                self._left.remove(piece)
+                self._waits = False
+                if not self._reads:
+                    self._rates.not_read(piece.tier)
+                return True
             read = next((one for one in self._reads if one.piece is piece), None)
             if read is None or read.task.future.done():
                 return False
@@ -241,7 +233,7 @@ class _Meeting(Loading):
 
     @property
     def _arrival(self) -> Arrival:
-        waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
+        waiting = sum(self._seconds(piece) for piece in self._left)
         reading = sum(read.expected for read in self._reads if not read.ended)
         return Arrival(waiting, reading, self._clock() - self._moved)
 
@@ -255,7 +247,7 @@ class _Meeting(Loading):
 
     @property
     def ended(self) -> bool:
-        return not (self._near or self._first or self._left or self._reads)
+        return not (self._near or self._left or self._reads)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
@@ -275,7 +267,7 @@ class _Meeting(Loading):
 
     def _clear(self, index: int | None = None) -> None:
         """All that nobody has begun, or one of them."""
-        for waiting in (self._near, self._first, self._left):
+        for waiting in (self._near, self._left):
             kept = [] if index is None else [piece for piece in waiting if piece.index != index]
             waiting.clear()
             waiting.extend(kept)

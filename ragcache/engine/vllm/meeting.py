@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
-from ragcache.loader import SYSTEM, SegmentPiece
+from ragcache.loader import SegmentPiece
 from ragcache.loader.cake import DEPTH, Arrival, doubt
 from ragcache.loader.threads import Clock
 from ragcache.rates import Rates
@@ -23,9 +23,7 @@ class Approach:
 
     def __init__(self, pieces: Sequence[SegmentPiece], rates: Rates, seconds: Seconds, clock: Clock):
         self._rates, self._computing, self._clock = rates, seconds, clock
-        # As they are read: what all others stand behind first, then from the back.
-        self._left = [piece for piece in pieces if piece.index == SYSTEM]
-        self._left += [piece for piece in reversed(pieces) if piece.index != SYSTEM]
+        self._left = [*reversed(pieces)]  # as they are read
         self._looked: float | None = None
         self._moved = 0.0  # when the last piece came, or reading began
 
@@ -50,9 +48,8 @@ class Approach:
         if self._looked is None or piece not in self._left or any(one.tier == RAM for one in self._left):
             return False
         arrival = self._arrival(self._looked)
-        left = arrival.brought(self._seconds(piece)) if piece.index == SYSTEM else arrival.left
         unheard = 0.0 if arrival.overdue else self._clock() - self._looked  # they read on meanwhile
-        seconds, left = self._computing(rows, tokens), left - unheard
+        seconds, left = self._computing(rows, tokens), arrival.left - unheard
         if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
         if arrival.overdue:
