@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ragcache.errors import FAULTS
-from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
@@ -21,12 +21,15 @@ LATE = "a cached segment was not loaded in time, and is computed"
 class SequentialLoader(Loader):
     """Reads on the thread that takes, or on threads that may wait for the disk in its place."""
 
-    def __init__(self, threads: DiskThreads | None = None, *, front: int = 0, pace: Pace | None = None):
-        """`front` chunks are left to be computed even where they are cached."""
-        self._threads, self._front, self._pace = threads, front, pace
+    def __init__(
+        self, threads: DiskThreads | None = None, *, front: int = 0, system: bool = False, pace: Pace | None = None
+    ):
+        """`front` chunks are left to be computed even where they are cached, and with `system` that segment too."""
+        self._threads, self._front, self._system, self._pace = threads, front, system, pace
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        front = [piece for piece in pieces if 0 <= piece.index < self._front]
+        first = SYSTEM if self._system else 0
+        front = [piece for piece in pieces if first <= piece.index < self._front]
         loaded = [piece for piece in pieces if piece not in front]
         if self._threads is None:
             loading: Loading = InTurn(partial(bring, store, piece, self._pace) for piece in loaded)

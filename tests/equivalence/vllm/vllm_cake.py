@@ -200,9 +200,9 @@ def test_every_meeting_point_is_that_of_a_plain_load(
     pair: Pair, threads: DiskThreads, linker: str, places: tuple[int, ...]
 ) -> None:
     segments, points = prompt(places), set[int]()
-    for loaded in range(len(places) + 1):
+    for loaded in range(len(places) + 2):
         pair.engine._connector.scheduler._pace.rates = quick_disk()
-        gate = Gate(1 + loaded)  # the System segment's is one
+        gate = Gate(loaded)
         try:
             found = made(pair, segments, linker, cake(threads, gate))
         finally:
@@ -223,7 +223,7 @@ def computed_front(pair: Pair, segments: Sequence[Segment], linker: str, loader:
 
 def check_as_torch(pair: Pair, segments: Sequence[Segment], linker: str, found: Made) -> None:
     store: KVStore = pair.torch.store
-    loader = SequentialLoader(front=found.front)
+    loader = SequentialLoader(front=found.front, system=found.report.system_tier == COMPUTED)
     cache = ChunkCache(pair.torch.engine, store, "naive", context_chunks=2, keep_missed=False, loader=loader)
     theirs = cache.generate(segments, max_tokens=TOKENS, linker=linker)
     assert found.tokens == list(theirs)

@@ -54,7 +54,7 @@ def test_ranks_meet_at_one_point(server: Server, filled: ChunkCache, linker: str
         points.add((told["system_tier"] == COMPUTED, front))
         if COMPUTED in tiers[front:]:
             continue  # one that was overdue behind what had come
-        loader = SequentialLoader(front=front)
+        loader = SequentialLoader(front=front, system=told["system_tier"] == COMPUTED)
         plain = ChunkCache(filled.engine, filled.store, "naive", context_chunks=2, keep_missed=False, loader=loader)
         theirs = plain.generate(segments, max_tokens=12, linker=linker)
         assert tokens == list(theirs)

@@ -87,7 +87,7 @@ def assert_same_as_plain(
     tiny: Tiny, store: KVStore, threads: DiskThreads, segments: Sequence[Segment], linker: str, loaded: int
 ) -> Prefilled:
     """`loaded`: so many pieces come, and no more."""
-    gate = Gate(1 + loaded)  # the System segment's is one
+    gate = Gate(loaded)
     try:
         made, tokens = made_with(tiny, over(tiny, store, PatientLoader(threads, gate)), segments, linker)
     finally:
@@ -95,7 +95,8 @@ def assert_same_as_plain(
     found = zip(made.plan.chunks, made.report.chunks, strict=True)
     passed = [planned.index for planned, told in found if planned.candidates and told.tier == COMPUTED]
     front = passed[-1] + 1 if passed else 0  # what nobody has may stand amid it
-    plain = over(tiny, store, SequentialLoader(front=front))
+    system = made.report.system_tier == COMPUTED
+    plain = over(tiny, store, SequentialLoader(front=front, system=system))
     expected, answer = made_with(tiny, plain, segments, linker)
     end = len(made.plan.ids)
     assert torch.equal(made.logits, expected.logits)
@@ -128,7 +129,7 @@ def test_every_meeting_point_is_that_of_the_plain_loader(
     linker: str,
 ) -> None:
     fronts = set[int]()
-    for loaded in range(len(places) + 1):
+    for loaded in range(len(places) + 2):
         made = assert_same_as_plain(tiny, stores[codec, context], threads, cold(*places), linker, loaded)
         fronts.add(met(made))
         assert context != ALL or all(chunk.exact for chunk in made.report.chunks if chunk.tier == "disk")
@@ -140,7 +141,7 @@ def test_every_meeting_point_is_that_of_the_plain_loader(
     codec=st.sampled_from(list(CODEC_ROWS)),
     middle=st.lists(st.sampled_from([*DOCUMENT, *STRANGERS]), min_size=1, max_size=6, unique=True),
     linker=st.sampled_from(["naive", "auto:ratio=0.2", "first_tokens:k=3"]),
-    loaded=st.integers(0, 6),
+    loaded=st.integers(0, 7),
 )
 def test_whatever_stands_in_the_prompt(
     tiny: Tiny,
