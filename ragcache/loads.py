@@ -126,6 +126,9 @@ class Loads:
         a_read, a_byte = self._tiers.get(tier, _Reads()).line
         return a_read + a_byte * nbytes
 
+    def knows(self, tier: str) -> bool:
+        return tier in self._tiers
+
     def spread(self, tier: str) -> float:
         return self._tiers.get(tier, _Reads()).spread
 

@@ -207,9 +207,12 @@ class _Meeting(Loading):
     def _overdue(self) -> float:
         """Seconds for which nothing has come, where that is too long; more where it is very much so."""
         so_far, expected = self._clock() - self._moved, self._expected
-        if so_far <= LATE * expected:
+        reading = [read.piece.tier for read in self._reads if not read.ended]
+        if so_far <= LATE * expected or not reading:
             return 0.0
-        return so_far * (min(HOPELESS, max(1.0, so_far / expected - 1.0)) if expected > 0.0 else 1.0)
+        if expected == 0.0 or not self._rates.has_read(reading[0]):  # a first guess is many times off
+            return so_far
+        return so_far * min(HOPELESS, max(1.0, so_far / expected - 1.0))
 
     @property
     def _expected(self) -> float:
