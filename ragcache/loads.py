@@ -130,6 +130,9 @@ class Loads:
         a_read, a_byte = (self._tiers.get(tier) or _Reads.of(tier)).line
         return a_read + a_byte * nbytes
 
+    def knows(self, tier: str) -> bool:
+        return tier in self._tiers
+
     def spread(self, tier: str) -> float:
         return (self._tiers.get(tier) or _Reads.of(tier)).spread
 

@@ -149,6 +149,10 @@ class Rates:
         with self._lock:
             return self._loads.seconds(tier, nbytes)
 
+    def has_read(self, tier: str) -> bool:
+        with self._lock:
+            return self._loads.knows(tier)
+
     def not_read(self, tier: str) -> None:
         """Since it would have been too slow, so nothing will tell whether it is better by now."""
         with self._lock:

@@ -41,13 +41,14 @@ class Arrival:
     waiting: float  # to read what nobody has begun
     reading: float  # what is read now takes, in all
     so_far: float  # since a piece came, or the first was begun
+    most: float = HOPELESS
 
     @property
     def overdue(self) -> float:
         """For so long nothing has come, where that is too long: several times as long where it is very much so."""
         if self.so_far <= LATE * self.reading:
             return 0.0
-        times = min(HOPELESS, max(1.0, self.so_far / self.reading - 1.0)) if self.reading > 0.0 else 1.0
+        times = min(self.most, max(1.0, self.so_far / self.reading - 1.0)) if self.reading > 0.0 else 1.0
         return self.so_far * times
 
     @property
@@ -234,8 +235,10 @@ class _Meeting(Loading):
     @property
     def _arrival(self) -> Arrival:
         waiting = sum(self._seconds(piece) for piece in self._left)
-        reading = sum(read.expected for read in self._reads if not read.ended)
-        return Arrival(waiting, reading, self._clock() - self._moved)
+        reading = [read for read in self._reads if not read.ended]
+        known = bool(reading) and self._rates.has_read(reading[0].piece.tier)  # a first guess is many times off
+        so_far = self._clock() - self._moved if reading else 0.0
+        return Arrival(waiting, sum(read.expected for read in reading), so_far, HOPELESS if known else 1.0)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,6 +19,7 @@ from ragcache.linking import make_linker
 from ragcache.loader.cake import AHEAD, CakeLoader
 from ragcache.loader.threads import DiskThreads, T, Task
 from ragcache.planning import first_address, plan_prompt
+from ragcache.rates import Rates
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -205,3 +207,38 @@ def test_no_more_is_read_than_may_wait_to_be_placed(
     assert loading.take() is not None
     assert settled() == begun + 1
     loading.stop()
+
+
+def test_what_would_come_too_late_is_not_begun(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    """But where nobody computes it after all, it is read."""
+    store, gate, name = ingested(tiny, tmp_path), Gate(10**6), tiny.engine.spec.fingerprint
+    plan = plan_prompt(prompt(), name, store)
+    pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
+    loading = CakeLoader(threads, pace=gate).begin(pieces, store, known_rates(compute_s=1e-4, load_s=1e-3))
+    threads.submit(lambda: None).future.result(LIMIT_S)
+    assert gate.reads == 0
+    assert loading.claim(pieces[0], 1e-2)
+    found = [one.loaded for one in loading.deliveries() if one.loaded is not None]
+    assert len(found) == ALL
+    assert {one.tier for one in found} == {"disk"}
+
+
+@pytest.mark.parametrize("off", [0.0, 0.4])
+def test_a_slice_that_may_well_end_too_late_is_not_begun(
+    tiny: Tiny, tmp_path: Path, threads: DiskThreads, off: float
+) -> None:
+    """Of two disks that take as long in the mean, it depends on how far off that may be."""
+    store, name, source = ingested(tiny, tmp_path), tiny.engine.spec.fingerprint, Random(3)
+    plan = plan_prompt(prompt(), name, store)
+    pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
+    rates = Rates()
+    for _ in range(100):
+        factor = 1 + source.choice([-off, off])
+        for _ in range(4):
+            rates.observe_load("disk", 10**6, 10.0 * factor)
+    gate = Gate(0)
+    loading = CakeLoader(threads, pace=gate, clock=lambda: 0.0).begin(pieces, store, rates)
+    left = sum(rates.load_seconds("disk", piece.nbytes) for piece in pieces)
+    assert loading.claim(pieces[0], 0.8 * left) == (off == 0.0)
+    loading.stop()
+    gate.opened.set()

@@ -59,7 +59,7 @@ def test_nothing_is_claimed_before_a_worker_has_begun(time: Time) -> None:
     assert not made.claims(PIECES[0], ROWS, 100, final=True), "once"
 
 
-@pytest.mark.parametrize(("computing", "expected"), [(3.4, True), (4.1, False)])
+@pytest.mark.parametrize(("computing", "expected"), [(2.9, True), (4.1, False)])
 def test_a_slice_takes_less_than_all_that_is_left(time: Time, computing: float, expected: bool) -> None:
     made = meeting(time, computing=computing)
     made.looked(time.now)
