@@ -62,7 +62,7 @@ def _joined(pool: Sequence[Chunk], tokens: int) -> Chunk:
 
 
 @dataclass(frozen=True)
-class Place:
+class TierPlace:
     """Where a piece is brought from. `before` is done each time, and does not count."""
 
     store: KVStore
@@ -100,10 +100,10 @@ def _captured(parts: TorchModel, chunk: Chunk) -> Variant:
     return variant
 
 
-def _place(tier: str, codec: str | None, folder: Path, variant: Variant) -> Place:
+def _place(tier: str, codec: str | None, folder: Path, variant: Variant) -> TierPlace:
     store = open_store(None, None, None, LOSSLESS) if codec is None else open_store(folder, 0, None, codec)
     store.put(variant)
-    return Place(store, partial(forget_pages, folder) if tier == DISK else lambda: None)
+    return TierPlace(store, partial(forget_pages, folder) if tier == DISK else lambda: None)
 
 
 def _bring(engine: TorchEngine, store: KVStore, key: VariantKey, buffer: KVBuffer) -> None:
