@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.loader import Loader, Loading, SegmentPiece
-from ragcache.loader.throttle import SpeedSchedule
+from ragcache.loader.throttle import Shares
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
@@ -24,26 +24,26 @@ class Conditions:
     """Of one case. A disk's schedule is in shares of `speed`."""
 
     speed: float  # Gbps of the paper
-    disk: SpeedSchedule
-    device: SpeedSchedule
+    disk: Shares
+    device: Shares
     trace: int | None = None  # its number
 
     @classmethod
     def steady(cls, speed: float, share: float) -> Conditions:
-        return cls(speed, SpeedSchedule(), SpeedSchedule.steady(share))
+        return cls(speed, Shares(), Shares.steady(share))
 
     @classmethod
     def drawn(cls, number: int, step: float, seed: int) -> Conditions:
         """New ones each so many seconds."""
         source = random.Random(f"{seed} {number}")
-        disk, device = (SpeedSchedule([(step, source.random()) for _ in range(STEPS)]) for _ in range(2))
+        disk, device = (Shares([(step, source.random()) for _ in range(STEPS)]) for _ in range(2))
         return cls(FASTEST, disk, device, number)
 
 
 class SharedDevice:
     """The engine computes for a share of the time alone: after each forward others have their turn."""
 
-    def __init__(self, schedule: SpeedSchedule):
+    def __init__(self, schedule: Shares):
         self._schedule = schedule
         self.restart()
 

@@ -11,7 +11,7 @@ from time import perf_counter, sleep
 
 
 @dataclass(frozen=True)
-class SpeedSchedule:
+class Shares:
     """Shares of full speed, one after the other, and again from the first."""
 
     steps: Sequence[tuple[float, float]] = ((inf, 1.0),)  # how many seconds, and the share
@@ -20,7 +20,7 @@ class SpeedSchedule:
         assert any(seconds > 0 and share > 0 for seconds, share in self.steps), "nothing would ever end"
 
     @classmethod
-    def steady(cls, share: float) -> SpeedSchedule:
+    def steady(cls, share: float) -> Shares:
         return cls(((inf, share),))
 
     def after(self, moment: float, seconds: float) -> float:
@@ -45,10 +45,10 @@ class SpeedSchedule:
 class Throttle:
     """What all who read share: each waits until its bytes have come at so many a second. A loader's `pace`."""
 
-    def __init__(self, bytes_per_s: float, schedule: SpeedSchedule | None = None):
+    def __init__(self, bytes_per_s: float, schedule: Shares | None = None):
         """`schedule`: of which share of that there is when, from now on or from `restart`."""
         self.bytes_per_s = bytes_per_s  # may change while they read
-        self._schedule = schedule or SpeedSchedule()
+        self._schedule = schedule or Shares()
         self._lock = threading.Lock()
         self.restart()
 

@@ -19,7 +19,7 @@ from benchmarks.cake.shapes import KV_HEADS, shaped
 from benchmarks.choices import parse_linker
 from ragcache.errors import ConfigError
 from ragcache.loader.sequential import SequentialLoader
-from ragcache.loader.throttle import SpeedSchedule
+from ragcache.loader.throttle import Shares
 from ragcache.store import open_store
 
 TEXTS = list(read_samples().values())
@@ -134,12 +134,12 @@ def test_the_best_meeting_point_is_that_of_the_slowest_side() -> None:
 
 
 def test_a_schedule_goes_on_from_its_first_step() -> None:
-    schedule = SpeedSchedule([(1.0, 0.5), (1.0, 0.0), (2.0, 1.0)])
+    schedule = Shares([(1.0, 0.5), (1.0, 0.0), (2.0, 1.0)])
     assert schedule.mean == pytest.approx(2.5 / 4)
     moments = {(0.0, 0.25): 0.5, (0.0, 0.5): 1.0, (0.0, 0.75): 2.25, (1.5, 1.0): 3.0, (0.0, 2.75): 4.5, (4.0, 0.5): 5.0}
     for (moment, seconds), until in moments.items():
         assert schedule.after(moment, seconds) == pytest.approx(until), (moment, seconds)
-    assert SpeedSchedule.steady(0.25).after(3.0, 1.0) == pytest.approx(7.0)
+    assert Shares.steady(0.25).after(3.0, 1.0) == pytest.approx(7.0)
 
 
 def test_a_queue_gives_up_what_is_not_wanted_after_all(tmp_path: Path) -> None:
