@@ -12,7 +12,7 @@ from app.library.catalog.records import Collection
 from app.library.kv import current_identity
 from app.models import Models
 from app.settings import GIB, KvMode, Settings
-from ragcache.errors import ConfigError, ModelError, StoreFull
+from ragcache.errors import ConfigError, ModelError, StoreError, StoreFull
 from ragcache.host import free_bytes, one_disk
 from ragcache.store.folder import CacheFolder, engine_name
 from retriever.shared_property import shared_property
@@ -124,10 +124,10 @@ class KvRoom:
     @shared_property
     def _of_others(self) -> bool:
         """Whether models that are not that of the settings have KV there, which counts as taken."""
-        engines = {item.engine for item in CacheFolder(self._settings.kv_folder).items()}
         try:
+            engines = {item.engine for item in CacheFolder(self._settings.kv_folder).items()}
             return bool(engines) and engines != {engine_name(current_identity(self._models).fingerprint)}
-        except (ConfigError, ModelError):
+        except (ConfigError, ModelError, StoreError):
             return False
 
     def _of_budget(self) -> int:
