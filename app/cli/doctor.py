@@ -20,7 +20,6 @@ from app.models.conversion import find_flaw
 from app.settings import GIB, Settings, variable
 from ragcache.errors import RagcacheError
 from ragcache.host import free_bytes, private_folder
-from ragcache.store.remote.bucket import Bucket
 
 DISTRIBUTION = "ragcache-kv"
 FREE_BYTES = 2 * 1024**3  # the converted model and a first corpus
@@ -101,6 +100,8 @@ def check_bucket(settings: Settings) -> list[Finding]:
     """Only where there is one."""
     if not settings.remote:
         return []
+    from ragcache.store.remote.bucket import Bucket  # it imports numpy
+
     bucket = Bucket(settings.remote)
     seconds = bucket.submit(bucket.probe()).result()
     detail = f"{bucket.url} can be listed, written to and read, {seconds * 1000:.0f} ms away"

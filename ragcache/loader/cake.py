@@ -35,7 +35,7 @@ HOPELESS = 3.0  # times as long at most, where it took many times what was expec
 
 
 @dataclass(frozen=True)
-class Arrival:
+class Expectation:
     """When what is left comes, if nothing more is computed. All in seconds."""
 
     waiting: float  # to read what nobody has begun
@@ -233,12 +233,12 @@ class _Meeting(Loading):
         return True
 
     @property
-    def _arrival(self) -> Arrival:
+    def _arrival(self) -> Expectation:
         waiting = sum(self._seconds(piece) for piece in self._left)
         reading = [read for read in self._reads if not read.ended]
         known = bool(reading) and self._rates.has_read(reading[0].piece.tier)  # a first guess is many times off
         so_far = self._clock() - self._moved if reading else 0.0
-        return Arrival(waiting, sum(read.expected for read in reading), so_far, HOPELESS if known else 1.0)
+        return Expectation(waiting, sum(read.expected for read in reading), so_far, HOPELESS if known else 1.0)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
-from ragcache.loader.cake import DEPTH, Arrival, doubt
+from ragcache.loader.cake import DEPTH, Expectation, doubt
 from ragcache.loader.threads import Clock
 from ragcache.rates import Rates
 from ragcache.store.base import RAM
@@ -57,9 +57,9 @@ class Approach:
         self._left.remove(piece)
         return True
 
-    def _arrival(self, looked: float) -> Arrival:
+    def _arrival(self, looked: float) -> Expectation:
         times = [self._seconds(piece) for piece in self._left]
-        return Arrival(sum(times[DEPTH:]), sum(times[:DEPTH]), looked - self._moved)
+        return Expectation(sum(times[DEPTH:]), sum(times[:DEPTH]), looked - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

@@ -122,17 +122,17 @@ def test_a_deleted_entry_leaves_the_bucket(machine: OpenMachine, folder_url: str
 def test_a_deleted_chunk_leaves_the_bucket(
     machine: OpenMachine, folder_url: str, make_variant: Any, elsewhere: bool
 ) -> None:
-    """Also one that this machine has never had, behind a System segment that it does not know."""
+    """Also one that this machine has never had, behind a System segment or of an engine that it does not know."""
     chunk, of_other = make_variant(), make_variant(system="another")
-    apart = [make_variant((8, 8, 8)), make_variant(border="b"), make_variant(fingerprint="engine-b")]
+    apart, of_engine = [make_variant((8, 8, 8)), make_variant(border="b")], make_variant(fingerprint="engine-b")
     one, other = machine("one", folder_url), machine("other", folder_url)
-    for variant in (chunk, of_other, *apart):
+    for variant in (chunk, of_other, of_engine, *apart):
         other.put(variant)
     settled(other)
     one.drop_chunk("engine-a", "system", chunk.key.chunk, elsewhere=elsewhere)
     assert one.variants(chunk.key.family) == [], "at once"
     settled(one)
-    left = [*apart, *([] if elsewhere else [of_other])]
+    left = [*apart, *([] if elsewhere else [of_other, of_engine])]
     assert digests_in(one) == {variant.key.digest for variant in left}
 
 
