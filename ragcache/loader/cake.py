@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -64,6 +64,15 @@ class Expectation:
         return seconds + doubt <= left if final else seconds < self.overdue
 
 
+def expected(
+    rates: Rates, waiting: Iterable[SegmentPiece], reading: Sequence[SegmentPiece], so_far: float
+) -> Expectation:
+    """By the running rates, of what nobody has begun and what is read now."""
+    wait, read = (sum(rates.load_seconds(one.tier, one.nbytes) for one in pieces) for pieces in (waiting, reading))
+    known = bool(reading) and rates.has_read(reading[0].tier)  # a first guess is many times off
+    return Expectation(wait, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
+
+
 def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:
     """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
     return hypot(rates.spread * computing, rates.load_spread(tier) * loading)
@@ -100,7 +109,6 @@ class _Read:
     """A piece that a thread has begun to read, or will when one is free."""
 
     piece: SegmentPiece
-    expected: float  # seconds
     wanted: bool = True
     ended: bool = False
     task: Task[Delivery] = field(init=False)
@@ -123,8 +131,9 @@ class _Meeting(Loading):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
         self._ahead = ahead
         self._lock = threading.Lock()
-        self._near = deque(piece for piece in pieces if piece.tier == RAM)
-        self._left = deque(piece for piece in pieces if piece.tier != RAM)  # of which nothing is begun
+        # Who plans for whoever claims nothing here does not know what is in RAM here.
+        self._near = deque(piece for piece in pieces if piece.tier == RAM or not claims)
+        self._left = deque(piece for piece in pieces if piece.tier != RAM and claims)  # of which nothing is begun
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
@@ -147,7 +156,7 @@ class _Meeting(Loading):
                 if self._computes and self._comes_too_late(self._left[-1]):
                     return
                 piece = self._left.pop()
-                read = _Read(piece, self._seconds(piece))
+                read = _Read(piece)
                 if all(one.ended for one in self._reads):
                     self._moved = self._clock()
                 # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
@@ -226,19 +235,16 @@ class _Meeting(Loading):
             read = next((one for one in self._reads if one.piece is piece), None)
             if read is None or read.task.future.done():
                 return False
-        if arrival.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, arrival.so_far)
+        if arrival.overdue and read.task.begun is not None:  # not what it waited for others who share the threads
+            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - read.task.begun)
         self._give_up(read)
         self._waits = False
         return True
 
     @property
     def _arrival(self) -> Expectation:
-        waiting = sum(self._seconds(piece) for piece in self._left)
-        reading = [read for read in self._reads if not read.ended]
-        known = bool(reading) and self._rates.has_read(reading[0].piece.tier)  # a first guess is many times off
-        so_far = self._clock() - self._moved if reading else 0.0
-        return Expectation(waiting, sum(read.expected for read in reading), so_far, HOPELESS if known else 1.0)
+        reading = [read.piece for read in self._reads if not read.ended]
+        return expected(self._rates, self._left, reading, self._clock() - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)

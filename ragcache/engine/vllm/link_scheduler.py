@@ -262,8 +262,8 @@ class LinkScheduler:
             if (job := self._jobs.get(loaded.request)) is not None:
                 with self._linking(loaded.request):
                     job.loaded(piece := loaded.piece)
-                    if isinstance(job, RequestJob) and (tier := job.planned_tier(piece)):
-                        self._pace.loaded(tier, piece.nbytes, piece.seconds)
+                    if isinstance(job, RequestJob) and job.planned_tier(piece):  # the workers alone have KV in RAM
+                        self._pace.loaded(piece.tier, piece.nbytes, piece.seconds)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):

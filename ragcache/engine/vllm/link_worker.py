@@ -189,7 +189,7 @@ class LinkWorker:
             loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
-            self._rates.observe_load(piece.tier, loaded.nbytes, loaded.seconds)
+            self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
         if loaded is not None and loaded.chosen is not None:
             assert delivery.origin is not None, "a loader tells what it brought"  # else the request is not linked
             linking.has(piece, delivery.origin)
@@ -231,8 +231,9 @@ class LinkWorker:
             return None
 
     def _compute(self, slices: Sequence[Compute], beside: int) -> None:
-        rows, rooms = [one.rows for one in slices], self._rooms_ahead(slices)
+        rows = [one.rows for one in slices]
         try:
+            rooms = self._rooms_ahead(slices)
             if sum(one.tokens for one in slices) <= beside:
                 self.spans.join(rows, rooms, partial(self._computed, slices), partial(self._spoil, slices))
                 return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
-from ragcache.loader.cake import DEPTH, Expectation, doubt
+from ragcache.loader.cake import DEPTH, Expectation, doubt, expected
 from ragcache.loader.threads import Clock
 from ragcache.rates import Rates
 from ragcache.store.base import RAM
@@ -52,14 +52,8 @@ class Approach:
         seconds, left = self._computing(rows, tokens), arrival.left - unheard
         if not arrival.allows(seconds, left, doubt(self._rates, seconds, max(0.0, left), piece.tier), final=final):
             return False
-        if arrival.overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, arrival.so_far)
         self._left.remove(piece)
         return True
 
     def _arrival(self, looked: float) -> Expectation:
-        times = [self._seconds(piece) for piece in self._left]
-        return Expectation(sum(times[DEPTH:]), sum(times[:DEPTH]), looked - self._moved)
-
-    def _seconds(self, piece: SegmentPiece) -> float:
-        return self._rates.load_seconds(piece.tier, piece.nbytes)
+        return expected(self._rates, self._left[DEPTH:], self._left[:DEPTH], looked - self._moved)
