@@ -13,14 +13,14 @@ from ragcache.loader.cake import CakeLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates, Work
 
-DELAYS_S = (0.0, 0.02, 0.0, 0.05, 0.01, 0.2, 0.0, 0.03)  # of the reads of the second rank, in turn
+DELAYS_S = (0.0, 0.04, 0.0, 0.1, 0.02, 0.3, 0.0, 0.06)  # of the reads of the second rank, in turn
 
 
 class FixedRates(Rates):
     """What is computed here takes no time, so rates that learnt would have all of it computed."""
 
     def __init__(self) -> None:
-        super().__init__({"work": [0.0, 1e-3, 0.0, 0.0], "loads": {"disk": [0.0, 1e-6, 0.1]}})
+        super().__init__({"work": [0.0, 1e-3, 0.0, 0.0], "loads": {"disk": [0.0, 1.5e-6, 0.1]}})
 
     def observe(self, work: Work, seconds: float) -> None:
         pass

@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
     # What the prefix cache held would be neither computed nor loaded.
     flags = {"skip-tokenizer-init": True, "tensor-parallel-size": 2, "no-enable-prefix-caching": True}
-    with serving(folder / "model", folder, connector=SKEWED, linking={"link_when": "sooner"}, **flags) as started:
+    with serving(folder / "model", folder, connector=SKEWED, linking={"link_when": "sooner", "ram_bytes": 0}, **flags) as started:
         yield started
 
 
@@ -59,5 +59,6 @@ def test_ranks_meet_at_one_point(server: Server, filled: ChunkCache, linker: str
         theirs = plain.generate(segments, max_tokens=12, linker=linker)
         assert tokens == list(theirs)
         assert [told[one] for one in ("reused", "repaired")] == [theirs.report.reused, theirs.report.repaired]
-    assert len(points) > 2, points
-    assert any(0 < front < len(DOCUMENT) for _, front in points), points
+    # Where it was depends on the moment; that both sides had a part does not.
+    assert any(system for system, _ in points), points
+    assert any(front < len(DOCUMENT) for _, front in points), points
