@@ -56,28 +56,28 @@ class Recurrence:
         self._blocks = OrderedDict[str, None]()
         self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts
 
-    def met(self, ids: Sequence[int], blocks: Sequence[BlockAddress]) -> tuple[int, bool]:
+    def met(self, ids: Sequence[int], blocks: Sequence[BlockAddress], head: int = 0) -> tuple[int, bool]:
         """How many of a prompt's blocks an earlier one had too, and whether it goes on from the end of one; from now on
-        it is an earlier one itself.
+        it is an earlier one itself. Everybody goes on from a prompt that ends with the System segment, the `head`.
         """
         data, digests = np.asarray(ids, "<i4").tobytes(), [block.key.digest for block in blocks]
         own = len(ids), hashlib.sha256(data).hexdigest()
         with self._lock:
             common = next((place for place, one in enumerate(digests) if one not in self._blocks), len(digests))
-            goes_on = self._goes_on(data)
+            goes_on = self._goes_on(data, head)
             _remember(self._ends, own, ENDS)
             for digest in digests:
                 _remember(self._blocks, digest, BLOCKS)
         return common, goes_on
 
-    def _goes_on(self, data: bytes) -> bool:
+    def _goes_on(self, data: bytes, head: int) -> bool:
         sums, done = hashlib.sha256(), 0
         for length, digest in sorted(self._ends):
             if 4 * length >= len(data):
                 return False
             sums.update(data[done : 4 * length])
             done = 4 * length
-            if sums.hexdigest() == digest:
+            if length > head and sums.hexdigest() == digest:
                 return True
         return False
 
@@ -119,7 +119,7 @@ class Prefixes:
     ) -> None:
         self._use(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
-        common, goes_on = self.recurrence.met(plan.ids, blocks)
+        common, goes_on = self.recurrence.met(plan.ids, blocks, plan.head)
         until = _exact_until(plan, report)
         if goes_on and until == len(plan.ids) and answer:
             segments = (*segments, Text(tuple(answer)))
@@ -127,7 +127,7 @@ class Prefixes:
         wanted = [block for block in (blocks if goes_on else blocks[:common]) if block.span.end <= until]
         if not wanted or wanted[-1].span.end <= max(plan.head, plan.prefix_end):
             return
-        if self._rests:
+        if self._rests > 0:
             self._rests -= 1
             return
         task = partial(self._keep, segments, wanted, compute)
@@ -142,15 +142,20 @@ class Prefixes:
         lead = exact_lead(plan)
         covered = lead[-1].span.end if lead else plan.head
         room = int(FILLED * share_of(self._store.kept.budget, SHARE)) // self._block_bytes
-        missing = [block for block in wanted if block.span.end > covered and not self._has(block)]
-        missing = missing[: min(room, AT_ONCE)]
-        if not missing or not plan.system_exact:
+        wanted = [block for block in wanted if block.span.end > covered][:room]
+        there = [block for block in wanted if self._has(block)]
+        if len(there) == len(wanted) or not plan.system_exact:
             return []
-        chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)
-        plan = with_prefix(replace(plan, chunks=tuple(chunks)), segments, self._fingerprint, self._store)
         incidents = list[str]()
         name, pause = prefix_name(self._fingerprint), self._keeper.pause if self._keeper else None
-        self._store.trim(name, SHARE, len(missing) * self._block_bytes)
+        self._use(block.key for block in there)  # so that others go before them
+        self._store.trim(name, SHARE, min(len(wanted) - len(there), AT_ONCE) * self._block_bytes)
+        chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)
+        plan = with_prefix(replace(plan, chunks=tuple(chunks)), segments, self._fingerprint, self._store)
+        until = max(covered, plan.prefix_end) + AT_ONCE * BLOCK  # so many rows, whatever is stored behind a gap
+        missing = [block for block in wanted if block.span.end <= until and not self._has(block)]
+        if not missing:
+            return []
         try:
             for variant in compute(without_covered(plan), missing, pause, incidents):
                 self._store.put(variant)

@@ -218,10 +218,12 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
 
 
-def drop_prefixes(models: Models, identities: Iterable[Identity]) -> None:
-    """Delete what is kept of conversations, of which nothing tells whose they were. Raises StoreError."""
-    for fingerprint in {one.fingerprint for one in identities}:
-        models.store.trim(prefix_name(fingerprint), 0.0)
+def drop_prefixes(models: Models) -> None:
+    """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
+    StoreError.
+    """
+    if may_have_kv(models.settings):
+        models.store.trim(prefix_name(""), 0.0)
 
 
 @dataclass(frozen=True)

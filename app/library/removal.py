@@ -49,7 +49,7 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
 def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity], prefixes: bool = False) -> Removal:
     try:
         if prefixes:
-            drop_prefixes(models, identities)
+            drop_prefixes(models)
         dropped = drop_chunks(models, identities, removed.orphans) + len(drop_traces(models, removed.orphans))
     except StoreError as error:
         raise MaintenanceError(

@@ -211,7 +211,7 @@ class KVStore(ABC):
 
     @abstractmethod
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        """Evict what was used longest ago of the entries with just this fingerprint, until they and `more` bytes are at
+        """Evict what was used longest ago of the entries whose fingerprint ends so, until they and `more` bytes are at
         most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
         """
 

@@ -91,10 +91,10 @@ class Change:
         return list(self._evictables("WHERE family = ?", family))
 
     def trim(self, fingerprint: str, most: int) -> int:
-        """Remove of the entries with just this fingerprint what leaves so many bytes -> how many went. It looks at all
+        """Remove of the entries whose fingerprint ends so what leaves so many bytes -> how many went. It looks at all
         rows.
         """
-        own = list(self._evictables("WHERE fingerprint = ? ORDER BY used", fingerprint))
+        own = list(self._evictables("WHERE substr(fingerprint, -length(?1)) = ?1 ORDER BY used", fingerprint))
         loose = (one for one in own if not one.pinned)
         return sum(self.remove(Path(one.name)) for one in first_of(loose, sum(one.nbytes for one in own) - most))
 

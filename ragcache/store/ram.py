@@ -101,7 +101,7 @@ class RamTier(Tier):
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         with self._lock:
-            own = [name for name, one in self._residents.items() if one.variant.key.fingerprint == fingerprint]
+            own = [name for name, one in self._residents.items() if one.variant.key.fingerprint.endswith(fingerprint)]
             need = sum(self._residents[name].nbytes for name in own) + more - share_of(self._budget, share)
             loose = [one for one in map(self._candidate, own) if not one.pinned]
             self._evictions += sum(self._drop(one.name) for one in first_of(loose, need))

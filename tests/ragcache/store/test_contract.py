@@ -149,6 +149,11 @@ def test_of_one_fingerprint_no_more_than_its_share_stays(stores: Any, make_varia
     assert there() == [True, True, False, True, *[True] * 3]
     store.trim("engine-p", 0.0)
     assert there() == [False, True, False, False, *[True] * 3]
+    store.pin(own[1].key, False)
+    own[0] = make_variant((5, 5, 5), fingerprint="another-p")
+    store.put(own[0])
+    store.trim("-p", 0.0)
+    assert there() == [*[False] * 4, *[True] * 3], "of whatever engine"
 
 
 def test_a_pinned_entry_stays_until_let_go(stores: Any, make_variant: Any) -> None:
