@@ -22,7 +22,7 @@ from ragcache.report import COMPUTED, PREFIX
 from ragcache.store import open_store
 from ragcache.types import Chunk, System, Text
 from tests.loaders import ScatteredLoader
-from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, on_one_thread, same_bits, stored, text, warm
+from tests.prefixes import SYSTEM, blocks_of, cache_over, disk, on_one_thread, same_bits, stored, text, warm
 from tests.tiny import draw, make_chunks, make_system, make_tiny
 
 LONG = [SYSTEM, text(600, 1)]
@@ -30,9 +30,7 @@ DOCUMENT = make_chunks(90, 130, 75, 60)
 LOADERS = {
     "sequential": SequentialLoader,
     "on threads": lambda: SequentialLoader(DiskThreads(2, "test-read", 60.0)),
-    "cake": lambda: CakeLoader(
-        DiskThreads(2, "test-read", 60.0), claims=False
-    ),  # a System that is computed has other bits
+    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0), claims=False),
     "scattered": ScatteredLoader,
 }
 
@@ -291,15 +289,3 @@ def test_a_block_serves_no_chunk_of_its_ids(engine: TorchEngine, tmp_path: Path)
     report = prefill_prompt(cache, [make_system(BLOCK), chunk, text(20, 3)]).report
     assert report.chunks[0].tier == COMPUTED
     assert prefill_prompt(cache, [System(ids[:BLOCK]), chunk, text(20, 3)]).report.chunks[0].tier == PREFIX
-
-
-def test_conversations_reuse_the_answers_that_came_before(engine: TorchEngine, tmp_path: Path) -> None:
-    talk = Talk(cache_over(engine, disk(tmp_path)))
-    for turn in range(6):
-        prompt = talk.ask(text(120, turn))
-        found, expected = warm(talk.cache, prompt), warm(cold(engine), prompt)
-        assert same_bits(found, expected)
-    known = [report.prefix_tokens for report in talk.reports]
-    left = [report.prompt_tokens - len(SYSTEM) - tokens for report, tokens in zip(talk.reports, known, strict=True)]
-    assert known[:2] == [0, 0], "only the second shows that it is a conversation"
-    assert max(left[2:]) <= 120 + BLOCK, left

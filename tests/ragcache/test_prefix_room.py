@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.prefix import BLOCK
 from ragcache.prefix_keeping import SHARE
 from ragcache.store import open_store
-from tests.prefixes import SYSTEM, blocks_of, cache_over, on_one_thread, said, stored, text
+from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, on_one_thread, said, same_bits, stored, text, warm
 from tests.tiny import make_tiny
 
 
@@ -66,3 +67,18 @@ def test_nobody_goes_on_from_the_system_segment_alone(engine: TorchEngine) -> No
     said(cache, SYSTEM, tokens=1)
     said(cache, *prompt, tokens=1)
     assert not any(stored(cache, prompt))
+
+
+def test_conversations_reuse_the_answers_that_came_before(engine: TorchEngine, tmp_path: Path) -> None:
+    talk = Talk(cache_over(engine, disk(tmp_path)))
+    for turn in range(6):
+        prompt = talk.ask(text(120, turn))
+        found, expected = (
+            warm(talk.cache, prompt),
+            warm(cache_over(engine, open_store(None, None, None, "raw")), prompt),
+        )
+        assert same_bits(found, expected)
+    known = [report.prefix_tokens for report in talk.reports]
+    left = [report.prompt_tokens - len(SYSTEM) - tokens for report, tokens in zip(talk.reports, known, strict=True)]
+    assert known[:2] == [0, 0], "only the second shows that it is a conversation"
+    assert max(left[2:]) <= 120 + BLOCK, left

@@ -29,7 +29,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
     # What the prefix cache held would be neither computed nor loaded.
     flags = {"skip-tokenizer-init": True, "tensor-parallel-size": 2, "no-enable-prefix-caching": True}
-    with serving(folder / "model", folder, connector=SKEWED, linking={"link_when": "sooner", "ram_bytes": 0}, **flags) as started:
+    with serving(
+        folder / "model", folder, connector=SKEWED, linking={"link_when": "sooner", "ram_bytes": 0}, **flags
+    ) as started:
         yield started
 
 
