@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from time import monotonic
 
-from ragcache.errors import FAULTS, CorruptEntry, RemoteError
+from ragcache.errors import FAULTS, CorruptEntry
 from ragcache.store.background import Background
 from ragcache.store.entry import EntryReader
 from ragcache.store.format import Header
@@ -74,7 +74,8 @@ class Arrivals:
             late = monotonic() + FETCH_S
             while not wait([arrival.data], RECHECK_S).done and wanted():
                 if monotonic() > late:
-                    raise RemoteError(f"{self._catalog.where(arrival.place)} did not come in {FETCH_S:g} s")
+                    where = self._catalog.where(arrival.place)
+                    raise self._bucket.reading.failed(f"{where} did not come in {FETCH_S:g} s")
             if not arrival.data.done():
                 return None
             data = arrival.data.result()

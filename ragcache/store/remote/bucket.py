@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 INSTALL = "pip install 'ragcache-kv[remote]'"
 READS, WRITES = 16, 4  # requests of a kind that run beside one another
+PAGE = 1000  # names that one request lists
 PART = 8 << 20  # bytes that one request brings: a large object comes by several at once
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
 _CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
@@ -123,7 +124,7 @@ class Bucket:
 
         self.listing.check()
         try:
-            pages = obstore.list(self._store, prefix or None)
+            pages = obstore.list(self._store, prefix or None, chunk_size=PAGE)
             while True:
                 async with self._reads:
                     page = await anext(pages, None)

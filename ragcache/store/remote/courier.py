@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ragcache.errors import CorruptEntry, ForeignEntry, RemoteError, StoreError
+from ragcache.errors import FAULTS, RemoteError
 from ragcache.host import carry_over
 from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS
@@ -55,7 +55,7 @@ class Courier:
             self._wakes += 1
             self._idle = False
             self._change.notify_all()
-            if self._thread is None and not self._closed:
+            if not (self._thread is not None and self._thread.is_alive()) and not self._closed:
                 with suppress(RuntimeError):  # there are no threads to be had: the next one does it
                     thread.start()
                     self._thread = thread
@@ -86,8 +86,8 @@ class Courier:
                 wakes = self._wakes
             try:
                 due = None if self._closed else 0.0 if self._worked() else self._journal.next_s()
-            except StoreError as error:
-                _log.warning("%s", error)
+            except FAULTS as error:  # nobody else does what this thread is for
+                _log.warning("the bucket %s is not told yet: %s", self._bucket.url, error, exc_info=True)
                 due = REPEATED_S
             with self._change:
                 if self._closed or (due is None and wakes == self._wakes):
@@ -147,7 +147,10 @@ class Courier:
         for task in tasks:
             found = self._read(task)
             if found is None:
+                # An earlier try may have written what was deleted meanwhile.
                 self._journal.end([task])
+                if task.tries:
+                    self._journal.add([RemoteTask(Kind.DELETE, task.told)])
                 continue
             nbytes += len(found[1])
             yield task, found
@@ -164,7 +167,7 @@ class Courier:
                     return None
                 reader = EntryReader.parts(fd, str(path))
                 return (reader.header, reader.checked(fd)) if self._layout.holds(path, reader.header.key) else None
-        except (CorruptEntry, ForeignEntry, OSError) as error:
+        except FAULTS as error:
             _log.warning("not uploaded: %s", error)
             return None
 

@@ -26,6 +26,7 @@ MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
 CLAIM_S = 300.0  # for which nobody else takes up a task
 REMEMBERED_S = 900.0
 FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
+_LAST = 2**62
 _WAIT_S = 10.0  # for another process's transaction, of some milliseconds
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -35,7 +36,7 @@ CREATE TABLE IF NOT EXISTS tasks (
 """
 _ADD = """
 INSERT INTO tasks SELECT ?, ?, ?, ?, ?, 0, 0, 0, NULL
-WHERE ? > (SELECT count(*) FROM tasks)
+WHERE ? > (SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload')
 ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0, tries = 0,
 done = NULL
 """
@@ -80,8 +81,8 @@ class Journal:
         """Whether there was room for all; there is always for deletions."""
         number, rows = time.time_ns(), []
         for place, task in enumerate(tasks):
-            most = MOST_WAITING if task.kind is Kind.UPLOAD else 2**62
-            rows.append((self._bucket, task.name, task.kind, json.dumps(task.told), number + place, most))
+            most = MOST_WAITING if task.kind is Kind.UPLOAD else _LAST
+            rows.append((self._bucket, task.name, task.kind, json.dumps(task.told), number + place, most, self._bucket))
         with self._open() as connection:
             return connection.executemany(_ADD, rows).rowcount == len(rows) if rows else True
 
@@ -94,12 +95,20 @@ class Journal:
             marks = ", ".join("?" * len(kinds))
             rows = connection.execute(
                 f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
-                "AND done IS NULL AND due <= ? AND claimed <= ? ORDER BY number LIMIT ?",
-                (self._bucket, *kinds, now, now, most),
+                "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
+                "ORDER BY number LIMIT ?",
+                (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
             ).fetchall()
             claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
             connection.executemany("UPDATE tasks SET claimed = ? WHERE bucket = ? AND name = ?", claimed)
         return [RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries) for _, kind, told, number, tries in rows]
+
+    def _first_deletion(self, connection: sqlite3.Connection) -> int:
+        """Number of the first that is not done, which no upload may overtake: it would be deleted by it."""
+        ((first,),) = connection.execute(
+            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL", (self._bucket, Kind.UPLOAD)
+        )
+        return _LAST if first is None else int(first)
 
     def end(self, tasks: Sequence[RemoteTask]) -> None:
         """They are done, unless they were told anew meanwhile."""

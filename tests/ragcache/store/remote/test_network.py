@@ -167,7 +167,10 @@ def test_a_body_that_stalls_is_not_waited_for_long(
     monkeypatch.setattr(arrivals, "FETCH_S", 0.2)
     with pytest.raises(RemoteError, match="did not come"):
         other.get(variant.key)
+    with pytest.raises(RemoteError, match="left alone for a while"):
+        other.get(variant.key)
     network.fault = lambda method, path: ""
+    other._bucket.reading.succeeded()  # as after the pause
     read_all(other, [variant])
 
 
