@@ -25,7 +25,7 @@ GIB = 1 << 30
 DISK_FLOOR = (GIB, 10 * GIB)
 MOST_NEIGHBOURS = 16  # on each side of a hit
 # Where data goes, and what is loaded: whoever sets one of these has the documents.
-REDIRECTING = ("database_url", "data_dir", "cache_dir", "model", "embedder", "reranker", "splitter")
+REDIRECTING = ("database_url", "data_dir", "cache_dir", "remote", "model", "embedder", "reranker", "splitter")
 UNITS = {"": 1, "b": 1} | {
     unit: base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -56,8 +56,7 @@ def default_data_dir() -> Path:
 
 def _xdg(name: str, otherwise: str) -> Path:
     named = os.environ.get(name, "")
-    # The XDG specification tells us to ignore a relative path.
-    base = Path(named) if Path(named).is_absolute() else expanded(Path(otherwise))
+    base = Path(named) if Path(named).is_absolute() else expanded(Path(otherwise))  # XDG: ignore a relative path
     return base / "ragcache"
 
 
@@ -111,8 +110,7 @@ class Settings(BaseSettings):
     collection: Name = "default"
     splitter: Name = "auto"
     min_chunk_tokens: int = Field(default=32, ge=1)
-    # Checked also where only the minimum was set.
-    chunk_tokens: int = Field(default=240, ge=1, validate_default=True)
+    chunk_tokens: int = Field(default=240, ge=1, validate_default=True)  # checked also where only the minimum was set
     top_k: int = Field(default=5, ge=1)
     top_tokens: int = Field(default=0, ge=0)
     neighbours: int = Field(default=0, ge=0, le=MOST_NEIGHBOURS)
@@ -132,6 +130,8 @@ class Settings(BaseSettings):
     ram_bytes: Bytes = 4 * 1024**3
     disk_bytes: Bytes = 32 * 1024**3
     kv: KvMode = "auto"
+    remote: str = ""
+    remote_bytes: Bytes | None = None
     codec: Name = "bf16"
     eviction: Name = "lru"
     linker: Name = "auto"
@@ -153,11 +153,11 @@ class Settings(BaseSettings):
 
     @property
     def disk_floor(self) -> int:
-        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds. None where every document
-        is to have its KV whatever it takes.
+        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds, or a quarter where that is
+        less. None where every document is to have its KV whatever it takes.
         """
-        smallest, largest = DISK_FLOOR
-        return 0 if self.kv == "eager" else min(largest, max(smallest, disk_size(self.kv_folder) // 20))
+        (smallest, largest), size = DISK_FLOOR, disk_size(self.kv_folder)
+        return 0 if self.kv == "eager" else min(largest, size // 4, max(smallest, size // 20))
 
     @property
     def digests_file(self) -> Path:

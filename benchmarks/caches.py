@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -104,6 +106,14 @@ def _as_far_as(document: Sequence[Chunk], wanted: set[str], context_chunks: int)
         return [chunk for chunk in document if chunk.hash in wanted]
     places = [place for place, chunk in enumerate(document) if chunk.hash in wanted]
     return document[: places[-1] + 1] if places else []
+
+
+def forget_pages(folder: Path) -> None:
+    """The system's page cache lets go of all files: who reads them next waits for the disk, where the system allows."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def plain_prefill(cache: ChunkCache, system: Variant, chunks: Iterable[Chunk]) -> None:

@@ -68,6 +68,16 @@ def parse_numbers(text: str, flag: str) -> tuple[int, ...]:
     return tuple(map(int, names))
 
 
+def parse_positive(text: str, flag: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(one) for one in parse_names(text, flag))
+    except ValueError as error:
+        raise ConfigError(f"--{flag} {text!r}: give numbers such as 0.5,1,2") from error
+    if not all(0 < one < float("inf") for one in found):
+        raise ConfigError(f"--{flag} {text!r}: give numbers above 0")
+    return found
+
+
 def _distinct(items: list[str], flag: str) -> tuple[str, ...]:
     stripped = [item.strip() for item in items]
     if not all(stripped):

@@ -21,6 +21,7 @@ from benchmarks.memory import MemoryBenchOptions
 from benchmarks.options import BenchOptions
 from benchmarks.partial import PartialBenchOptions
 from benchmarks.quality import QualityBenchOptions
+from benchmarks.rates import RatesBenchOptions
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.search import SearchBenchOptions
 from benchmarks.start import StartBenchOptions
@@ -32,6 +33,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "ingest": IngestBenchOptions,
     "load": LoadBenchOptions,
     "partial": PartialBenchOptions,
+    "rates": RatesBenchOptions,
     "retrieval": RetrievalBenchOptions,
     "search": SearchBenchOptions,
     "start": StartBenchOptions,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.models import resolve_model
 from app.models.chat_template import load_tokenizer
-from app.models.loading import VllmModel, open_engine
+from app.models.loading import VllmModel
+from app.models.vllm import open_engine
 from app.prompt import PromptTemplate
 from app.settings import Settings
 from benchmarks.choices import CONTEXTS

@@ -21,12 +21,24 @@ MOST_SEEN = 256  # chunks that a lineage tells: a header is read at each look-up
 BORDERS = "use up to 128 ASCII letters, digits, _ and -"
 _BORDER = re.compile(r"[\w-]{1,128}", re.ASCII)
 
+_PREFIX = "-prefix"
+
 
 def system_address(fingerprint: str, system: str, border: str = "") -> VariantKey:
     """Of the System segment with this hash. No System stands before it: a chunk of the same ids, which has one, is
     another entry.
     """
     return VariantKey(fingerprint, "", (), system, border=border)
+
+
+def prefix_name(fingerprint: str) -> str:
+    """Stands in the fingerprint's place in addresses of exact prefixes (ragcache/prefix.py), which keep K otherwise."""
+    return f"{fingerprint}{_PREFIX}"
+
+
+def is_prefix(key: VariantKey) -> bool:
+    """Whether it is that of a block of an exact prefix."""
+    return key.fingerprint.endswith(_PREFIX)
 
 
 def address_of(fingerprint: str, before: Sequence[Placed], segment: Segment) -> VariantKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -18,10 +19,11 @@ from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
+from ragcache.prefix_keeping import Prefixes
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, System, Variant
+from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,9 @@ class ChunkCache(ChunkIngest):
         self.linker = self.chosen(linker)
         self.keep_missed, self.keeper = keep_missed, keeper
         begin = keeper.begin_answering if keeper else _nobody_waits
-        self.source = LinkSource(store, self.system.fetched, begin, loader, rates)
+        spec = engine.spec
+        prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
+        self.source = LinkSource(store, self.system.fetched, begin, loader, rates, prefixes)
         self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
 
     def generate(
@@ -72,10 +76,20 @@ class ChunkCache(ChunkIngest):
         prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not prompt.linker.recompute_all
-        stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+        with ExitStack() as failed:
+            if not prompt.linker.recompute_all:  # it may wait for the engine, while what is far comes nearer
+                failed.callback(self.store.near(partial(self._wanted, segments)))
+            stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+            failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
             stream.report.incidents += self.keeper.take_told() if self.keeper else []
         return stream
+
+    def _wanted(self, segments: Sequence[Segment]) -> list[VariantKey]:
+        """That a prompt will load, as far as its plan can tell."""
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        best = (chunk.candidates[0].info for chunk in plan.chunks if chunk.candidates)
+        return [info.key for info in (*plan.system_infos, *best)]
 
     def chosen(self, linker: Linker | str | None) -> Linker:
         """The cache's own where none is given. Raises ConfigError for one that this engine cannot serve."""
@@ -155,12 +169,13 @@ class ChunkCache(ChunkIngest):
 
 def _lacked_nothing(report: Report) -> bool:
     """For sure, without a look into the store: all was there, and the first chunk in its lead variant."""
-    return not any(map(_lacked, report.chunks)) and all(chunk.exact for chunk in report.chunks[:1])
+    lead = report.chunks[:1]
+    return not any(map(_lacked, report.chunks)) and all(chunk.exact or chunk.passed for chunk in lead)
 
 
 def _lacked(chunk: ChunkReport) -> bool:
     """A variant behind the prompt's own System segment."""
-    return chunk.tier == COMPUTED or chunk.system == OTHER
+    return (chunk.tier == COMPUTED and not chunk.passed) or chunk.system == OTHER
 
 
 def _lacks_lead(plan: Plan) -> bool:

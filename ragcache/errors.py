@@ -45,6 +45,12 @@ class StoreFull(StoreError):
     """What was to be kept has no room: in the budget, or on the disk."""
 
 
+class RemoteError(StoreError):
+    """The bucket below the disk does not answer, or refuses: it is tried again later, and nobody waits for it."""
+
+    status = 503
+
+
 class CorruptEntry(StoreError):
     """A cache file whose bytes are not what was written: truncated, flipped, or of another format."""
 

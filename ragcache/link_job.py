@@ -6,17 +6,20 @@ steps. Whatever is decided here is decided once, and the report is made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from itertools import takewhile
+from time import perf_counter
 
 import numpy as np
 
-from ragcache.linking.base import Choice, LinkedPrompt, Linker, PlacedChunk, Positions
-from ragcache.loader import SYSTEM, PieceLoaded, SegmentPiece
-from ragcache.planning import Candidate, Plan, PlannedChunk
+from ragcache.linkage import BLOCKS, Linkage
+from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions
+from ragcache.loader import SYSTEM, Block, PieceLoaded, SegmentPiece
+from ragcache.planning import Candidate, PlannedChunk
 from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
-from ragcache.types import VariantKey
+from ragcache.timeline import LOAD, Stretch
+from ragcache.types import Span, VariantKey
 
 
 class Phase(Enum):
@@ -29,43 +32,15 @@ class Phase(Enum):
     DONE = auto()
 
 
-@dataclass(frozen=True)
-class Linkage:
-    """A prompt as it was planned, and how it is linked."""
-
-    plan: Plan
-    linker: Linker
-    system: VariantKey | None  # of the segment that stands first, where it is System
-    exact: int = 0  # positions before this one hold the KV of a plain prefill: others may share it
-
-    @property
-    def tokens(self) -> int:
-        return len(self.plan.ids)
-
-    def pieces(self) -> tuple[SegmentPiece, ...]:
-        """A linker that recomputes all loads nothing."""
-        if self.linker.recompute_all:
-            return ()
-        chunks = (self._piece(chunk) for chunk in self.plan.chunks if chunk.candidates)
-        if self.system is None:
-            return tuple(chunks)
-        where = next(((info.tier, info.nbytes) for info in self.plan.system_infos), ("", 0))
-        return (SegmentPiece(SYSTEM, 0, (self.system,), self.exact > 0, *where), *chunks)
-
-    def _piece(self, chunk: PlannedChunk) -> SegmentPiece:
-        """Where others may share the KV, an exact variant that is bad is not replaced by one that is not exact."""
-        shared = chunk.span.start < self.exact
-        serve = takewhile(lambda found: found.exact or not shared, chunk.candidates)
-        keys, best = tuple(found.info.key for found in serve), chunk.candidates[0].info
-        return SegmentPiece(chunk.index, chunk.span.start, keys, shared, best.tier, best.nbytes)
-
-
 class LinkJob:
     """One prompt's, from the moment that there is room for its KV."""
 
-    def __init__(self, linkage: Linkage, *, skip: int = 0, ranks: int = 1):
-        """`skip`: positions before this one hold right KV already. `ranks`: workers that each place every piece."""
+    def __init__(self, linkage: Linkage, *, skip: int = 0, ranks: int = 1, started: float | None = None):
+        """`skip`: positions before this one hold right KV already. `ranks`: workers that each place every piece.
+        `started`: when the prompt was taken up, by perf_counter, if that was before now.
+        """
         self.linkage, self.skip = linkage, skip
+        self._started = perf_counter() if started is None else started
         self.pieces = linkage.pieces()
         self.phase = Phase.LOADING if self.pieces else Phase.CHOOSE
         plan = linkage.plan
@@ -77,6 +52,7 @@ class LinkJob:
         self._loads: dict[int, list[PieceLoaded]] = {piece.index: [] for piece in self.pieces}
         self._chosen: dict[int, Candidate] = {}  # by chunk, once all is loaded
         self._final = skip  # positions before this one hold what a prefill would: they were computed
+        self._overtaken: set[int] = set()  # pieces that are computed instead
         # Positions before the question that nothing right or cached lies at, by then.
         self.missing = self.rows if self.pieces else self._lacking()
 
@@ -84,45 +60,85 @@ class LinkJob:
 
     def loaded(self, answer: PieceLoaded) -> None:
         """Once per rank and piece; what comes after the decision is too late."""
-        if self.phase is not Phase.LOADING:
+        if self.phase is not Phase.LOADING or answer.index in self._overtaken:
             return
         self._loads[answer.index].append(answer)
+        if answer.read is not None:
+            self.note(LOAD, answer.index, *answer.read)
         self.report.incidents += [told for told in answer.incidents if told not in self.report.incidents]
-        if all(len(loads) >= self._ranks for loads in self._loads.values()):
+        self._advance()
+
+    def _advance(self) -> None:
+        if all(map(self.has_come, self.pieces)):
             self.phase, self._chosen, self.missing = Phase.CHOOSE, self._found(), self._lacking()
+
+    def has_come(self, piece: SegmentPiece) -> bool:
+        """To all ranks, or never will."""
+        return len(self._loads[piece.index]) >= self._ranks
 
     @property
     def awaited(self) -> SegmentPiece | None:
-        """The first piece that has not come."""
-        return next((piece for piece in self.pieces if not self._loads[piece.index]), None)
+        """The first piece that has not come, of those that right KV does not stand in for."""
+        lacking = (piece for piece in self.pieces if self.linkage.span(piece.index).end > self.skip)
+        return next((piece for piece in lacking if not self.has_come(piece)), None)
 
     @property
     def final(self) -> bool:
         """Whether all before the first piece that has not come is what a prefill would hold, a text, or lacking: then
         up to its end it can be computed at once.
         """
-        came = [self._loads[piece.index][0] for piece in takewhile(lambda one: self._loads[one.index], self.pieces)]
-        return all(load.index == SYSTEM or load.chosen is None or self._came(load.index, load).exact for load in came)
+        awaited = self.awaited
+        before = takewhile(lambda piece: piece is not awaited, self.pieces)
+        # What is right without them may be what was linked before, unless others share it as a prefill's.
+        return self.skip <= self.linkage.exact and all(self._is_final(piece) for piece in before)
+
+    def _is_final(self, piece: SegmentPiece) -> bool:
+        if piece.index <= SYSTEM or self.linkage.span(piece.index).end <= self.skip:
+            return True
+        load = self._agreed(piece.index)
+        return load is None or self._came(piece.index, load).exact
 
     def rows_until(self, piece: SegmentPiece) -> Positions:
         """That must be computed for all up to the end of the front to be what a prefill would hold."""
         gone = self._lacking()
-        return gone[(gone >= self._final) & (gone < self._end(piece))]
+        return gone[(gone >= self._final) & (gone < self.linkage.span(piece.index).end)]
+
+    def overtake(self, piece: SegmentPiece) -> None:
+        """It is about to be computed: what a rank may have placed of it already does not count."""
+        self._overtaken.add(piece.index)
+        self._loads[piece.index] = []
 
     def computed(self, piece: SegmentPiece) -> None:
         """All up to the end of the front."""
-        self._final = self._end(piece)
-        self.loaded(PieceLoaded(piece.index, None))
+        self._final = self.linkage.span(piece.index).end
+        self.lacks(piece)
 
-    def _end(self, piece: SegmentPiece) -> int:
+    def lacks(self, piece: SegmentPiece) -> None:
+        """It comes no more, to any rank."""
+        self.overtake(piece)
+        self._loads[piece.index] = [PieceLoaded(piece.index, None)] * self._ranks
+        self._advance()
+
+    def fitting(self, piece: SegmentPiece, block: Block) -> Block:
+        """As it is placed: where a stored prefix meets what else is, each position is written by one of them."""
         plan = self.linkage.plan
-        return plan.head if piece.index == SYSTEM else plan.chunks[piece.index].span.end
+        if piece.index <= BLOCKS:
+            return replace(block, turned=True).behind(self.linkage.span(piece.index).start)
+        if piece.index == SYSTEM or not plan.prefix or piece.start < plan.prefix[0].span.start:
+            return block
+        return block.behind(plan.prefix_end)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing that was placed has lost anything at rest."""
+        return all(load.lossless for loads in self._loads.values() for load in loads if load.chosen is not None)
 
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
         assert self.phase is not Phase.LOADING, "every piece has come, or never will"
         choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
+        selected = selected[selected >= self.linkage.plan.prefix_end]  # a chunk may begin amid what is stored exact
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
@@ -135,12 +151,15 @@ class LinkJob:
 
     def _lacking(self) -> Positions:
         plan = self.linkage.plan
-        gone = np.zeros(plan.question, dtype=bool)
+        gone = np.zeros(plan.tail, dtype=bool)
         gone[: plan.head] = self._agreed(SYSTEM) is None
         for text in plan.texts:
             gone[text.start : text.end] = True
         for chunk in plan.chunks:
             gone[chunk.span.start : chunk.span.end] = self._agreed(chunk.index) is None
+        gone[plan.question :] = True
+        for place, block in enumerate(plan.prefix):
+            gone[block.span.start : block.span.end] = self._agreed(BLOCKS - place) is None
         gone[: self._final] = False
         return np.flatnonzero(gone)
 
@@ -163,14 +182,18 @@ class LinkJob:
         lossless = all(one.lossless for place in (SYSTEM, index) for one in self._loads.get(place, ()))
         return self.linkage.plan.chunks[index].candidates[load.chosen].fetched(lossless)
 
+    def note(self, kind: str, piece: int, began: float, ended: float, span: Span | None = None) -> None:
+        """For the report's time line, by perf_counter. `span`: where it is not that of the piece."""
+        span = span or self.linkage.span(piece)
+        self.report.note(Stretch(kind, piece, span.start, span.end, began - self._started, ended - self._started))
+
     # -- figures ----------------------------------------------------------------------------------------------------
 
     @property
     def placed_tokens(self) -> int:
         """That each rank has placed."""
-        lengths = {SYSTEM: self.linkage.plan.head}
-        lengths |= {chunk.index: len(chunk.segment) for chunk in self.linkage.plan.chunks}
-        return sum(lengths[piece.index] for piece in self.pieces if self._agreed(piece.index) is not None)
+        came = (piece.index for piece in self.pieces if self._agreed(piece.index) is not None)
+        return sum(len(self.linkage.span(index)) for index in came)
 
     @property
     def repairable(self) -> int:
@@ -179,10 +202,22 @@ class LinkJob:
         spans = [chunks[index].span for index, candidate in self._chosen.items() if not candidate.unchanged]
         return sum(max(0, span.end - max(span.start, self.skip)) for span in spans)
 
+    @property
+    def passed(self) -> list[VariantKey]:
+        """Of what is computed, since that is sooner than bringing it."""
+        system = [self.linkage.system] if self.linkage.system is not None and SYSTEM in self._overtaken else []
+        chunks = map(self._passed_over, self.linkage.plan.chunks)
+        return [*system, *(found.info.key for found in chunks if found is not None)]
+
+    def _passed_over(self, chunk: PlannedChunk) -> Candidate | None:
+        return chunk.candidates[0] if chunk.index in self._overtaken else chunk.passed
+
     def planned_tier(self, answer: PieceLoaded) -> str:
         """In which the plan saw what was read; empty where it saw nothing."""
         if answer.index == SYSTEM or answer.chosen is None:
             return ""
+        if answer.index <= BLOCKS:
+            return self.linkage.plan.prefix[BLOCKS - answer.index].info.tier
         return self.linkage.plan.chunks[answer.index].candidates[answer.chosen].info.tier
 
     # -- report -----------------------------------------------------------------------------------------------------
@@ -200,19 +235,29 @@ class LinkJob:
             report.system_tier = system.tier
         if report.system_tier == COMPUTED:
             report.other_computed += max(0, plan.head - self.skip)
-        report.other_computed += sum(max(0, text.end - max(text.start, self.skip)) for text in plan.texts)
+        report.other_computed += sum(len(text) - self._held(text) for text in plan.texts)
+        report.prefix_tokens = self._held(Span(0, len(plan.ids)))
         report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
+
+    def _held(self, span: Span) -> int:
+        """Positions whose KV the engine's prefix cache, or a stored prefix, held."""
+        blocks = enumerate(self.linkage.plan.prefix)
+        held = [block.span for place, block in blocks if self._agreed(BLOCKS - place) is not None]
+        parts = (min(one.end, span.end) - max(one.start, span.start) for one in (Span(0, self.skip), *held))
+        return sum(max(0, part) for part in parts)
 
     def _told(self, chunk: PlannedChunk, candidate: Candidate | None, selected: Positions) -> ChunkReport:
         span, tokens = chunk.span, len(chunk.segment)
-        prefix = min(max(self.skip - span.start, 0), tokens)
+        prefix = self._held(span)
         if prefix == tokens:
             # Of a request that runs for the second time, it may be what was linked the first time.
-            exact = span.end <= self.linkage.exact
+            exact = span.end <= max(self.linkage.exact, self.linkage.plan.prefix_end)
             told = ChunkReport(chunk.segment.hash, tokens, PREFIX, reused=tokens, exact=exact, overlap=1.0)
             return replace(told, system=OTHER if chunk.candidates and chunk.candidates[0].system_gone else "")
         if candidate is None:
-            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, reused=prefix, computed=tokens - prefix)
+            passed, leads = self._passed_over(chunk), chunk.index == 0
+            kept = passed is not None and not passed.system_gone and (passed.unchanged or not leads)
+            return ChunkReport(chunk.segment.hash, tokens, COMPUTED, prefix, computed=tokens - prefix, passed=kept)
         load = self._loads[chunk.index][0]
         repaired = int(np.count_nonzero((selected >= max(span.start, self.skip)) & (selected < span.end)))
         return ChunkReport(

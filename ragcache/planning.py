@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ragcache.address import border_behind, check_border, system_address
 from ragcache.errors import PromptError, StoreError
@@ -59,11 +60,21 @@ class PlannedChunk:
     segment: Chunk
     span: Span
     candidates: tuple[Candidate, ...]
+    passed: Candidate | None = None  # the one that would serve, where computing the chunk is sooner
 
     def placed(self, found: Candidate) -> PlacedChunk:
         """As linkers see it once this variant stands there."""
         place, profile = (self.index, self.span.start, len(self.segment)), found.info.profile
         return PlacedChunk(*place, profile, found.reuse, found.unchanged, found.system_gone)
+
+
+@dataclass(frozen=True)
+class PrefixBlock:
+    """A stored block of what the prompt begins with, at the one place where it can stand."""
+
+    span: Span  # positions that it is placed at: what stands before it there is left to that
+    start: int  # position of its first token
+    info: VariantInfo
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,16 @@ class Plan:
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
     system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
     system_infos: tuple[VariantInfo, ...] = ()  # of it, where it stands first: one, or none
+    prefix: tuple[PrefixBlock, ...] = ()  # right behind System and exact chunks, in a row; what they cover is exact
+
+    @property
+    def prefix_end(self) -> int:
+        return self.prefix[-1].span.end if self.prefix else 0
+
+    @property
+    def tail(self) -> int:
+        """First position that is computed in any case: behind the last chunk, and all that is stored of the front."""
+        return max(self.question, self.prefix_end)
 
     @property
     def exact_until(self) -> int:
@@ -114,6 +135,8 @@ def plan_prompt(
     stored: dict[Chunk, list[VariantInfo]] = {}  # one that comes again is looked up once
     incidents: list[str] = []
     first = system_address(fingerprint, behind, border)
+    if lookup:
+        store.look_ahead(_families(segments, fingerprint, behind, border, [first.family] if leads else []))
     infos = _system_infos(store, first, incidents) if lookup and leads else []
     exact = all(info.lossless for info in infos)
     start = head = question = len(segments[0]) if leads else 0
@@ -134,12 +157,19 @@ def plan_prompt(
             question = span.end
         else:
             texts.append(span)
-    ids = tuple(token for segment in segments for token in segment.ids)
+    ids = tuple(chain.from_iterable(segment.ids for segment in segments))
     between = tuple(text for text in texts if text.end <= question)
     told = tuple(incidents)
     return Plan(
         ids, system, tuple(chunks), between, question, head, told, system_exact=exact, system_infos=tuple(infos)
     )
+
+
+def _families(segments: Sequence[Segment], fingerprint: str, system: str, border: str, first: list[str]) -> list[str]:
+    """That a prompt looks up."""
+    chunks = [one for one in segments if isinstance(one, Chunk)]
+    keys = [VariantKey(fingerprint, system, (), one.hash, border=border_behind(border, one)) for one in chunks]
+    return [*first, *(key.family for key in keys)]
 
 
 def first_address(plan: Plan, fingerprint: str) -> VariantKey | None:

@@ -40,8 +40,8 @@ class Records:
         try:
             kept = json.loads(self._path(kind, folder, facts).read_text(encoding="utf-8"))
             values: dict[str, Any] = kept["values"]
-            return values if kept["basis"] == _basis(folder) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            return values if isinstance(values, dict) and kept["basis"] == _basis(folder) else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def basis(self, folder: Path) -> Basis | None:

@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
+from ragcache.timeline import MOST, Stretch
+
 COMPUTED = "computed"  # the tier of a chunk that no tier had
 OTHER = "other"  # the System segment that a chunk's KV was computed behind, where it is not the prompt's
-PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held
+OWN = ("plan", "load", "learn")  # stages that compute nothing with the model and move no KV
+PREFIX = "prefix"  # the tier of what vLLM's own prefix cache held, or a stored exact prefix
 
 
 @dataclass
@@ -26,6 +29,7 @@ class ChunkReport:
     exact: bool = False  # same context in the same place, and nothing lost at rest: reused with no error
     overlap: float = 0.0  # β', how much of the variant's context the prompt holds
     nbytes: int = 0  # read from the tier
+    passed: bool = False  # it was computed, since that was sooner: what a capture would store is there
     system: str = ""  # OTHER: it was reused, and is captured behind the prompt's own after the answer
 
 
@@ -48,6 +52,8 @@ class Report:
     answer_tokens: int = 0
     decode_s: float = 0.0
     incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
+    timeline: list[Stretch] = field(default_factory=list)  # what was done when
+    prefix_tokens: int = 0  # of the whole prompt, those whose KV came from a stored exact prefix or vLLM's prefix cache
 
     @property
     def reused(self) -> int:
@@ -66,6 +72,14 @@ class Report:
         """Share of the tokens before the question that were computed, with every probe charged."""
         return (self.repaired + self.computed + self.charged) / self.before_question if self.before_question else 1.0
 
+    @property
+    def own_s(self) -> float | None:
+        """Of all bookkeeping, beside what is computed and placed, where nothing had to be read; None where the engine
+        does not tell.
+        """
+        told = [self.seconds[name] for name in OWN if name in self.seconds]
+        return sum(told) if told else None
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         start = perf_counter()
@@ -73,6 +87,10 @@ class Report:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+    def note(self, stretch: Stretch) -> None:
+        if len(self.timeline) < MOST:
+            self.timeline.append(stretch)
 
     def to_dict(self) -> dict[str, Any]:
         totals = {"reused": self.reused, "repaired": self.repaired, "computed": self.computed, "part": self.part}

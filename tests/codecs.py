@@ -31,17 +31,21 @@ def steps(count: int) -> Loss:
     return loss
 
 
-def int4(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """K, whose values of a channel stand together, has 31 steps, V 15; both ends of a group are of bfloat16."""
-    values, count, eps = x.float(), 31 if dim == 2 else 15, torch.finfo(torch.bfloat16).eps
-    ends = values.abs().amax(dim, keepdim=True) * eps + torch.finfo(torch.float32).smallest_normal
-    wider = (values.amax(dim, keepdim=True) - values.amin(dim, keepdim=True) + ends) * eps + ends
-    return steps(count)(x, dim) + wider / (2 * count) * 1.001
+def between(k_steps: int, v_steps: int) -> Loss:
+    """Steps of K, whose values of a channel stand together, and of V; both ends of a group are of bfloat16."""
+
+    def loss(x: torch.Tensor, dim: int) -> torch.Tensor:
+        values, count, eps = x.float(), k_steps if dim == 2 else v_steps, torch.finfo(torch.bfloat16).eps
+        ends = values.abs().amax(dim, keepdim=True) * eps + torch.finfo(torch.float32).smallest_normal
+        wider = (values.amax(dim, keepdim=True) - values.amin(dim, keepdim=True) + ends) * eps + ends
+        return steps(count)(x, dim) + wider / (2 * count) * 1.001
+
+    return loss
 
 
 CODEC_ROWS: Mapping[str, Loss] = {
     "raw": nothing,
     "bf16": bfloat16,
-    "int8": steps(255),
-    "int4": int4,
+    "int8": between(255, 255),
+    "int4": between(31, 15),
 }

@@ -56,8 +56,8 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     answering = pipeline.answering
     engine, source = answering.cache.engine, answering.cache.source
     assert isinstance(engine, TorchEngine), engine
-    # Whatever is cached is linked, also where computing it would be sooner.
-    forcing = ForcedAnswers(engine, replace(source, rates=None), STEPS, answering.template.stop)
+    # Whatever is cached is linked, also where computing it would be sooner: the loader too would compute its front.
+    forcing = ForcedAnswers(engine, replace(source, rates=None, loader=None), STEPS, answering.template.stop)
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
     for segments in _prompts(pipeline, collection, QUESTIONS * _LOOKED_AT):

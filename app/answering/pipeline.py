@@ -26,7 +26,8 @@ from app.library.catalog.records import Collection, Found
 from app.library.fidelity import calibrated, is_long
 from app.library.fusion import search_options
 from app.library.kv import remember_identity
-from app.models import Models, in_thread, release_helpers
+from app.models import Models
+from app.models.cores import in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
 from ragcache.linking.base import Linker

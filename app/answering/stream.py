@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.answering import Answer, Citation
-from app.models import in_thread, release_helpers
+from app.models.cores import in_thread, release_helpers
 from ragcache.repetition import Repetition
 
 if TYPE_CHECKING:

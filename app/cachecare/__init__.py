@@ -24,12 +24,15 @@ from app.library.kv import FileTally, Shelf, current_identity, families_of, has_
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
-from ragcache.store.base import Flaw, TierStats
+from ragcache.store.base import BUCKET, Flaw, TierStats
 from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.store.frame import read_seen
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.sweep import usage
 from ragcache.types import VariantKey
 
 QUARANTINE_AGE = timedelta(days=7)
+LISTING_S = 10.0  # some 50,000 names at 50 ms
 
 
 @dataclass
@@ -38,7 +41,7 @@ class Census:
 
     live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
     dead: list[Item] = field(default_factory=list)  # of the settings' model, behind any System; no chunk has them
-    other: list[Item] = field(default_factory=list)  # of other models and System segments
+    other: list[Item] = field(default_factory=list)  # of other models and System segments, and prefixes of prompts
     unreadable: list[Item] = field(default_factory=list)
 
 
@@ -60,7 +63,9 @@ def take_census(library: Library, models: Models) -> Census:
             census.live.append(item)
         elif (key := folder.key(item)) is None:
             census.unreadable.append(item)
-        elif key.fingerprint != identity.fingerprint or not key.system:  # another one, or another System's own
+        elif (
+            key.fingerprint != identity.fingerprint or not key.system
+        ):  # another one, or another System's own, or a prefix
             census.other.append(item)
         else:
             suspects[item] = key
@@ -112,6 +117,15 @@ def tiers(settings: Settings, census: Census) -> list[TierStats]:
     disk = FileTally.of(chain(census.live, census.dead, census.other, census.unreadable))
     sizes = [("ram", FileTally(), settings.ram_bytes), ("disk", disk, settings.disk_bytes)]
     return [TierStats(name, kv.entries, kv.nbytes, budget, 0, 0, 0, 0) for name, kv, budget in sizes if budget]
+
+
+def bucket_tier(settings: Settings) -> tuple[TierStats, bool]:
+    """What all machines have in the bucket, and whether that is all: a large one is listed only so long. Raises
+    ConfigError and RemoteError.
+    """
+    bucket = Bucket(settings.remote)
+    told = bucket.submit(usage(bucket, seconds=LISTING_S)).result()
+    return TierStats(BUCKET, told.entries, told.nbytes, settings.remote_bytes, 0, 0, 0, 0), told.complete
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 ARRANGED = 128  # documents that get their places together
+LOOKED_AHEAD = 32  # chunks that a bucket is asked for together
 _TRIES = 3  # for a document whose KV others remove, or that turns out to be bad, while it is read
 
 
@@ -154,7 +155,10 @@ class Warmer:
         leads = sum(map(len, chunks)) >= LEAD_TOKENS
         own = {chunk.hash for chunk in chunks}
         others = [chunk for chunk in dict.fromkeys(before) if chunk.hash not in own]  # no prompt holds a copy twice
-        for place, chunk in enumerate((*others, *chunks)):
+        every = (*others, *chunks)
+        for place, chunk in enumerate(every):
+            if not place % LOOKED_AHEAD:
+                self._cache.store.look_ahead(list(map(self._family, every[place : place + LOOKED_AHEAD])))
             if place > len(others) and not (place - len(others)) % AFRESH:
                 window.clear()
             link = self._served(chunk, window)
@@ -194,8 +198,10 @@ class Warmer:
         return min(found, key=lambda key: (key.history, key.digest), default=None)
 
     def _stored(self, chunk: Chunk) -> list[VariantKey]:
-        family = VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
-        return [info.key for info in self._cache.store.variants(family)]
+        return [info.key for info in self._cache.store.variants(self._family(chunk))]
+
+    def _family(self, chunk: Chunk) -> str:
+        return VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
 
     def _load(self, link: _Link) -> Variant:
         if link.variant is None:

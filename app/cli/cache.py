@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from app.cachecare import Census, CollectionShare, Pruned, shares, take_census, tiers
+from app.cachecare import Census, CollectionShare, Pruned, bucket_tier, shares, take_census, tiers
 from app.cachecare import prune as pruning
 from app.cachecare import verify as check
 from app.cli.flags import Json, configured
@@ -17,6 +17,7 @@ from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.library.kv import FileTally
 from app.settings import Settings
+from ragcache.errors import RemoteError
 from ragcache.store.base import TierStats
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ def stats(settings: Settings, as_json: Json = False) -> None:
     with opened(settings, looking=True) as (library, models):
         census = take_census(library, models)
         of_collections, of_tiers = shares(library, models, census), tiers(settings, census)
+    if settings.remote:
+        try:
+            of_bucket, all_told = bucket_tier(settings)
+        except RemoteError as error:
+            print(f"note: {error}", file=sys.stderr)
+        else:
+            of_tiers.append(of_bucket)
+            if not all_told:
+                print("note: the bucket holds more than could be listed in time", file=sys.stderr)
     if as_json:
         print_json(_stats_as_json(census, of_collections, of_tiers))
     else:
@@ -83,7 +93,7 @@ def warm(settings: Settings, as_json: Json = False) -> None:
 def prune(
     settings: Settings,
     all_engines: Annotated[
-        bool, typer.Option("--all-engines", help="Also all KV of other models and system prompts.")
+        bool, typer.Option("--all-engines", help="Also all KV of other models, system prompts and conversations.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,

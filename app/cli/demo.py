@@ -59,11 +59,11 @@ def own_settings(settings: Settings) -> Settings:
     """A catalog of its own, beside the KV and as easily made again; documents of the user's are not touched.
 
     On the torch engine: vLLM's prefix cache would answer the run that is meant to be without a cache. Greedily: whoever
-    runs it again shall see the same.
+    runs it again shall see the same. With KV, whatever the settings say of it: it shows what that saves.
     """
     name = f"demo-{fingerprint(resolve_embedder(settings.embedder))[:12]}"  # vectors of two embedders do not mix
     own = {"data_dir": settings.cache_dir / name, "database_url": None, "collection": "demo"}
-    return settings.model_copy(update={**own, "engine": "torch", "temperature": 0.0})
+    return settings.model_copy(update={**own, "engine": "torch", "temperature": 0.0, "kv": "auto"})
 
 
 def found(pipeline: RagPipeline) -> AnswerRequest:

@@ -96,6 +96,18 @@ def check_kv(settings: Settings) -> list[Finding]:
     return [Finding("KV", True, told)]
 
 
+def check_bucket(settings: Settings) -> list[Finding]:
+    """Only where there is one."""
+    if not settings.remote:
+        return []
+    from ragcache.store.remote.bucket import Bucket  # it imports numpy
+
+    bucket = Bucket(settings.remote)
+    seconds = bucket.submit(bucket.probe()).result()
+    detail = f"{bucket.url} can be listed, written to and read, {seconds * 1000:.0f} ms away"
+    return [Finding("bucket", True, detail)]
+
+
 def check_model(settings: Settings) -> list[Finding]:
     folder = resolve_model(settings.model, settings.cache_dir)
     flaw = find_flaw(folder, full=True) if settings.model.startswith(BUNDLED) else None
@@ -127,6 +139,7 @@ CHECKS: tuple[Check, ...] = (
     check_cache_folder,
     check_disk,
     check_kv,
+    check_bucket,
     check_model,
     check_embedder,
     check_strategies,

@@ -10,7 +10,9 @@ import numpy as np
 
 from app.cli.doctor import Finding
 from app.models import resolve_model
-from app.models.loading import ENGINES, check_vllm, load_model, load_reranker, resolve_device, resolve_dtype
+from app.models.devices import resolve_device, resolve_dtype
+from app.models.loading import ENGINES, load_model, load_reranker
+from app.models.vllm import check_vllm
 from app.settings import Settings, variable
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine

@@ -89,11 +89,11 @@ class KvCapture:
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")
-        except StoreFull as error:  # by others meanwhile
+        except StoreFull as error:  # by others meanwhile, or by a quota
             if self._room.mode != "auto":
                 raise
             log.warning("KV is left to use: %s", error)
-            self._room.ended()
+            self._room.ended(error)
             return False
         if self._count_evictions() > self._evictions:
             self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")

@@ -46,7 +46,8 @@ class Ingest:
         self._options = options or IngestOptions()
         self._progress = progress or (lambda _: None)
         self._tells, self._tell = tell is not None, tell or (lambda _: None)
-        self._room = KvRoom(models, self._options.kv or library.settings.kv)
+        mode = self._options.kv or library.settings.kv
+        self._room = KvRoom(models, mode, looking=self._options.dry_run)
         self._tally = IngestTally()
         self._started = perf_counter()
         self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ class Outlook:
 
     def told(self, first: Sequence[Read], rest: Sequence[Pending]) -> str:
         """Of the files that were looked at, and of those that were not."""
+        rest = [file for file in rest if file.readable]
         documents = len(rest) + sum(isinstance(outcome, ReadFile) for _, outcome in first)
         if documents == 0:
             return ""
@@ -67,16 +67,22 @@ class Outlook:
         return Size(chunks, tokens, chunks * AGAIN, chunks * per_chunk * AGAIN)
 
 
-def looked_at(outcomes: Iterator[Read]) -> tuple[list[Read], Iterator[Read]]:
-    """The first of them, and all."""
-    first: list[Read] = []
+def looked_at(outcomes: Iterator[Read]) -> tuple[deque[Read], Iterator[Read]]:
+    """The first of them, and all, which leave the first as they are taken: nobody holds their texts any longer."""
+    first = deque[Read]()
     characters = 0
     for one in outcomes:
         first.append(one)
         characters += len(one[1].parsed.text) if isinstance(one[1], ReadFile) else 0
         if len(first) >= FILES or characters >= CHARACTERS:
             break
-    return first, chain(first, outcomes)
+    return first, _taken(first, outcomes)
+
+
+def _taken(first: deque[Read], rest: Iterator[Read]) -> Iterator[Read]:
+    while first:
+        yield first.popleft()
+    yield from rest
 
 
 def told(room: KvRoom, documents: int, size: Size, *, about: bool) -> str:
@@ -91,6 +97,9 @@ def _kv(room: KvRoom, nbytes: int) -> str:
     if room.mode == "on-use":
         why = "RAGCACHE_KV is on-use" if room.asked == "on-use" else "RAGCACHE_DISK_BYTES is 0, so it stays in RAM"
         return f"KV on use: answers compute that of the chunks that they find ({why})"
+    if nbytes == 0:
+        how = "all of it" if room.mode == "eager" else "as far as it fits"
+        return f"KV of unknown size, which the model's configuration does not tell, computed now, {how}"
     if room.mode == "eager":
         return f"{_bytes(nbytes)} of KV, computed now (RAGCACHE_KV is eager)"
     left = room.left()

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from app.errors import IngestError
 from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
+from app.library.kv import current_identity
 from app.models import Models
 from app.settings import GIB, KvMode, Settings
+from ragcache.errors import ConfigError, ModelError, StoreError, StoreFull
 from ragcache.host import free_bytes, one_disk
+from ragcache.store.folder import CacheFolder, engine_name
 from retriever.shared_property import shared_property
 from splitter import parse_spec
 
@@ -25,12 +28,12 @@ TEXT = {".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".py", ".
 PER_TOKEN, PER_TOKEN_OTHERS = 4, 30
 CHARACTERS = 3  # of a text for each token at least, in most languages
 AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
-# Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them.
-PER_CHARACTER = 4
+# Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them; and of
+# the index of words.
+PER_CHARACTER, WORDS = 3, 1
 SENTENCE, SHORT_SENTENCE = 80, 20  # characters, as most are, and where rows and turns are sentences too
 FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
 LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
-COPIES = 2  # of a chunk's vector, in the catalog and in the index
 
 
 class KvRoom:
@@ -38,17 +41,19 @@ class KvRoom:
     leave, and nothing that is there makes room for them; under `eager` all do.
     """
 
-    def __init__(self, models: Models, mode: KvMode):
+    def __init__(self, models: Models, mode: KvMode, *, looking: bool = False):
+        """`looking`: for what changes nothing, and makes no store."""
         self._models, self._settings, self.asked = models, models.settings, mode
         self.mode: KvMode = "on-use" if mode != "off" and not self._settings.disk_bytes else mode
         self.remedy = ""  # for the first document that did not fit
+        self._ended, self._looking = False, looking
         self._to_come: dict[str, int] = {}  # by file: bytes of the disk that the catalog will take
         self.kept = 0  # of all of them
 
     @property
     def now(self) -> bool:
         """Whether any document gets its KV now."""
-        return self.mode == "eager" or (self.mode == "auto" and self.left() > 0)
+        return self.mode == "eager" or (self.mode == "auto" and not self._ended and self.left() > 0)
 
     @shared_property
     def store(self) -> KVStore:
@@ -58,7 +63,9 @@ class KvRoom:
         from app.models.loading import load_store
 
         own = self._settings.model_copy(update={"kv": self.mode, "ram_bytes": 0})
-        return load_store(own, evicts=self.mode == "eager")
+        if self.mode == "eager":
+            return load_store(own)
+        return load_store(own, evicts=False, floor=self._stays_free)
 
     def left(self) -> int:
         """Bytes, of the one that has less."""
@@ -75,7 +82,7 @@ class KvRoom:
         """Of documents with so many bytes of KV, taken together."""
         if self.mode != "auto":
             return [self.mode == "eager" for _ in sizes]
-        chosen, left = [], self.left()
+        chosen, left = [], 0 if self._ended else self.left()
         for nbytes in sizes:
             chosen.append(fits := nbytes <= left > 0)
             left -= nbytes if fits else 0
@@ -91,23 +98,50 @@ class KvRoom:
         """It is in the catalog, or never will be."""
         self.kept -= self._to_come.pop(file.source, 0)
 
-    def ended(self) -> None:
-        """Something had no room that was chosen: others have taken it meanwhile."""
+    def short(self) -> None:
+        """Something has no room."""
         self.remedy = self.remedy or self.more()
+
+    def ended(self, error: StoreFull) -> None:
+        """Something that was chosen was refused: others have taken its room meanwhile, or the disk takes less than it
+        tells, as with a quota. Whatever else is tried would be computed in vain.
+        """
+        self._ended = True
+        if error.__cause__ is None:  # by the measure of the tier, which ours is
+            self.short()
+        self.remedy = self.remedy or (
+            f"free space on the disk of {self._settings.cache_dir}, which takes no more ({error.__cause__}),"
+        )
 
     def more(self) -> str:
         """What to do for more of it."""
+        first = "delete KV of other models (`ragcache cache prune --all-engines`), or " if self._of_others else ""
         if self._of_budget() <= self._of_disk():
-            return "raise RAGCACHE_DISK_BYTES"
-        leaves = _gib(self._floor + self.kept)
-        return f"free space on the disk of {self._settings.cache_dir}, of which KV leaves {leaves} free,"
+            return f"{first}raise RAGCACHE_DISK_BYTES"
+        leaves = _gib(self._stays_free())
+        return f"{first}free space on the disk of {self._settings.cache_dir}, of which KV leaves {leaves} free,"
+
+    @shared_property
+    def _of_others(self) -> bool:
+        """Whether models that are not that of the settings have KV there, which counts as taken."""
+        try:
+            engines = {item.engine for item in CacheFolder(self._settings.kv_folder).items()}
+            return bool(engines) and engines != {engine_name(current_identity(self._models).fingerprint)}
+        except (ConfigError, ModelError, StoreError):
+            return False
 
     def _of_budget(self) -> int:
+        if self._looking:
+            return self._settings.disk_bytes - sum(one.nbytes for one in CacheFolder(self._settings.kv_folder).items())
         return self._settings.disk_bytes - self.store.kept.nbytes
 
     def _of_disk(self) -> int:
+        return free_bytes(self._settings.kv_folder) - self._stays_free()
+
+    def _stays_free(self) -> int:
+        """Bytes of the disk, for everybody else and for what is to come."""
         shared = self.kept and one_disk(self._settings.kv_folder, self._settings.data_dir)
-        return free_bytes(self._settings.kv_folder) - self._floor - (self.kept if shared else 0)
+        return self._floor + (self.kept if shared else 0)
 
     @property
     def _floor(self) -> int:
@@ -136,21 +170,28 @@ class DiskCheck:
         return LOGGED * self._per_character(SHORT_SENTENCE)
 
     def growth(self, files: Iterable[Pending]) -> dict[str, int]:
-        """By file: of the catalog and the index in the end, about, by their sizes alone."""
+        """By file: of the catalog and the index in the end, about, by their sizes alone, and beyond what older versions
+        of the files have there already.
+        """
         of_token = PER_TOKEN * self._per_character(SENTENCE)
-        return {file.source: round(file.size / per_token(file.source) * of_token) for file in files}
+        return {file.source: round(file.growth / per_token(file.source) * of_token) for file in files}
 
     def _per_character(self, sentence: int) -> float:
-        """Vectors take most of it: of chunks, in 4 bytes a number, and of sentences, in one and 4 for the scale."""
+        """Vectors take most of it: of chunks, in 4 bytes a number, in the catalog and in the index, and of sentences,
+        in one and 4 for the scale.
+        """
         longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
         own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
         chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
         dimension = self._collection.dimension
-        return PER_CHARACTER + (dimension + 4) / sentence + COPIES * 4 * dimension / chunk
+        of_index = WORDS + 4 * dimension / chunk
+        if self._settings.database_url is not None:  # the catalog is elsewhere
+            return of_index
+        return of_index + PER_CHARACTER + (dimension + 4) / sentence + 4 * dimension / chunk
 
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
-        needed = int(sum(file.size / per_token(file.source) for file in files) * self._per_token)
+        needed = int(sum(file.readable / per_token(file.source) for file in files) * self._per_token)
         free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
         if needed > budget:
             return (

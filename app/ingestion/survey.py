@@ -17,6 +17,7 @@ from app.errors import IngestError, printable
 from app.ingestion import Failure, IngestOptions
 from app.ingestion.worker import time_of_change
 from app.library.catalog.records import FileState
+from app.loaders.base import ParseLimits
 from app.loaders.discovery import WalkTally, discover
 from ragcache.host import MOUNTS, mount_point
 
@@ -32,6 +33,17 @@ class Pending:
     source: str  # absolute, without links, so that a file is one document whatever way led to it
     size: int
     state: FileState | None  # of the document that it is already
+
+    @property
+    def readable(self) -> int:
+        """Bytes that may become a document: none of a file that every loader refuses for its size."""
+        return self.size if self.size <= ParseLimits().max_bytes else 0
+
+    @property
+    def growth(self) -> int:
+        """Bytes that it has more than the document that it is already."""
+        known = self.state.size if self.state is not None and self.is_ready else 0
+        return max(0, self.readable - known)
 
     @property
     def known_hash(self) -> str | None:

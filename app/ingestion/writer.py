@@ -148,7 +148,7 @@ class Writer:
         lost = self._removal.finish()
         if lost and self._room.now:
             self._capture.renew(self._collection, lost)
-        elif lost:
+        elif lost and self._room.mode != "off":
             self._tally.note(
                 f"{len(lost)} chunks had seen texts that are gone, and lost their KV: answers compute it again, or "
                 f"`ragcache cache warm -c {shlex.quote(self._collection.name)}` does at once"
@@ -194,7 +194,7 @@ class Writer:
         if self._room.mode != "auto":
             return list(range(len(drafts))) if self._room.now else []
         if not self._room.now:
-            self._room.ended()
+            self._room.short()
             return []
         return [place for place, fits in enumerate(self._room.choose(map(self._kv_bytes, drafts))) if fits]
 

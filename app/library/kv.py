@@ -11,13 +11,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
+from ragcache.address import prefix_name
 from ragcache.errors import ConfigError, ModelError, StoreError
 from ragcache.store.folder import CacheFolder, Item
 from ragcache.types import VariantKey
@@ -75,16 +75,17 @@ def remembered_identity(models: Models) -> Identity | None:
 
 
 def remember_identity(models: Models) -> None:
-    """Of a model that is loaded, for those who tell of KV without it."""
-    facts = _facts(models.settings)
-    if models.loaded is None or facts is None:
+    """Of a model that is loaded, for those who tell of KV without it: with its own settings, and of its files as they
+    were when it was.
+    """
+    loaded = models.loaded
+    if loaded is None or loaded.files is None or (facts := _facts(loaded.settings)) is None:
         return
-    folder = resolve_model(models.settings.model, models.settings.cache_dir)
-    records, found = models.settings.records, {"fingerprint": models.loaded.engine.spec.fingerprint}
-    basis = records.basis(folder)
+    records, folder, basis = loaded.settings.records, loaded.files.folder, loaded.files.basis
+    found, told = {"fingerprint": loaded.engine.spec.fingerprint}, _system_facts(loaded.settings)
     if records.read(KIND, folder, **facts) != found:
         records.write(KIND, folder, found, basis, **facts)
-    told, system = _system_facts(models.settings), {"hash": models.template.system().hash}
+    system = {"hash": loaded.template.system().hash}
     if records.read(SYSTEM, folder, **told) != system:
         records.write(SYSTEM, folder, system, basis, **told)
 
@@ -157,6 +158,11 @@ def has_kv(settings: Settings) -> bool:
     return folder.is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
+def may_have_kv(settings: Settings) -> bool:
+    """The same of a bucket too, which is not looked into."""
+    return bool(settings.remote) or has_kv(settings)
+
+
 def variants_of(
     library: Library, collection: Collection, hashes: Iterable[str], models: Models | None = None
 ) -> dict[str, list[StoredVariant]]:
@@ -185,19 +191,23 @@ def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     """Whose KV goes with a chunk; ask before the chunk goes, since its collection may go too."""
-    return known_identities(library, models) if has_kv(library.settings) else set()
+    return known_identities(library, models) if may_have_kv(library.settings) else set()
 
 
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
-    """Delete all KV of chunks that nobody has any more, also behind System segments that nobody names any more, as of
-    settings between two ingests; returns how many variants went. Raises StoreError.
+    """Delete all KV of chunks that nobody has any more: of every engine and System segment by the hash, also of those
+    that nobody names any more, and of these `identities` also what a header does not tell; returns how many variants
+    went. Raises StoreError.
     """
-    wanted, chunks = list(identities), list(hashes)
-    if not wanted or not chunks:
+    chunks = list(hashes)
+    if not chunks or not may_have_kv(models.settings):
         return 0
-    store = models.store
-    drop = partial(store.drop_chunk, elsewhere=True)
-    return sum(drop(one.fingerprint, one.system, chunk) for one in wanted for chunk in chunks)
+    first, *rest = [*identities] or [Identity("", "")]
+    drop, gone = models.store.drop_chunk, 0
+    for chunk in chunks:
+        gone += drop(first.fingerprint, first.system, chunk, elsewhere=True)
+        gone += sum(drop(one.fingerprint, one.system, chunk) for one in rest)
+    return gone
 
 
 def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
@@ -205,7 +215,15 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     for many chunks together. Raises StoreError.
     """
     chunks = set(hashes)
-    return models.store.drop_seeing(chunks) if chunks and has_kv(models.settings) else []
+    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
+
+
+def drop_prefixes(models: Models) -> None:
+    """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
+    StoreError.
+    """
+    if may_have_kv(models.settings):
+        models.store.trim(prefix_name(""), 0.0)
 
 
 @dataclass(frozen=True)

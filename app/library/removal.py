@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
-from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop
+from app.library.kv import Identity, drop_chunks, drop_prefixes, drop_traces, identities_to_drop
 from app.models import Models
 from ragcache.errors import StoreError
 
@@ -36,18 +36,20 @@ def remove_documents(library: Library, models: Models, collection: Collection, d
 
 
 def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
-    """With its conversations. Raises CatalogError while an ingest runs."""
+    """With its conversations, and all KV that is kept of any. Raises CatalogError while an ingest runs."""
     identities = identities_to_drop(library, models)
     with library.catalog.alone(collection):
         removed = library.catalog.collections.delete(collection)
         indexes.discard(library, collection)
-        removal = _with_kv(models, removed, identities)
+        removal = _with_kv(models, removed, identities, prefixes=True)
     library.catalog.discard_lock(collection)
     return removal
 
 
-def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity]) -> Removal:
+def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity], prefixes: bool = False) -> Removal:
     try:
+        if prefixes:
+            drop_prefixes(models)
         dropped = drop_chunks(models, identities, removed.orphans) + len(drop_traces(models, removed.orphans))
     except StoreError as error:
         raise MaintenanceError(

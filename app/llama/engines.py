@@ -29,7 +29,7 @@ from app.answering.answerer import Answering
 from app.answering.pipeline import RagPipeline
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.synthesizer import CachedSynthesizer, as_node, cited_nodes, told
-from app.models import in_thread
+from app.models.cores import in_thread
 from app.prompt import Turn
 
 

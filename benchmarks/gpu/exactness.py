@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.caches import prefill_prompt
 from benchmarks.gpu import GpuBenchOptions
-from benchmarks.gpu.shapes import RandomIds, random_engine
+from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
@@ -53,7 +53,7 @@ def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tup
 
 
 def _own_engine(device: torch.device, dtype: torch.dtype, seed: int) -> tuple[TorchEngine, Forward]:
-    engine = random_engine("tiny", device, dtype, seed)
+    engine = random_engine(MODELS["tiny"], device, dtype, seed)
     return engine, partial(_own, engine)
 
 

@@ -34,7 +34,7 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
     """Tables by their names: each again with every length, so that what is there survives what comes."""
     device, rounds, seed = torch.device(options.device), options.rounds, options.seed
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    engine = random_engine(name, device, dtype, seed)
+    engine = random_engine(MODELS[name], device, dtype, seed)
     ids = RandomIds(engine.spec.vocabulary, seed)
     codec = "bf16" if dtype is torch.bfloat16 else "raw"
     with tempfile.TemporaryDirectory(prefix="ragcache-gpu-") as folder:

@@ -42,8 +42,7 @@ MODELS: Mapping[str, ModelShape] = {
 }
 
 
-def random_engine(name: str, device: torch.device, dtype: torch.dtype, seed: int) -> TorchEngine:
-    shape = MODELS[name]
+def random_engine(shape: ModelShape, device: torch.device, dtype: torch.dtype, seed: int) -> TorchEngine:
     steps = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     blueprint = Blueprint(
         fingerprint=hashlib.sha256(f"{shape} {dtype} {seed}".encode()).hexdigest(),

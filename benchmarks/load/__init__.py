@@ -5,22 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.choices import CONTEXTS, one_of, parse_linker, parse_names, some_of
+from benchmarks.choices import CONTEXTS, one_of, parse_linker, parse_positive, some_of
 from benchmarks.options import CHUNK_TOKENS, DATA, LINKER, SEED, BenchOptions, option
-from ragcache.errors import ConfigError
 
 SYSTEMS = ("stock", "prefix", "linked")
 
 
 def parse_loads(text: str, flag: str) -> tuple[float, ...]:
     """Ascending."""
-    try:
-        loads = sorted({float(one) for one in parse_names(text, flag)})
-    except ValueError as error:
-        raise ConfigError(f"--{flag} {text!r}: give multiples of saturation, such as 0.5,1,2") from error
-    if not all(0 < one < float("inf") for one in loads):
-        raise ConfigError(f"--{flag} {text!r}: give multiples above 0")
-    return tuple(loads)
+    return tuple(sorted(set(parse_positive(text, flag))))
 
 
 @dataclass(frozen=True)

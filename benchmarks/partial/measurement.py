@@ -13,7 +13,6 @@ from threading import Barrier, Event, Thread
 from time import sleep
 from typing import ClassVar
 
-import numpy as np
 from tqdm import tqdm
 
 from app.models.loading import LoadedModel
@@ -22,6 +21,7 @@ from benchmarks.corpus import prompt_chunks, read_texts, split_documents
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.partial import BUSY, KEEPING, PartialBenchOptions
 from benchmarks.partial.unchanging import UnchangingStore
+from benchmarks.timing import paired
 from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
 from ragcache.keeping import QUIET_S
@@ -34,7 +34,6 @@ STOCK = "full"
 CONTEXT = "document"
 STORY, ANSWER = "Tell a long story.", 512  # of a request beside: its question and its tokens; then the next one begins
 WARM_UPS = 3  # rounds that do not count: in them the predictions become this machine's
-RESAMPLES = 2000
 
 
 def main(settings: Settings, options: PartialBenchOptions, out: Path) -> None:
@@ -148,8 +147,7 @@ def _measure(
 
 
 def _row(engine: str, share: int, beside: str, pairs: Sequence[tuple[Report, Report]], seed: int) -> Row:
-    ratios = np.array([linked.ttft_s / stock.ttft_s for linked, stock in pairs])
-    draws = np.random.default_rng(seed).integers(0, len(ratios), (RESAMPLES, len(ratios)))
+    ratio, high = paired([linked.ttft_s for linked, _ in pairs], [stock.ttft_s for _, stock in pairs], seed)
     return {
         "engine": engine,
         "tokens": pairs[0][0].prompt_tokens,
@@ -158,7 +156,6 @@ def _row(engine: str, share: int, beside: str, pairs: Sequence[tuple[Report, Rep
         "reused": median(linked.reused for linked, _ in pairs),
         "ttft_s": median(linked.ttft_s for linked, _ in pairs),
         "stock_s": median(stock.ttft_s for _, stock in pairs),
-        "ratio": float(np.median(ratios)),
-        # Up to here the median may well be: 95 % of the medians of resampled rounds are below.
-        "ratio_high": float(np.percentile(np.median(ratios[draws], axis=1), 95)),
+        "ratio": ratio,
+        "ratio_high": high,
     }

@@ -29,6 +29,12 @@ class UnchangingStore(KVStore):
     def open(self, key: VariantKey) -> OpenEntry | None:
         return self._store.open(key)
 
+    def use(self, key: VariantKey) -> None:
+        self._store.use(key)
+
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return self._store.at_hand(key)
+
     def put(self, variant: Variant) -> None:
         pass
 
@@ -39,6 +45,9 @@ class UnchangingStore(KVStore):
         return self._store.seeing(chunks)
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        pass
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         pass
 
     def stats(self) -> Sequence[TierStats]:

@@ -8,7 +8,6 @@ the system's page cache has been told to forget the files.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from tqdm import tqdm
 
 from app.models.loading import VllmModel
 from app.settings import Settings
+from benchmarks.caches import forget_pages
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows
@@ -85,7 +85,7 @@ class Places:
         engine = self._engine
         engine.use_store(self._disk if place == "disk" else self._cache.store)
         if place == "disk":
-            self._forget_pages()
+            forget_pages(self._folder)
         if place != EXACT:  # it comes right after stock, whose blocks it finds
             engine.forget_prefixes()
         generation = self._cache.generate(segments, max_tokens=1, linker=linker)
@@ -105,13 +105,6 @@ class Places:
         generation = self._cache.generate([*before, behind], max_tokens=1, linker=linker)
         list(generation)
         return generation.report
-
-    def _forget_pages(self) -> None:
-        for path in self._folder.rglob("*"):
-            if path.is_file():
-                fd = os.open(path, os.O_RDONLY)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.close(fd)
 
 
 def _measure(places: Places, segments: Sequence[Segment], options: TtftBenchOptions) -> list[Row]:

@@ -16,6 +16,7 @@ from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.policy import Rates
+from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import Fetched, KVStore
@@ -105,6 +106,7 @@ class LinkSource:
     begin_answering: Callable[[], Callable[[], None]]  # somebody waits until what is returned is called
     loader: Loader | None = None  # in place of the engine's own
     rates: Rates | None = None  # learn from every prompt what is sooner; without, whatever is cached is linked
+    prefixes: Prefixes | None = None  # kept by an engine that has no prefix cache of its own
 
     def answering(self) -> AbstractContextManager[None]:
         """While somebody waits for what is computed inside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -30,6 +30,7 @@ class SegmentPiece:
     shared: bool = False  # others may see it: a copy that has lost something at rest does not serve
     tier: str = ""  # where the plan saw the first of them
     nbytes: int = 0  # to read there
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class PieceLoaded:
     lossless: bool = True  # see Variant
     seconds: float = 0.0  # of reading
     incidents: tuple[str, ...] = ()
+    read: tuple[float, float] | None = None  # from when until when, by perf_counter
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,16 @@ class Block:
     layer: int  # the first one
     k: torch.Tensor  # [layers, kv_heads, tokens, head_dim]
     v: torch.Tensor
+    turned: bool = False  # K stands rotated to its positions, as that of a stored prefix does
 
     @classmethod
     def whole(cls, variant: Variant, start: int) -> Block:
         return cls(start, 0, variant.k, variant.v)
+
+    def behind(self, position: int) -> Block:
+        """Without what lies before it; perhaps nothing is left."""
+        gone = min(max(0, position - self.start), self.k.shape[2])
+        return replace(self, start=self.start + gone, k=self.k[:, :, gone:], v=self.v[:, :, gone:]) if gone else self
 
     @property
     def layers(self) -> slice:
@@ -100,6 +108,10 @@ class Loading(ABC):
         computed at once, while others come.
         """
         return False
+
+    @abstractmethod
+    def drop(self, index: int) -> None:
+        """Nobody wants this piece any more: it is computed. What of it is on its way may come all the same."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -2,34 +2,80 @@
 
 Algorithm 1 with its two pointers: the taker asks after each slice that it computes whether it is to compute another
 one; the readers take the last piece that nobody has begun, by themselves. What is in RAM is handed over at once. Unlike
-in the paper, no slice is begun that takes longer than all that is left takes to come, and what a slice overtakes is
-read no further: where one side is far the quicker, it alone works.
+in the paper, no slice is begun that takes longer than all that is left takes to come, no piece that takes longer to
+come than computing all up to its end, and what a slice overtakes is read no further: where one side is far the quicker,
+it alone works.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import hypot
 from time import perf_counter
 from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, bring
+from ragcache.loader.reading import Pace, at_hand, bring
 from ragcache.loader.sequential import delivered
 from ragcache.loader.threads import Clock, DiskThreads, Task
-from ragcache.policy import Rates
+from ragcache.rates import Rates, Work
 from ragcache.store.base import RAM, KVStore
 
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
 AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
-# Of what is left to load, that a slice may take at most: estimates err, and a slice begun is not given up.
-MARGIN = 0.9
-LATE = 1.5  # times what was expected
+AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
+LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
+HOPELESS = 3.0  # times as long at most, where it took many times what was expected
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """When what is left comes, if nothing more is computed. All in seconds."""
+
+    waiting: float  # to read what nobody has begun
+    reading: float  # what is read now takes, in all
+    so_far: float  # since a piece came, or the first was begun
+    most: float = HOPELESS
+
+    @property
+    def overdue(self) -> float:
+        """For so long nothing has come, where that is too long: several times as long where it is very much so."""
+        if self.so_far <= LATE * self.reading:
+            return 0.0
+        times = min(self.most, max(1.0, self.so_far / self.reading - 1.0)) if self.reading > 0.0 else 1.0
+        return self.so_far * times
+
+    @property
+    def left(self) -> float:
+        return self.waiting + self.brought(self.reading)
+
+    def brought(self, reading: float) -> float:
+        """Until what takes so long, and is read now, is here."""
+        return self.overdue or max(0.0, reading - self.so_far)
+
+    def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
+        """To compute for so long what comes in `left`; see `Loading.claim`."""
+        return seconds + doubt <= left if final else seconds < self.overdue
+
+
+def expected(
+    rates: Rates, waiting: Iterable[SegmentPiece], reading: Sequence[SegmentPiece], so_far: float
+) -> Expectation:
+    """By the running rates, of what nobody has begun and what is read now."""
+    wait, read = (sum(rates.load_seconds(one.tier, one.nbytes) for one in pieces) for pieces in (waiting, reading))
+    known = bool(reading) and rates.has_read(reading[0].tier)  # a first guess is many times off
+    return Expectation(wait, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
+
+
+def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:
+    """Seconds by which the two may differ otherwise than predicted: a slice begun is not given up."""
+    return hypot(rates.spread * computing, rates.load_spread(tier) * loading)
 
 
 class CakeLoader(Loader):
@@ -37,11 +83,22 @@ class CakeLoader(Loader):
 
     overlaps: ClassVar[bool] = True
 
-    def __init__(self, threads: DiskThreads, *, pace: Pace | None = None, clock: Clock = perf_counter):
-        self._threads, self._pace, self._clock = threads, pace, clock
+    def __init__(
+        self,
+        threads: DiskThreads,
+        *,
+        pace: Pace | None = None,
+        clock: Clock = perf_counter,
+        ahead: int = AHEAD,
+        claims: bool = True,
+    ):
+        """`claims`: whoever takes does; else all is read that is not dropped."""
+        self._threads, self._pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        return _Meeting(self._threads, pieces, store, rates or Rates(), self._pace, self._clock)
+        return _Meeting(
+            self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._claims
+        )
 
     def close(self) -> None:
         self._threads.close()
@@ -52,7 +109,6 @@ class _Read:
     """A piece that a thread has begun to read, or will when one is free."""
 
     piece: SegmentPiece
-    expected: float  # seconds
     wanted: bool = True
     ended: bool = False
     task: Task[Delivery] = field(init=False)
@@ -69,15 +125,20 @@ class _Meeting(Loading):
         rates: Rates,
         pace: Pace | None,
         clock: Clock,
+        ahead: int,
+        claims: bool,
     ):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
+        self._ahead = ahead
         self._lock = threading.Lock()
-        self._near = deque(piece for piece in pieces if piece.tier == RAM)
-        # In the order of the prompt, of which nothing is begun. What all others stand behind is read first.
-        self._left = deque(piece for piece in pieces if piece.tier != RAM and piece.index != SYSTEM)
-        self._first = deque(piece for piece in pieces if piece.tier != RAM and piece.index == SYSTEM)
+        # Who plans for whoever claims nothing here does not know what is in RAM here.
+        self._near = deque(piece for piece in pieces if piece.tier == RAM or not claims)
+        self._left = deque(piece for piece in pieces if piece.tier != RAM and claims)  # of which nothing is begun
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
+        # Behind what is linked at once nothing can be computed ahead.
+        self._computes = claims and all(piece.index == SYSTEM for piece in self._near)
+        self._waits = False  # nothing was there to take, and nothing was claimed since
         self._read_on()
 
     # -- the readers' side ------------------------------------------------------------------------------------------
@@ -86,18 +147,22 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not (self._first or self._left) or len(self._reads) >= AHEAD:
+                if not self._left or len(self._reads) >= self._ahead:
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
-                piece = self._first.popleft() if self._first else self._left.pop()
-                read = _Read(piece, self._seconds(piece))
+                if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
+                    return
+                if self._computes and self._comes_too_late(self._left[-1]):
+                    return
+                piece = self._left.pop()
+                read = _Read(piece)
                 if all(one.ended for one in self._reads):
                     self._moved = self._clock()
                 # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
                 self._reads.append(read)
                 try:
-                    read.task = self._threads.submit(partial(self._bring, read))
+                    read.task = self._threads.submit(partial(self._bring, read), self)
                 except FAULTS as error:
                     read.task = Task(self._clock())
                     read.task.future.set_exception(error)
@@ -117,59 +182,69 @@ class _Meeting(Loading):
         assert found.loaded is not None, "all of a piece is brought at once"
         return replace(found, loaded=replace(found.loaded, seconds=max(0.0, seconds)))
 
+    def _comes_too_late(self, last: SegmentPiece) -> bool:
+        """Whether all that is left is computed before that piece is here, by what is known of both sides."""
+        if not all(piece.tokens for piece in self._left):
+            return False
+        works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
+        arrival = self._arrival
+        computed = self._rates.seconds(sum(works, Work()))
+        brought = arrival.brought(arrival.reading) + self._seconds(last)
+        return computed + doubt(self._rates, computed, brought, last.tier) < brought
+
     # -- the taker's side -------------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
-        if self._near:
-            return bring(self._store, self._near.popleft(), self._pace)
+        while self._near:
+            piece = self._near.popleft()
+            if (found := at_hand(self._store, piece)) is not None:
+                return found
+            self._read_after_all(piece)
+        if self._waits and not self._reads:
+            self._computes = False  # then all is read
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
-        for read in self._reads[: None if self._overdue else 1]:
+        for read in self._reads[: None if self._arrival.overdue else 1]:
             if read.task.future.done() or self._threads.late(read.task):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
+                self._waits = False
+                self._read_on()  # while it is placed
                 return found
+        self._waits = True
         return None
+
+    def _read_after_all(self, piece: SegmentPiece) -> None:
+        """It has left RAM since it was seen there."""
+        with self._lock:
+            self._left = deque(sorted((*self._left, piece), key=lambda one: one.start))
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
-            # All else stands behind the System segment: it is computed where that is sooner than bringing it alone.
-            left = self._brought(self._seconds(piece)) if piece.index == SYSTEM else self._remaining()
-            if final and seconds > MARGIN * left:
+            arrival, self._computes = self._arrival, final
+            unsure = doubt(self._rates, seconds, arrival.left, piece.tier)
+            if not arrival.allows(seconds, arrival.left, unsure, final=final):
                 return False
-            for waiting in (self._first, self._left):
-                if final and piece in waiting:
-                    waiting.remove(piece)
-                    return True
+            if piece in self._left:
+                self._left.remove(piece)
+                self._waits = False
+                if not self._reads:
+                    self._rates.not_read(piece.tier)
+                return True
             read = next((one for one in self._reads if one.piece is piece), None)
-            overdue = self._overdue
-            if read is None or read.task.future.done() or not (final or overdue > seconds):
+            if read is None or read.task.future.done():
                 return False
-        if overdue:
-            self._rates.observe_load(piece.tier, piece.nbytes, overdue)
-        self._forget(read)
-        self._threads.give_up(read.task)
+        if arrival.overdue and read.task.begun is not None:  # not what it waited for others who share the threads
+            self._rates.observe_load(piece.tier, piece.nbytes, self._clock() - read.task.begun)
+        self._give_up(read)
+        self._waits = False
         return True
 
-    def _remaining(self) -> float:
-        """Seconds until all is loaded, if nothing more is computed. What is late is taken to need as long again."""
-        waiting = sum(self._seconds(piece) for piece in (*self._first, *self._left))
-        return waiting + self._brought(self._expected)
-
-    def _brought(self, expected: float) -> float:
-        """Seconds until what is read now, which takes so long in all, is here."""
-        return self._overdue or max(0.0, expected - (self._clock() - self._moved))
-
     @property
-    def _overdue(self) -> float:
-        """Seconds for which nothing has come, where that is too long."""
-        so_far = self._clock() - self._moved
-        return so_far if so_far > LATE * self._expected else 0.0
-
-    @property
-    def _expected(self) -> float:
-        return sum(read.expected for read in self._reads if not read.ended)
+    def _arrival(self) -> Expectation:
+        reading = [read.piece for read in self._reads if not read.ended]
+        return expected(self._rates, self._left, reading, self._clock() - self._moved)
 
     def _seconds(self, piece: SegmentPiece) -> float:
         return self._rates.load_seconds(piece.tier, piece.nbytes)
@@ -181,18 +256,32 @@ class _Meeting(Loading):
 
     @property
     def ended(self) -> bool:
-        return not (self._near or self._first or self._left or self._reads)
+        return not (self._near or self._left or self._reads)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         return [read.task.future for read in self._reads[:1]]
 
+    def drop(self, index: int) -> None:
+        with self._lock:
+            self._clear(index)
+        for read in [one for one in self._reads if one.piece.index == index]:
+            self._give_up(read)
+
     def stop(self) -> None:
         with self._lock:
-            self._near.clear()
-            self._first.clear()
-            self._left.clear()
+            self._clear()
         for read in list(self._reads):
-            self._forget(read)
-            if not read.task.future.done():
-                self._threads.give_up(read.task)
+            self._give_up(read)
+
+    def _clear(self, index: int | None = None) -> None:
+        """All that nobody has begun, or one of them."""
+        for waiting in (self._near, self._left):
+            kept = [] if index is None else [piece for piece in waiting if piece.index != index]
+            waiting.clear()
+            waiting.extend(kept)
+
+    def _give_up(self, read: _Read) -> None:
+        self._forget(read)
+        if not read.task.future.done():
+            self._threads.give_up(read.task)

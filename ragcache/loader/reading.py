@@ -36,13 +36,30 @@ def bring(
                     incidents.append(LOSSY)
                     continue
                 blocks = tuple(_blocks(entry, piece.start, pace, wanted))
-                seconds = perf_counter() - started
+                ended = perf_counter()
         except FAULTS as error:
             incidents.append(unused(error))
             continue
-        told = (entry.tier, entry.nbytes, origin.lineage.lossless, seconds, tuple(incidents))
-        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told), origin)
+        told = (entry.tier, entry.nbytes, origin.lineage.lossless, ended - started, tuple(incidents))
+        return Delivery(piece, blocks, PieceLoaded(piece.index, chosen, *told, (started, ended)), origin)
     return nothing(piece, *incidents)
+
+
+def at_hand(store: KVStore, piece: SegmentPiece) -> Delivery | None:
+    """Where the piece's best variant is there without waiting; whatever is amiss with it shows when it is brought."""
+    try:
+        if not piece.keys or (entry := store.at_hand(piece.keys[0])) is None:
+            return None
+        started = perf_counter()
+        with entry:
+            origin = entry.origin()
+            if piece.shared and not origin.lineage.lossless:
+                return None
+            blocks = tuple(_blocks(entry, piece.start, None, lambda: True))
+    except FAULTS:
+        return None
+    told = (entry.tier, entry.nbytes, origin.lineage.lossless, perf_counter() - started)
+    return Delivery(piece, blocks, PieceLoaded(piece.index, 0, *told), origin)
 
 
 def _blocks(entry: OpenEntry, start: int, pace: Pace | None, wanted: Callable[[], bool]) -> Iterator[Block]:

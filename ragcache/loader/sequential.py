@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ragcache.errors import FAULTS
-from ragcache.loader import Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, Unwanted, bring, nothing, unused
+from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader.reading import Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
@@ -21,18 +21,20 @@ LATE = "a cached segment was not loaded in time, and is computed"
 class SequentialLoader(Loader):
     """Reads on the thread that takes, or on threads that may wait for the disk in its place."""
 
-    def __init__(self, threads: DiskThreads | None = None, *, front: int = 0, pace: Pace | None = None):
-        """`front` chunks are left to be computed even where they are cached."""
-        self._threads, self._front, self._pace = threads, front, pace
+    def __init__(
+        self, threads: DiskThreads | None = None, *, front: int = 0, system: bool = False, pace: Pace | None = None
+    ):
+        """`front` chunks are left to be computed even where they are cached, and with `system` that segment too."""
+        self._threads, self._front, self._system, self._pace = threads, front, system, pace
 
     def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
-        front = [piece for piece in pieces if 0 <= piece.index < self._front]
+        first = SYSTEM if self._system else 0
+        front = [piece for piece in pieces if first <= piece.index < self._front]
         loaded = [piece for piece in pieces if piece not in front]
-        calls = [(piece, partial(bring, store, piece, self._pace)) for piece in loaded]
         if self._threads is None:
-            loading: Loading = InTurn(call for _, call in calls)
+            loading: Loading = InTurn(partial(bring, store, piece, self._pace) for piece in loaded)
         else:
-            loading = _OnThreads(self._threads, [(piece, self._threads.submit(call)) for piece, call in calls])
+            loading = _OnThreads(self._threads, loaded, store, self._pace)
         return _BehindFront(front, loading) if front else loading
 
     def close(self) -> None:
@@ -57,17 +59,27 @@ class InTurn(Loading):
     def awaited(self) -> Sequence[Future[Any]]:
         return ()
 
+    def drop(self, index: int) -> None:
+        """It comes all the same."""
+
     def stop(self) -> None:
         self._left.clear()
 
 
 class _OnThreads(Loading):
-    """Nothing is waited for longer than the threads allow."""
+    """Nothing is waited for longer than the threads allow, and what is in RAM not at all."""
 
-    def __init__(self, threads: DiskThreads, reading: list[tuple[SegmentPiece, Task[Delivery]]]):
-        self._threads, self._reading = threads, reading
+    def __init__(self, threads: DiskThreads, pieces: Sequence[SegmentPiece], store: KVStore, pace: Pace | None):
+        self._threads = threads
+        found = [(piece, at_hand(store, piece)) for piece in pieces]
+        self._near = deque(delivery for _, delivery in found if delivery is not None)
+        self._reading: list[tuple[SegmentPiece, Task[Delivery]]] = []
+        for piece in (piece for piece, delivery in found if delivery is None):
+            self._reading.append((piece, threads.submit(partial(bring, store, piece, pace), self)))
 
     def take(self) -> Delivery | None:
+        if self._near:
+            return self._near.popleft()
         for place, (piece, task) in enumerate(self._reading):
             if task.future.done() or self._threads.late(task):
                 del self._reading[place]
@@ -76,17 +88,25 @@ class _OnThreads(Loading):
 
     @property
     def ended(self) -> bool:
-        return not self._reading
+        return not (self._near or self._reading)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         return [task.future for _, task in self._reading]
 
+    def drop(self, index: int) -> None:
+        self._near = deque(one for one in self._near if one.piece.index != index)
+        self._give_up([one for one in self._reading if one[0].index == index])
+
     def stop(self) -> None:
-        for _, task in self._reading:
-            if not task.future.done():
-                self._threads.give_up(task)
-        self._reading.clear()
+        self._near.clear()
+        self._give_up(list(self._reading))
+
+    def _give_up(self, reading: Sequence[tuple[SegmentPiece, Task[Delivery]]]) -> None:
+        for one in reading:
+            self._reading.remove(one)
+            if not one[1].future.done():
+                self._threads.give_up(one[1])
 
 
 def delivered(threads: DiskThreads, piece: SegmentPiece, task: Task[Delivery]) -> Delivery:
@@ -131,6 +151,10 @@ class _BehindFront(Loading):
     @property
     def awaited(self) -> Sequence[Future[Any]]:
         return self._loading.awaited
+
+    def drop(self, index: int) -> None:
+        self._front = deque(piece for piece in self._front if piece.index != index)
+        self._loading.drop(index)
 
     def stop(self) -> None:
         self._front.clear()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
+
+import torch
 
 from ragcache.errors import HandingOver, StoreError
 
@@ -22,6 +25,15 @@ READERS = 2  # threads that read files while the model computes
 CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 
+def on_one_core() -> None:
+    """What this thread computes, decoding, it computes by itself: helpers of its own would hold up the engine's. Unlike
+    torch.set_num_threads it leaves alone what threads compute with that begin later.
+    """
+    torch.get_num_threads()  # torch sets its own number where a thread first asks for it
+    with suppress(OSError, TypeError, AttributeError):  # built without OpenMP
+        ctypes.CDLL(None).omp_set_num_threads(1)
+
+
 @dataclass(eq=False)
 class Task(Generic[T]):
     asked: float
@@ -30,8 +42,8 @@ class Task(Generic[T]):
 
 
 class DiskThreads:
-    """Threads may share it. Python waits for the threads of its own pools when the program ends, which one that is at a
-    disk that does not answer would put off for ever.
+    """Threads may share it, and who submits have their turns, one task each. Python waits for the threads of its own
+    pools when the program ends, which one that is at a disk that does not answer would put off for ever.
 
     A task's time counts from when a thread takes it up: that a step took long, or that there were many before it, is no
     sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was.
@@ -43,24 +55,24 @@ class DiskThreads:
         name: str,
         limit_s: float,
         clock: Clock = perf_counter,
-        initializer: Callable[[], None] | None = None,
+        initializer: Callable[[], None] = on_one_core,
     ):
-        self._name, self._initializer = name, initializer or (lambda: None)
+        self._name, self._initializer = name, initializer
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()  # None ends the threads
+        self._errands = _Errands()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        weakref.finalize(self, self._errands.put, None)
+        weakref.finalize(self, self._errands.end)
         self._moved = self._clock()
         self._given_up: set[Task[Any]] = set()  # and a thread is still at them
 
-    def submit(self, call: Callable[[], T]) -> Task[T]:
-        """Where no thread will come to it, its future holds a StoreError at once."""
+    def submit(self, call: Callable[[], T], client: object = None) -> Task[T]:
+        """Where no thread will come to it, its future holds a StoreError at once. `client`: whose turn it takes."""
         if self._process != os.getpid():  # a child of a fork has none of its parent's threads, and perhaps a held lock
             self._begin()
         task: Task[T] = Task(self._clock())
@@ -73,7 +85,7 @@ class DiskThreads:
         if self._closed:
             task.future.set_exception(StoreError("the engine ends"))
             return task
-        self._errands.put((task.future, lambda: self._run(task, call)))
+        self._errands.put((task.future, lambda: self._run(task, call)), id(client))
         with self._lock:
             if len(self._threads) < self._count:
                 self._add_thread()
@@ -109,19 +121,59 @@ class DiskThreads:
     def close(self) -> None:
         """What no thread has taken up is cancelled."""
         self._closed = True
-        with suppress(Empty):
-            while (errand := self._errands.get_nowait()) is not None:
-                errand[0].cancel()
-        self._errands.put(None)
+        for future, _ in self._errands.drained():
+            future.cancel()
+        self._errands.end()
         last = monotonic() + CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, last - monotonic()))
 
 
-def _serve(errands: SimpleQueue[Errand | None], initializer: Callable[[], None]) -> None:
+class _Errands:
+    """Of each client the oldest, in turns. What ends them runs wherever Python collects garbage, also inside of whoever
+    holds the lock, which a thread may therefore take again.
+    """
+
+    def __init__(self) -> None:
+        self._change = threading.Condition(threading.RLock())
+        self._waiting: OrderedDict[int, deque[Errand]] = OrderedDict()  # by client, whose turn is next first
+        self._ended = False
+
+    def put(self, errand: Errand, client: int) -> None:
+        with self._change:
+            self._waiting.setdefault(client, deque()).append(errand)
+            self._change.notify()
+
+    def get(self) -> Errand | None:
+        """None ends the thread."""
+        with self._change:
+            while not self._waiting:
+                if self._ended:
+                    return None
+                self._change.wait()
+            client, errands = self._waiting.popitem(last=False)
+            errand = errands.popleft()
+            if errands:
+                self._waiting[client] = errands  # behind all others
+            return errand
+
+    def drained(self) -> list[Errand]:
+        """What nobody has taken up, and nobody will."""
+        with self._change:
+            left = [errand for errands in self._waiting.values() for errand in errands]
+            self._waiting.clear()
+        return left
+
+    def end(self) -> None:
+        """Once all is taken up."""
+        with self._change:
+            self._ended = True
+            self._change.notify_all()
+
+
+def _serve(errands: _Errands, initializer: Callable[[], None]) -> None:
     """On a thread. It knows nothing of the object that began it, which may be gone."""
     initializer()
     while (errand := errands.get()) is not None:
         errand[1]()
         del errand  # which knows it
-    errands.put(None)  # for the next thread

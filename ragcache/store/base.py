@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
+UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
+BUCKET = "bucket"  # and of the one that is farthest
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
@@ -40,6 +42,10 @@ class TierStats:
     evictions: int
     quarantined: int
     displaced: int = 0  # variants that newer ones of the same chunk took the place of
+
+
+def share_of(budget: int | None, share: float) -> int:
+    return int((UNBOUNDED if budget is None else budget) * share)
 
 
 @dataclass(frozen=True)
@@ -121,13 +127,17 @@ class KVStore(ABC):
 
     @abstractmethod
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """All of the key's chunk behind System segments, its own too, of the same engine and within the same border,
+        """All of the key's chunk behind System segments, its own too, of whatever engine and within the same border,
         also those that cannot be read.
         """
 
     @abstractmethod
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
+
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        """As `open`, of what can be read without waiting for a disk or a network; nothing is counted as missed."""
+        return None
 
     def get(self, key: VariantKey) -> Fetched | None:
         """The entry whole, or None when there is none.
@@ -152,6 +162,10 @@ class KVStore(ABC):
         """
 
     @abstractmethod
+    def use(self, key: VariantKey) -> None:
+        """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
+
+    @abstractmethod
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 
@@ -159,7 +173,7 @@ class KVStore(ABC):
         self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
     ) -> int:
         """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
-        others (`elsewhere`), within one border -> how many.
+        others and of all engines (`elsewhere`), within one border -> how many.
 
         Variants that others put meanwhile may stay.
         """
@@ -178,12 +192,27 @@ class KVStore(ABC):
         """Delete what any of these chunks had a part in, and leave their own variants -> what went."""
         return [key for key in self.seeing(chunks) if self.delete(key)]
 
+    def look_ahead(self, families: Collection[str]) -> None:  # noqa: B027
+        """These are looked up next: what is far is asked for all of them at once. Waits for nothing, raises nothing."""
+
+    def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
+        """Bring what is far, of the entries that `chosen` says: it is called on another thread, or not at all where
+        nothing is ever far. Given up when what is returned is called.
+        """
+        return lambda: None
+
     @abstractmethod
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Keep an entry from being evicted, for as long as that is; or let go of it.
 
         It stays while any owner pins it. A key may be pinned before its entry is put; a pin outlives a replacement, and
         all end with `delete`.
+        """
+
+    @abstractmethod
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        """Evict what was used longest ago of the entries whose fingerprint ends so, until they and `more` bytes are at
+        most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
         """
 
     @abstractmethod
@@ -199,6 +228,9 @@ class KVStore(ABC):
     def verify(self) -> list[Flaw]:
         """Read every byte; quarantine what is bad and say what it was."""
 
+    def close(self) -> None:  # noqa: B027
+        """End what runs for it, if anything does. What it is given later is kept, and no more than that."""
+
     @abstractmethod
     def check_integrity(self) -> None:
         """Assert the invariants of the bookkeeping (for tests)."""
@@ -213,10 +245,6 @@ class Tier(KVStore):
     @abstractmethod
     def offer(self, variant: Variant) -> bool:
         """Keep what a slower tier has, if there is room for it; says whether."""
-
-    @abstractmethod
-    def use(self, key: VariantKey) -> None:
-        """Count a use that a faster tier served."""
 
     @abstractmethod
     def holds(self, key: VariantKey) -> bool: ...

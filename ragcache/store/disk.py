@@ -19,14 +19,15 @@ from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.codec import open_codec
-from ragcache.store.disk_room import DiskRoom
-from ragcache.store.entry import EntryReader, FileEntry, pack
+from ragcache.store.disk_room import DiskRoom, Floor
+from ragcache.store.entry import EntryReader, FileEntry, KnownForms, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.store.folder import BadFile, Quarantine
+from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
@@ -46,7 +47,7 @@ class DiskTier(Tier):
         order: EvictionOrder = least_recently_used,
         heads: slice | None = None,
         *,
-        floor: int = 0,
+        floor: Floor = 0,
         evicts: bool = True,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
@@ -58,7 +59,7 @@ class DiskTier(Tier):
         self._codec = open_codec(codec)
         self._room = DiskRoom(root, budget, floor, evicts)
         self._order, self._heads = order, heads
-        self._forms: dict[str, KVForm] = {}  # by fingerprint; "" is any engine
+        self._forms = KnownForms()
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._counts: Counter[str] = Counter()  # of this process, since it opened the store
@@ -73,8 +74,12 @@ class DiskTier(Tier):
             if evicts and budget is not None and nbytes > budget:  # it may be smaller than last time
                 self._index.change(partial(self._make_room, more=0))
 
+    @property
+    def root(self) -> Path:
+        return self._layout.root
+
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
-        self._forms[fingerprint] = form
+        self._forms.know(form, fingerprint)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with reporting("read", self._layout.root):
@@ -107,11 +112,10 @@ class DiskTier(Tier):
                     if self._index.has(key.digest):
                         self._background.add(self._forget, path)
                     return None
-            guard = partial(self._quarantining, path, fd)
-            with guard():
+            with (guard := partial(self._quarantining, path, fd))():
                 reader = EntryReader.parts(fd, str(path), self._heads)
                 reader.expect(key)
-                self._expect_form(reader, path)
+                self._forms.expect(reader.header, str(path))
             entry = FileEntry(reader, fd, self.name, guard, left.pop_all().close)
         self._infos.compare(key.digest, reader.file_size, reader.header.lineage.lossless)
         self._index.use(key.digest)
@@ -120,9 +124,12 @@ class DiskTier(Tier):
 
     def put(self, variant: Variant) -> None:
         assert self._heads is None, "some heads of a variant are no variant"
-        target = self._layout.entry(variant.key)
-        header, parts = pack(variant, self._codec)
-        contents = Contents(variant.key, header.codec, header.lineage, sum(map(len, parts)))
+        self.take_in(*pack(variant, self._codec))
+
+    def take_in(self, header: Header, parts: Sequence[memoryview]) -> None:
+        """Keep a file as it was written, elsewhere too. Raises as `put`."""
+        target = self._layout.entry(header.key)
+        contents = Contents(header.key, header.codec, header.lineage, sum(map(len, parts)))
         with (
             reporting("write to", self._layout.root),
             written_beside(self._layout.writing / target.name, parts) as temporary,
@@ -162,6 +169,11 @@ class DiskTier(Tier):
     def use(self, key: VariantKey) -> None:
         self._index.use(key.digest)
 
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        most = share_of(self._room.budget, share) - more
+        with reporting("delete from", self._layout.root):
+            self._tally("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
+
     def holds(self, key: VariantKey) -> bool:
         """Whether the file is there."""
         with reporting("read", self._layout.root):
@@ -169,10 +181,8 @@ class DiskTier(Tier):
 
     def stats(self) -> Sequence[TierStats]:
         self._background.settle()
-        with reporting("read", self._layout.root):
-            entries, nbytes = self._index.usage()
-        with self._counting:
-            seen = self._counts.copy()
+        with reporting("read", self._layout.root), self._counting:
+            (entries, nbytes), seen = self._index.usage(), self._counts.copy()
         told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
         return [TierStats(self.name, entries, nbytes, self._room.budget, *told)]
 
@@ -231,13 +241,7 @@ class DiskTier(Tier):
     def _expect_place(self, reader: EntryReader, path: Path) -> None:
         if not self._layout.holds(path, reader.header.key):
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
-        self._expect_form(reader, path)
-
-    def _expect_form(self, reader: EntryReader, path: Path) -> None:
-        found = reader.header.shape.form
-        expected = self._forms.get(reader.header.key.fingerprint) or self._forms.get("", found)
-        if found != expected:
-            raise ForeignEntry(f"{path} holds KV of another form, {found} instead of {expected}")
+        self._forms.expect(reader.header, str(path))
 
     def _announce(self, change: Change, contents: Contents, target: Path, temporary: Path) -> None:
         """Make room for an entry, and in the place of those of its chunk that it pushes out."""
@@ -245,25 +249,24 @@ class DiskTier(Tier):
         others = (other for other in change.family(key.family) if other.name != str(target))
         leaving = displaced(others, self._order, str(self._layout.entry(key.lead)))
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
-        if not self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
-            raise StoreFull(self._room.refusal(contents.nbytes))
+        if why := self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
+            raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
         self._tally("displaced", sum(change.remove(Path(one.name)) for one in leaving))
         change.announce(contents, temporary.name)
 
-    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> bool:
-        """Evict until `more` bytes fit; nothing is evicted when that cannot be."""
-        need = self._room.excess(change.nbytes, more)
+    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> str:
+        """Evict until `more` bytes fit. Nothing is evicted when that cannot be -> why."""
+        need, why = self._room.excess(change.nbytes, more)
         if need <= 0:
-            return True
+            return ""
         if not self._room.evicts:
-            return False
+            return why
         loose = (candidate for candidate in change.loose() if candidate.name not in spared)
         chosen = victims(in_order(loose, self._order), need)
         self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
-        return chosen is not None
+        return why if chosen is None else ""
 
-    def _forget(self, path: Path) -> None:
-        """An entry whose file somebody took away, unless it is there again."""
+    def _forget(self, path: Path) -> None:  # unless it is there again
         self._index.change(lambda change: change.forget_missing(path))
 
     def _tally(self, name: str, by: int = 1) -> None:
@@ -281,7 +284,7 @@ class DiskTier(Tier):
                 raise
 
     def _take_away(self, bad: BadFile) -> None:
-        """Save for one that has been replaced meanwhile, and for those of a newer version."""
+        """Save for one that was replaced meanwhile, and for those of a newer version."""
         if isinstance(bad.reason, NewerEntry):
             return
 

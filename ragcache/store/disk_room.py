@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ragcache.host import free_bytes
+
+Floor: TypeAlias = "int | Callable[[], int]"  # bytes, or what tells how many they are now
 
 
 @dataclass(frozen=True)
@@ -16,25 +20,25 @@ class DiskRoom:
 
     root: Path
     budget: int | None  # bytes; None is unbounded
-    floor: int = 0
+    floor: Floor = 0
     evicts: bool = True
 
-    def excess(self, nbytes: int, more: int) -> int:
-        """Bytes that have to go, where any do, before a tier of `nbytes` takes in `more`, which are written by now."""
-        over = 0 if self.budget is None else nbytes + more - self.budget
-        if self.floor and more > 0:
-            over = max(over, min(more, self.floor - free_bytes(self.root)))
-        return over
+    def excess(self, nbytes: int, more: int) -> tuple[int, str]:
+        """Bytes that have to go, where any do, before a tier of `nbytes` takes in `more`, which are written by now; and
+        why it cannot take them in where they do not go, with what to do.
+        """
+        over, why = 0, ""
+        if self.budget is not None and nbytes + more > self.budget:
+            over, why = nbytes + more - self.budget, self._over_budget(self.budget)
+        floor = self.floor() if callable(self.floor) else self.floor
+        if floor and more > 0:
+            free = free_bytes(self.root)
+            if (lacking := min(more, floor - free)) > over:
+                over, kept = lacking, f"{free:,} are free, and {floor:,} stay free"
+                why = f"has no room on the disk of {self.root}: {kept}: free some space"
+        return over, why
 
-    def refusal(self, nbytes: int) -> str:
-        """Why an entry of so many bytes is not kept, and what to do."""
-        if self.floor and (free := free_bytes(self.root)) < self.floor:
-            return (
-                f"a cache file of {nbytes:,} bytes has no room on the disk of {self.root}: {free:,} are free, and "
-                f"{self.floor:,} stay free: free some space"
-            )
+    def _over_budget(self, budget: int) -> str:
         beside, remedy = ("the pinned entries", "unpin") if self.evicts else ("what is there", "delete")
-        return (
-            f"a cache file of {nbytes:,} bytes does not fit the disk budget of {self.budget:,} bytes of {self.root} "
-            f"beside {beside}: raise the budget or {remedy} some"
-        )
+        told = f"does not fit the disk budget of {budget:,} bytes of {self.root} beside {beside}"
+        return f"{told}: raise the budget or {remedy} some"

@@ -13,7 +13,7 @@ import torch
 from ragcache.address import MOST_SEEN
 from ragcache.errors import CorruptEntry, ForeignEntry
 from ragcache.store.base import KV, OpenEntry
-from ragcache.store.codec import Codec, KVShape, open_codec
+from ragcache.store.codec import Codec, KVShape, open_codec, stored_codec
 from ragcache.store.format import (
     BLOCK,
     FIRST_LAYER,
@@ -27,7 +27,7 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
+from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
 
 LOSSLESS = "raw"
 Guard = Callable[[], AbstractContextManager[None]]
@@ -56,9 +56,26 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
         blobs += [row.numpy().data for row in rows]
     lineage = variant.lineage if codec.lossless(shape.dtype) else variant.lineage.rounded(codec.name)
     checksums = tuple(map(checksum, blobs))
-    header = Header(variant.key, lineage, shape, codec.name, lengths, BLOCK, checksums)
+    header = Header(variant.key, lineage, shape, codec.stored, lengths, BLOCK, checksums)
     assert [len(blob) for blob in blobs] == [section.padded for section in header.sections]
     return header, [memoryview(pack_header(header)), *blobs]
+
+
+class KnownForms:
+    """Of the KV of engines, by fingerprint; "" is any engine."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, KVForm] = {}
+
+    def know(self, form: KVForm, fingerprint: str) -> None:
+        self._forms[fingerprint] = form
+
+    def expect(self, header: Header, where: str) -> None:
+        """Raises ForeignEntry for KV of another form."""
+        found = header.shape.form
+        expected = self._forms.get(header.key.fingerprint) or self._forms.get("", found)
+        if found != expected:
+            raise ForeignEntry(f"{where} holds KV of another form, {found} instead of {expected}")
 
 
 class EntryReader:
@@ -76,6 +93,11 @@ class EntryReader:
         """Reads only what is asked for."""
         return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where, heads)
 
+    @classmethod
+    def held(cls, data: memoryview, where: str) -> EntryReader:
+        """Of a file in memory, aligned as `_read` does it; the tensors given out may share it."""
+        return cls(lambda offset, size: data[offset : offset + size], len(data), where)
+
     def whole(self, fd: int) -> EntryReader:
         """Reads the file at once, now that its header fits it; the tensors given out then share that memory where the
         codec allows.
@@ -84,6 +106,14 @@ class EntryReader:
         reader = copy(self)
         reader._fetch = lambda offset, length: data[offset : offset + length]
         return reader
+
+    def checked(self, fd: int) -> memoryview:
+        """The file's bytes, all of which are what was written."""
+        data = _read(fd, 0, self.file_size, self._where)
+        for section in self.header.sections:
+            start = self._start + section.offset
+            self._check(section, data[start : start + section.padded])
+        return data
 
     def expect(self, key: VariantKey) -> None:
         """Raises ForeignEntry unless the file holds that variant."""
@@ -132,12 +162,12 @@ class EntryReader:
     def kv(self, block: int, layers: range) -> KV:
         """Of one block of tokens in some layers."""
         rows, shape = self._rows(block, layers)
-        k, v = open_codec(self.header.codec).decode(rows, shape)
+        k, v = stored_codec(self.header.codec).decode(rows, shape)
         return (k, v) if self._heads is None else (_copied(k[:, self._heads]), _copied(v[:, self._heads]))
 
     def kv_into(self, block: int, layers: range, k: torch.Tensor, v: torch.Tensor) -> None:
         rows, shape = self._rows(block, layers)
-        codec = open_codec(self.header.codec)
+        codec = stored_codec(self.header.codec)
         if self._heads is None:
             codec.decode_into(rows, shape, k, v)
         else:
@@ -253,6 +283,6 @@ def entry_nbytes(shape: KVShape, codec: str, system: int, context: Sequence[int]
     kept = at_rest(open_codec(codec), key, lineage)
     if not kept.lossless(shape.dtype):
         lineage = lineage.rounded(codec)
-    sizes = [size for _, size in section_sizes(shape, kept.name, lengths, BLOCK)]
-    header = Header(key, lineage, shape, kept.name, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
+    sizes = [size for _, size in section_sizes(shape, kept.stored, lengths, BLOCK)]
+    header = Header(key, lineage, shape, kept.stored, lengths, BLOCK, (_CHECKSUM,) * len(sizes))
     return len(pack_header(header)) + sum(map(padded, sizes))

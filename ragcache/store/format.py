@@ -20,7 +20,7 @@ import xxhash
 
 from ragcache.address import MOST_TOLD, lineage_flaw, untold_lineage
 from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
-from ragcache.store.codec import CODECS, KVShape, open_codec
+from ragcache.store.codec import KVShape, stored_codec
 from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, are_names, key_of, unframed
 from ragcache.types import Lineage, Pass, Span, VariantKey
 
@@ -51,7 +51,7 @@ class Header:
     key: VariantKey
     lineage: Lineage  # of the KV as it is stored
     shape: KVShape
-    codec: str
+    codec: str  # as it is stored
     lengths: tuple[int, ...]  # rows of the profile: tokens of the System and of each context chunk
     block: int  # tokens that are encoded together
     checksums: tuple[str, ...]  # of the sections: profile, ids, then of each block of tokens all layers
@@ -79,7 +79,7 @@ def section_sizes(shape: KVShape, codec: str, lengths: tuple[int, ...], block: i
     parts = [("profile", (len(lengths) + 2) * shape.tokens * 4), ("ids", shape.tokens * 4)]
     blocks = blocks_of(shape.tokens, block)
     for span in blocks:
-        size = open_codec(codec).layer_nbytes(shape.with_tokens(len(span)))
+        size = stored_codec(codec).layer_nbytes(shape.with_tokens(len(span)))
         which = f" of tokens {span.start} to {span.end - 1}" if len(blocks) > 1 else ""
         parts += [(f"layer {layer}{which}", size) for layer in range(shape.layers)]
     return parts
@@ -219,4 +219,8 @@ def _losing(codec: object, dtype: torch.dtype) -> list[str]:
     """What a codec rounds; one that is unknown here is refused later."""
     if not isinstance(codec, str):
         raise TypeError(f"codec is {codec!r:.40}")
-    return [codec] if codec in CODECS and not open_codec(codec).lossless(dtype) else []
+    try:
+        found = stored_codec(codec)
+    except ConfigError:
+        return []
+    return [] if found.lossless(dtype) else [found.name]

@@ -22,6 +22,7 @@ from ragcache.errors import StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
 from ragcache.store.eviction import Evictable
+from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
 from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
@@ -46,8 +47,7 @@ SELECT engine, family, digest, file FROM entries WHERE chunk = ? AND border = ? 
 AND fingerprint = ? AND system NOT IN ('', ?) AND file > 0 ORDER BY used DESC LIMIT ?
 """
 EVERYWHERE = f"""
-SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND engine = ?
-AND fingerprint = ? AND system != '' AND file > 0
+SELECT {PLACE_AND_ADDRESS} FROM entries WHERE chunk = ? AND border = ? AND system != '' AND file > 0
 """
 
 
@@ -89,6 +89,14 @@ class Change:
 
     def family(self, family: str) -> list[Evictable]:
         return list(self._evictables("WHERE family = ?", family))
+
+    def trim(self, fingerprint: str, most: int) -> int:
+        """Remove of the entries whose fingerprint ends so what leaves so many bytes -> how many went. It looks at all
+        rows.
+        """
+        own = list(self._evictables("WHERE substr(fingerprint, -length(?1)) = ?1 ORDER BY used", fingerprint))
+        loose = (one for one in own if not one.pinned)
+        return sum(self.remove(Path(one.name)) for one in first_of(loose, sum(one.nbytes for one in own) - most))
 
     def loose(self) -> Iterator[Evictable]:
         """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""
@@ -205,11 +213,11 @@ class FolderIndex:
         return self._file.read(ELSEWHERE, (*place_of(key), key.fingerprint, key.system, most))
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
-        """The key's chunk behind whatever System segment."""
+        """The key's chunk behind whatever System segment, of whatever engine."""
         self._settle()
-        wanted = *place_of(key), key.fingerprint
+        wanted = key.chunk, key.border
         found = [key_told(self._layout, *row) for row in self._file.read(EVERYWHERE, wanted)]
-        return [one for one in found if one and one.system and (*place_of(one), one.fingerprint) == wanted]
+        return [one for one in found if one and one.system and (one.chunk, one.border) == wanted]
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Those that these had a part in, and those that do not tell all."""

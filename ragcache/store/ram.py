@@ -15,18 +15,18 @@ import torch
 
 from ragcache.address import behind_another_system
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import displaced, in_order, victims
+from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
-_Place: TypeAlias = "tuple[str, str, str]"
+_Place: TypeAlias = "tuple[str, str]"
 
 
 def _place(key: VariantKey) -> _Place:
-    """Of a chunk, behind whatever System segment."""
-    return key.fingerprint, key.border, key.chunk
+    """Of a chunk, behind whatever System segment and of whatever engine."""
+    return key.border, key.chunk
 
 
 @dataclass
@@ -82,7 +82,10 @@ class RamTier(Tier):
                 return None
             self._hits += 1
             self._touch(resident)
-        return _RamEntry(resident.variant, self.name)
+        return HeldEntry(resident.variant, self.name)
+
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return self.open(key) if self.holds(key) else None
 
     def put(self, variant: Variant) -> None:
         if not self.offer(variant):
@@ -95,6 +98,13 @@ class RamTier(Tier):
         with self._lock:
             if (resident := self._residents.get(key.digest)) is not None:
                 self._touch(resident)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        with self._lock:
+            own = [name for name, one in self._residents.items() if one.variant.key.fingerprint.endswith(fingerprint)]
+            need = sum(self._residents[name].nbytes for name in own) + more - share_of(self._budget, share)
+            loose = [one for one in map(self._candidate, own) if not one.pinned]
+            self._evictions += sum(self._drop(one.name) for one in first_of(loose, need))
 
     def _touch(self, resident: _Resident) -> None:
         key = resident.variant.key
@@ -209,12 +219,13 @@ class RamTier(Tier):
         return True
 
 
-class _RamEntry(OpenEntry):
+class HeldEntry(OpenEntry):
     """All there already."""
 
-    def __init__(self, variant: Variant, tier: str):
+    def __init__(self, variant: Variant, tier: str, nbytes: int | None = None):
+        """`nbytes`: that were brought for it, where that is not its KV as it is."""
         self._variant, self.tier = variant, tier
-        self.nbytes, self.blocks = variant.nbytes, (Span(0, len(variant)),)
+        self.nbytes, self.blocks = variant.nbytes if nbytes is None else nbytes, (Span(0, len(variant)),)
         layers, heads, n, dim = variant.k.shape
         self.shape, self.dtype = (layers, heads, n, dim), variant.k.dtype
 

@@ -13,6 +13,7 @@ from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
+from ragcache.store.disk_room import Floor
 from ragcache.store.eviction import VARIANTS, open_order
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
@@ -26,13 +27,16 @@ def open_store(
     heads: slice | None = None,
     *,
     order: str = "lru",
-    disk_floor: int = 0,
+    disk_floor: Floor = 0,
     evicts: bool = True,
+    remote: str = "",
+    remote_bytes: int | None = None,
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
-    `order`: what goes first where a tier is full, by its name. `disk_floor` and `evicts` are the disk tier's.
+    `order`: what goes first where a tier is full, by its name. `disk_floor` and `evicts` are the disk tier's. `remote`:
+    the URL of a bucket that the folder is the cache of; `remote_bytes` are those of all who share it.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
     goes_first = open_order(order)
@@ -43,12 +47,24 @@ def open_store(
     disk = None
     if root is not None and disk_bytes != 0:
         disk = DiskTier(root, disk_bytes, codec, goes_first, heads, floor=disk_floor, evicts=evicts)
+    if remote:
+        if disk is None or heads is not None:
+            raise ConfigError(f"the bucket {remote} needs a disk as its cache, of whole heads: give it a disk budget")
+        return _shared(ram, disk, remote, remote_bytes)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk
     if only is None:
         raise ConfigError("the store has no tier: give it a RAM budget, or a folder with a disk budget")
     return only
+
+
+def _shared(ram: Tier | None, disk: DiskTier, url: str, budget: int | None) -> KVStore:
+    from ragcache.store.remote.bucket import Bucket
+    from ragcache.store.remote.store import SharedStore
+
+    faster = [] if ram is None else [ram]
+    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget)
 
 
 class TieredStore(KVStore):
@@ -96,6 +112,18 @@ class TieredStore(KVStore):
                 return _RisingEntry(entry, partial(self._promote, level=level)) if level else entry
         return None
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        for level, tier in enumerate(self._faster):
+            if (entry := tier.at_hand(key)) is not None:
+                for slower in self._tiers[level + 1 :]:
+                    slower.use(key)
+                return entry
+        return None
+
+    def use(self, key: VariantKey) -> None:
+        for tier in self._tiers:
+            tier.use(key)
+
     def put(self, variant: Variant) -> None:
         try:
             self._last.put(variant)
@@ -117,6 +145,10 @@ class TieredStore(KVStore):
         """In all tiers; the last one's pin alone survives a restart."""
         for tier in reversed(self._tiers):
             tier.pin(key, pinned, owner=owner, seconds=seconds)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        for tier in self._tiers:
+            tier.trim(fingerprint, share, more)
 
     def stats(self) -> Sequence[TierStats]:
         return [stats for tier in self._tiers for stats in tier.stats()]

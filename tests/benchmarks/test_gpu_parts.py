@@ -14,7 +14,7 @@ import torch
 from benchmarks import caches
 from benchmarks.gpu import GpuBenchOptions, LeftOut, exactness, index, model
 from benchmarks.gpu import __main__ as parts
-from benchmarks.gpu.shapes import RandomIds, random_engine
+from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
@@ -31,7 +31,7 @@ FLOAT32 = torch.float32
 
 @pytest.fixture
 def cache() -> ChunkCache:
-    engine = random_engine("tiny", torch.device("cpu"), FLOAT32, 0)
+    engine = random_engine(MODELS["tiny"], torch.device("cpu"), FLOAT32, 0)
     return ChunkCache(engine, open_store(None, None, None, "raw"), "naive", context_chunks=3, keep_missed=False)
 
 

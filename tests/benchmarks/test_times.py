@@ -38,13 +38,15 @@ def test_ttft(parts: TorchModel, tmp_path: Path) -> None:
     ]
     for row in rows:
         assert set(row) == {
-            "case", "tokens", "linker", "beside", "part", "ttft_s", "efficiency", "speedup", "slower"
+            "case", "tokens", "linker", "beside", "part", "ttft_s", "efficiency", "speedup", "own_s", "slower"
         }  # fmt: skip
         assert (row["beside"], row["slower"]) == (0, None)
     stock, floor, ram, disk = rows[0], rows[1], rows[2], rows[4]
     assert (stock["part"], floor["part"]) == (1.0, 0.0)
     assert 0.05 < ram["part"] < 0.7
     assert disk["part"] == pytest.approx(ram["part"], abs=0.05), "the codec of the disk may move a token or two"
+    assert 0 < ram["own_s"] < ram["ttft_s"]
+    assert disk["own_s"] is None, "there it waits for files"
     bound = floor["ttft_s"] + ram["part"] * stock["ttft_s"]
     assert ram["efficiency"] == pytest.approx(bound / ram["ttft_s"])
     assert disk["speedup"] == pytest.approx(stock["ttft_s"] / disk["ttft_s"])

@@ -15,6 +15,7 @@ from ragcache.loader import SYSTEM, Delivery, Loader, SegmentPiece
 from ragcache.loader.cake import CakeLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
+from ragcache.rates import Rates
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant
@@ -25,7 +26,11 @@ from tests.tiny import Tiny, make_chunks, make_question, make_system
 LOADERS: Mapping[str, Callable[[], Loader]] = {
     "sequential": SequentialLoader,
     "sequential on threads": lambda: SequentialLoader(DiskThreads(2, "test-read", 60.0)),
-    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0)),
+    # By a clock that stands still nothing is late, or a busy machine would have chunks computed.
+    "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0), clock=lambda: 0.0),
+    "cake for a thread that waits for no disk": lambda: CakeLoader(
+        DiskThreads(2, "test-read", 60.0), clock=lambda: 0.0, ahead=16, claims=False
+    ),
     "scattered": ScatteredLoader,
 }
 SEGMENT, QUESTION = make_system(), make_question()
@@ -125,9 +130,11 @@ def test_it_can_be_told_to_stop(tiny: Tiny, store: KVStore, loader: Loader) -> N
 
 @pytest.mark.parametrize("linker", ["naive", "cci:ratio=0.5", "query:ratio=0.2"])
 def test_the_answer_is_that_of_the_plain_one(tiny: Tiny, store: KVStore, loader: Loader, linker: str) -> None:
+    """Where all is sooner loaded than computed."""
     ingested(tiny, store)
+    slow = {"work": [0.0, 100.0, 0.0, 0.0], "loads": {"disk": [0.0, 1e-12, 0.1]}}
     made = [
-        prefill_prompt(ChunkCache(tiny.engine, store, context_chunks=2, loader=one), PROMPT, linker)
+        prefill_prompt(ChunkCache(tiny.engine, store, context_chunks=2, loader=one, rates=Rates(slow)), PROMPT, linker)
         for one in (SequentialLoader(), loader)
     ]
     assert torch.equal(made[0].logits, made[1].logits)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+import random
+
 import pytest
 
-from ragcache.policy import Rates, Work
+from ragcache.rates import Rates, Work
 
 PASS, ROW, ATTENDED, PLACED = 2e-2, 1e-3, 5e-7, 3e-5
 
@@ -106,3 +109,62 @@ def test_names_are_bounded() -> None:
     for number in range(1000):
         rates.observe_link(f"auto:ratio={number}", 1000, 900)
     assert rates.link_share("auto:ratio=999") > 2 * rates.link_share("auto:ratio=0")
+
+
+def test_a_request_takes_some_time_whatever_its_size() -> None:
+    rates, source = Rates(), random.Random(3)
+    for _ in range(200):
+        nbytes = source.choice([100_000, 400_000, 1_600_000])
+        rates.observe_load("server", nbytes, 0.05 + 1e-8 * nbytes)
+    assert rates.load_seconds("server", 10_000) == pytest.approx(0.05, rel=0.05)
+    assert rates.load_seconds("server", 10_000_000) == pytest.approx(0.15, rel=0.05)
+
+
+def test_reads_of_one_size_tell_their_bytes_alone() -> None:
+    rates = Rates()
+    for place in range(200):
+        rates.observe_load("disk", 1_000_000 + place % 7, 0.04 if place % 2 else 0.0)
+    assert rates.load_seconds("disk", 2_000_000) == pytest.approx(2 * rates.load_seconds("disk", 1_000_000))
+
+
+@pytest.mark.parametrize("off", [0.0, 0.2])
+def test_how_far_predictions_are_off_is_known(off: float) -> None:
+    rates, source = Rates(), random.Random(5)
+    for _ in range(300):
+        rates.observe(Work.of_rows(0, 500), 0.2 * (1 + source.choice([-off, off])))
+        factor = 1 + source.choice([-off, off])
+        for _ in range(4):  # of reads that are under way together one may seem to take nothing
+            rates.observe_load("disk", 1_000_000, 0.1 * factor)
+    assert rates.spread == pytest.approx(off, abs=0.06)
+    assert rates.load_spread("disk") == pytest.approx(off, abs=0.1)
+    assert Rates().load_spread("disk") > 0.0
+
+
+def test_reads_at_once_are_not_taken_for_a_spread() -> None:
+    rates = Rates()
+    for place in range(200):
+        rates.observe_load("disk", 1_000_000, 0.2 if place % 2 else 0.0)
+    assert rates.load_spread("disk") < 0.1
+
+
+def test_what_was_told_is_where_another_begins() -> None:
+    rates = learnt()
+    for nbytes in (1e5, 1e6, 5e5) * 20:
+        rates.observe_load("disk", int(nbytes), 0.01 + 2e-8 * nbytes)
+        rates.observe_link("auto", 1000, 250)
+    again = Rates(json.loads(json.dumps(rates.told())))
+    for work in (Work.of_rows(0, 2000) + Work(passes=1), Work(placed=1500), Work.of_rows(900, 901)):
+        assert again.seconds(work) == pytest.approx(rates.seconds(work), rel=0.02)
+    for nbytes in (1000, 10**7):
+        assert again.load_seconds("disk", nbytes) == pytest.approx(rates.load_seconds("disk", nbytes), rel=0.02)
+    assert again.link_share("auto") == pytest.approx(0.25, rel=0.02)
+    assert Rates().told() is None
+
+
+def test_what_was_told_is_overruled_by_what_is_measured() -> None:
+    rates = Rates({"work": [5.0, 1.0, 1e-3, 1e-2], "loads": {"disk": [1.0, 1e-5, 0.1]}})
+    for _ in range(100):
+        rates.observe(Work.of_rows(0, 900) + Work(passes=1), 1.0)
+        rates.observe_load("disk", 1_000_000, 0.1)
+    assert rates.seconds(Work.of_rows(0, 900) + Work(passes=1)) == pytest.approx(1.0, rel=0.2)
+    assert rates.load_seconds("disk", 1_000_000) == pytest.approx(0.1, rel=0.2)

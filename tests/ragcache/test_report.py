@@ -165,5 +165,5 @@ def test_a_finished_report_can_be_written_down(make_cache: MakeCache) -> None:
     assert written["part"] == answer.report.part
     assert written["chunks"][1]["tier"] == COMPUTED
     assert (written["answer_tokens"], written["incidents"]) == (3, [])
-    assert set(written["seconds"]) == {"plan", "load", "link", "keep"}
+    assert set(written["seconds"]) == {"plan", "load", "place", "link", "keep"}
     assert written["decode_s"] > 0

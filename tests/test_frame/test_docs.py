@@ -75,7 +75,7 @@ def test_the_values_of_the_example_are_the_defaults() -> None:
     # Only what depends on the machine, or is nothing, has no value to show.
     left_out = {name for name in Settings.model_fields if variable(name) not in written}
     unset = {"fusion", "mmr", "reranker", "threads", "top_k", "vector_share"}
-    unset |= {"temperature", "top_p", "sampling_top_k", "seed"}
+    unset |= {"temperature", "top_p", "sampling_top_k", "seed", "remote", "remote_bytes"}
     assert left_out == unset | {"cache_dir", "data_dir", "database_url"}
 
 

@@ -42,7 +42,14 @@ AT_THE_TOP = ("app/", "retriever/", "splitter/")
 SLOW = {"app.models.sentences", "alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
 SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "app.cli.engine_check", "app.prompt"}
 SLOW |= {"app.models.sampling", "app.ingestion.estimate", "app.library.catalog.source", "app.answering.calibration"}
-SLOW |= {"app.library.indexes", "app.cachecare", "app.cachecare.warming", "retriever.sentence_model", "splitter.base"}
+SLOW |= {
+    "ragcache.store.remote.bucket",
+    "app.library.indexes",
+    "app.cachecare",
+    "app.cachecare.warming",
+    "retriever.sentence_model",
+    "splitter.base",
+}
 SLOW |= {
     "splitter.units",
     "ragcache.engine.vllm.checks",

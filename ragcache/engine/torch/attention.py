@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from ragcache.linking.base import READ_TOKENS, Reduction
 from ragcache.types import spans_of
 
+APART = 128  # positions: what lies before a multiple of it does not hang on what follows, to the last bit
 ROWS = 32  # rows per attention call: few enough to skip most of the future, enough to keep kernels busy
 # Kernels that are causal by themselves, however many keys lie before the first row; others would be given a mask.
 RUNS_ON = {("cuda", torch.bfloat16), ("cuda", torch.float16)}
@@ -36,9 +39,15 @@ def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) ->
     The mask is bottom-right causal per row: position p sees keys [0, p]. Rows need not be contiguous, so a repair's
     scattered spans, a prefill and a decoded token are all the same call. On RUNS_ON neighbours of `size` rows or more
     are one block, which needs no mask in memory.
+
+    Rows that are neighbours are cut where their positions are multiples of `size`, and always of APART: in which order
+    a row sums what it sees does not depend on where a prefill began, and a stored prefix goes on to the same bits.
     """
     ends = (positions + 1).tolist()
-    runs = list(_runs(ends, size)) if (positions.device.type, dtype) in RUNS_ON else []
+    on_runs = (positions.device.type, dtype) in RUNS_ON
+    if not on_runs and (even := _even_cuts(positions, size)):
+        return [_block(positions, dtype, cut, ends[cut.stop - 1]) for cut in even]
+    runs = list(_runs(ends, size)) if on_runs else []
     blocks, done = [], 0
     for start, stop in [*runs, (len(ends), len(ends))]:
         blocks += [_block(positions, dtype, cut, ends[cut.stop - 1]) for cut in _cuts(done, start, size)]
@@ -64,6 +73,26 @@ def _cuts(first: int, last: int, size: int) -> Iterator[slice]:
     # A block that is not full comes first, where it reads few keys: it is as dear as a full one.
     for before in range(last - -(-(last - first) // size) * size, last, size):
         yield slice(max(before, first), before + size)
+
+
+def _even_cuts(positions: torch.Tensor, size: int) -> list[slice]:
+    """None for scattered rows, of which a block takes as many as it can."""
+    jumps = (positions.diff() != 1).nonzero().flatten() + 1
+    starts = [0, *jumps.tolist(), len(positions)]
+    if len(jumps) and size * (len(jumps) + 1) > len(positions):
+        return []
+    cuts = []
+    for first, last in pairwise(starts):
+        begin = int(positions[first])
+        end = begin + last - first
+        edges = deque(range(begin - begin % size + size, end, size))
+        # What is not full joins its neighbour, since it is as dear as a full one.
+        if edges and end - edges[-1] < size and edges[-1] % APART:
+            edges.pop()
+        if edges and edges[0] - begin < size and edges[0] % APART:
+            edges.popleft()
+        cuts += [slice(one - begin + first, other - begin + first) for one, other in pairwise((begin, *edges, end))]
+    return cuts
 
 
 def _block(positions: torch.Tensor, dtype: torch.dtype, rows: slice, end: int) -> RowBlock:

@@ -76,7 +76,10 @@ class KVBuffer:
 
     def place(self, block: Block, rope: Rope) -> None:
         """The block may lie in another memory than the buffer."""
-        rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)
+        if block.turned:
+            self.k[block.layers, :, block.span] = block.k
+        else:
+            rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)
         self.v[block.layers, :, block.span] = block.v
 
     def blank(self, positions: npt.NDArray[np.int64], layers: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -14,13 +15,15 @@ from ragcache.address import lineage_of
 from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest, end_tokens
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.resources import FreeCores, Memory
-from ragcache.engine.torch.attention import read_attention
+from ragcache.engine.torch.attention import APART, read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.engine.torch.generation import TorchGeneration, prefill
+from ragcache.engine.torch.prefix import prefix_blocks
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.loader import Block
+from ragcache.planning import Plan
 from ragcache.profile import ProfileBuilder
 from ragcache.records import Records
 from ragcache.report import Report
@@ -110,13 +113,18 @@ class TorchEngine(Engine):
             place += len(variant)
         positions = range(start, start + len(segment))
         tap = CaptureTap(self.spec, self.decoder.scale, lengths, positions)
-        self._compute_all(segment.ids, positions, buffer, tap, pause)
+        self.compute_patiently(segment.ids, positions, buffer, tap, pause)
         lineage = lineage_of(len(segment), [(variant.key, variant.lineage) for variant in before])
         return Variant(key, segment.ids, tap.k, tap.v, tap.profile.build(), lineage)
 
     @torch.inference_mode()
-    def _compute_all(
-        self, ids: Sequence[int], positions: range, buffer: KVBuffer, tap: Tap, pause: Pause | None
+    def compute_patiently(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        buffer: KVBuffer,
+        tap: Tap | None = None,
+        pause: Pause | None = None,
     ) -> None:
         """A layer at a time if it can wait, so that whoever waits for an answer waits no longer for it than that."""
         if pause is None:
@@ -138,6 +146,13 @@ class TorchEngine(Engine):
         with source.answering():
             prefilled = prefill(self, prompt, source)
         return TorchGeneration(self, prompt, prefilled, source, started, finish)
+
+    def keep_prefix(
+        self, prompt: PromptRequest, source: LinkSource, plan: Plan, answer: Sequence[int], report: Report
+    ) -> None:
+        """After an answer, for prompts that begin alike."""
+        if source.prefixes is not None:
+            source.prefixes.answered(plan, prompt.segments, answer, report, partial(prefix_blocks, self, source))
 
     def buffer(self, capacity: int, apart: bool = False) -> KVBuffer:
         """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.
@@ -187,11 +202,13 @@ class TorchEngine(Engine):
         """
         layers = range(self.spec.layers) if layers is None else layers
         size = CUDA_ROWS if hidden.is_cuda else PREFILL_ROWS
+        # Turns begin where blocks of rows do: the first is longer, so that there are no more of them.
+        late = 0 if hidden.is_cuda or len(hidden) <= size else -int(positions[0]) % APART
         parts = []
-        for first in range(0, len(hidden), size):
-            turn = slice(first, first + size)
+        for begin in range(late, max(len(hidden), late + 1), size):
+            turn = slice(begin if begin > late else 0, begin + size)
             if tap is not None:
-                tap.first = first
+                tap.first = turn.start
             with self._cores.lent():
                 parts.append(self.decoder.forward(hidden[turn], positions[turn], buffer, layers, tap))
         return torch.cat(parts)

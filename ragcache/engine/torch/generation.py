@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,13 +14,19 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.link_job import Linkage, LinkJob
+from ragcache.errors import FAULTS
+from ragcache.link_job import LinkJob
+from ragcache.linkage import Linkage
 from ragcache.loader import SYSTEM, Loading, PieceLoaded
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Terms, Work, worthwhile
+from ragcache.policy import Rates, Work
+from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import Sampling
+from ragcache.store.base import KVStore
+from ragcache.timeline import COMPUTE, LINK, PLACE
+from ragcache.types import Span, VariantKey
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -41,20 +48,26 @@ class Prefilled:
 def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
     """KV of the whole prompt, with room left for the answer."""
     started = perf_counter()
-    job = LinkJob(_linkage(engine, prompt, source))
+    job = LinkJob(_linkage(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
-        placing = _load(engine, job, buffer, source)
+        placing = load_pieces(engine, job, buffer, source)
+    report.seconds["load"] -= placing
+    report.seconds["place"] = placing
     with report.stage("link"):
-        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.question, job.placed, job.missing)
+        began = perf_counter()
+        linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.tail, job.placed, job.missing)
         job.choose(linked)
         logits = engine.logits(linked.finish(job.rows))[0]
         report.charged = linked.charged
         engine.synchronize()
+        job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))
+    _use(source.store, job.passed)
     if source.rates is not None:
-        _learn(source.rates, job, linked.work, placing)
+        with report.stage("learn"):
+            _learn(source.rates, job, linked.work, placing)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
@@ -62,13 +75,15 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     linker, name = prompt.linker, engine.spec.fingerprint
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
     engine.check_tokens(plan.ids)
+    overlaps = source.loader is not None and source.loader.overlaps
+    if source.prefixes is not None and not linker.recompute_all:
+        plan = source.prefixes.planned(plan, prompt.segments, source.rates, overlaps)
     if source.rates is not None:
-        overlaps = source.loader is not None and source.loader.overlaps
-        plan = worthwhile(plan, linker, source.rates, Terms(overlaps=overlaps))
+        plan = worth_linking(plan, linker, source.rates, overlaps)
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
+def load_pieces(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
     """Place what the loader brings, and compute what it leaves meanwhile -> the seconds of placing alone."""
     placing, rates = 0.0, source.rates or Rates()
     loading = (source.loader or SequentialLoader()).begin(job.pieces, source.store, rates)
@@ -80,8 +95,10 @@ def _load(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSourc
                 continue
             started, loaded = perf_counter(), delivery.loaded
             for block in delivery.blocks:
-                engine.place_block(buffer, block)
-            placing += perf_counter() - started
+                engine.place_block(buffer, job.fitting(delivery.piece, block))
+            placing += (ended := perf_counter()) - started
+            if delivery.blocks:
+                job.note(PLACE, delivery.piece.index, started, ended)
             if loaded is None:
                 continue
             if tier := job.planned_tier(loaded):
@@ -106,13 +123,15 @@ def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading
     if not loading.claim(piece, rates.seconds(work), final=final):
         return False
     if not final:
-        job.loaded(PieceLoaded(piece.index, None))
+        job.lacks(piece)
         return True
     started, ids = perf_counter(), job.linkage.plan.ids
     engine.compute([ids[row] for row in rows], rows.tolist(), buffer)
     engine.synchronize()
-    rates.observe(work, perf_counter() - started)
+    rates.observe(work, (ended := perf_counter()) - started)
     job.computed(piece)
+    if len(rows):
+        job.note(COMPUTE, piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
     return True
 
 
@@ -130,6 +149,12 @@ def _with_system(
     found = source.system(system, incidents, is_told or bool(incidents))
     engine.place(buffer, found.variant, 0)
     return PieceLoaded(SYSTEM, 0, found.tier, found.nbytes, found.variant.lossless, incidents=tuple(incidents))
+
+
+def _use(store: KVStore, passed: Sequence[VariantKey]) -> None:
+    with suppress(*FAULTS):  # no answer fails because of the order of eviction
+        for key in passed:
+            store.use(key)
 
 
 def _learn(rates: Rates, job: LinkJob, work: Work, placing: float) -> None:
@@ -155,6 +180,7 @@ class TorchGeneration(TokenStream):
         self.report = prefilled.report
         self.tokens: list[int] = []
         self._engine, self._prompt, self._source, self._finish = engine, prompt, source, finish
+        self._plan = prefilled.plan
         sampler = Sampler(prompt.sampling)
         first = sampler.choose(prefilled.logits)
         self.report.ttft_s = perf_counter() - started
@@ -184,6 +210,7 @@ class TorchGeneration(TokenStream):
         self.report.decode_s = perf_counter() - started
         if self._finish is not None:
             self._finish(self.report)
+            self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
 
 
 class Sampler:

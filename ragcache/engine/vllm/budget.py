@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import get_args
 
 from ragcache.engine.vllm.jobs import CaptureJob, RequestJob
-from ragcache.engine.vllm.orders import Capture, Compute, Load, Orders, Probe
+from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Orders, Probe
 from ragcache.errors import ConfigError
 from ragcache.link_job import Phase
 from ragcache.policy import LinkWhen, Work
@@ -105,6 +105,7 @@ class StepWork:
     """Of one step."""
 
     load: list[Load] = field(default_factory=list)
+    drop: list[Drop] = field(default_factory=list)
     probe: list[Probe] = field(default_factory=list)
     compute: list[Compute] = field(default_factory=list)
     capture: list[Capture] = field(default_factory=list)
@@ -112,7 +113,8 @@ class StepWork:
     def orders(
         self, release: tuple[str, ...], finish: tuple[str, ...], failed: tuple[str, ...], *, idle: bool
     ) -> Orders:
-        parts = (tuple(self.load), tuple(self.probe), tuple(self.compute), tuple(self.capture))
+        loads = (tuple(self.load), tuple(self.drop))
+        parts = (*loads, tuple(self.probe), tuple(self.compute), tuple(self.capture))
         return Orders(release, *parts, finish, failed, idle)
 
 
@@ -134,6 +136,14 @@ def order(
         if job.phase is Phase.COMPUTE and not job.holds_on(others):
             work.capture.append(job.capture(left.tokens))
             left.tokens -= work.capture[-1].tokens
+    elif job.phase is Phase.LOADING:
+        if left.ample <= 0:
+            return None
+        # As what was not cached: vLLM would compute it in steps as large as they come, and this is a piece at most.
+        work.drop += [] if (drop := job.drop(left.ample)) is None else [drop]
+        if (slice := job.ahead(left.ample, left.spans)) is not None:
+            work.compute.append(slice)
+            left.take(slice)
     elif job.phase is Phase.PROBE:
         left.tokens -= job.probe_cost  # a probe is not cut: its rows are few
         work.probe.append(job.probe())

@@ -17,6 +17,7 @@ from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
+from ragcache.timeline import Stretch
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.engine import VllmEngine
@@ -148,8 +149,9 @@ OURS = {"ttft_s", "decode_s", "answer_tokens"}  # timed where the answer is read
 def _fill(report: Report, told: dict[str, Any]) -> None:
     """From the JSON that the response carried, beside what is there already."""
     for field in fields(Report):
-        if field.name in told and field.name not in OURS | {"seconds", "incidents", "chunks"}:
+        if field.name in told and field.name not in OURS | {"seconds", "incidents", "chunks", "timeline"}:
             setattr(report, field.name, told[field.name])
     report.seconds |= told.get("seconds", {})
     report.incidents += told.get("incidents", [])
     report.chunks = [ChunkReport(**chunk) for chunk in told.get("chunks", [])]
+    report.timeline = [Stretch(**one) for one in told.get("timeline", [])]

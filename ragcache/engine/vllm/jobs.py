@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragcache.engine.vllm.block_names import LinkName
-from ragcache.engine.vllm.orders import Capture, Compute, Load, Probe, Probed, PromptRows
+from ragcache.engine.vllm.meeting import Approach
+from ragcache.engine.vllm.orders import Capture, Compute, Drop, Load, Probe, Probed, PromptRows
 from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
-from ragcache.link_job import Linkage, LinkJob, Phase
+from ragcache.link_job import LinkJob, Phase
+from ragcache.linkage import Linkage
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
 from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.planning import Plan
@@ -67,12 +69,41 @@ class RequestJob(LinkJob):
         self._probed = range(0)  # layers that the probe reads
         self._reduction: Reduction = "max"
         self._fills = False  # rows are among them that were not cached
+        self._meeting: Approach | None = None  # None where all is linked that is cached
+        self._front = self.rows  # of the piece that is computed while others are loaded, those that are left
+        self._claimed: SegmentPiece | None = None
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
-    def load(self) -> Load:
-        self.phase = Phase.LOADING
+    def load(self, meeting: Approach | None = None) -> Load:
+        self.phase, self._meeting = Phase.LOADING, meeting
         return Load(self.request, self.pieces, self._blocks, self.skip, self.room)
+
+    def drop(self, tokens: int) -> Drop | None:
+        """The first piece that has not come, if it is sooner computed, in slices of so many tokens."""
+        piece = self.awaited
+        if self._meeting is None or self._claimed is not None or piece is None:
+            return None
+        rows, final = self.rows_until(piece), self.final
+        if not self._meeting.claims(piece, rows, tokens, final=final):
+            return None
+        if final:
+            self.overtake(piece)
+            self._claimed, self._front = piece, rows
+        else:
+            self.lacks(piece)
+        return Drop(self.request, piece.index)
+
+    def ahead(self, tokens: int, spans: int) -> Compute | None:
+        """The next slice of what was dropped."""
+        if self._claimed is None:
+            return None
+        count = _fitting(self._front, tokens, spans)
+        rows, self._front = self._front[:count], self._front[count:]
+        if not len(self._front):
+            piece, self._claimed = self._claimed, None
+            self.computed(piece)
+        return Compute(self.request, self._prompt_rows(rows), self.skip, ahead=True)
 
     @property
     def room(self) -> int:
@@ -140,6 +171,16 @@ class RequestJob(LinkJob):
 
     def loaded(self, answer: PieceLoaded) -> None:
         super().loaded(answer)
+        piece = next(piece for piece in self.pieces if piece.index == answer.index)
+        if self._meeting is not None and self.has_come(piece):
+            self._meeting.came(piece)
+
+    def looked(self, when: float) -> None:
+        if self._meeting is not None:
+            self._meeting.looked(when)
+
+    def _advance(self) -> None:
+        super()._advance()
         if self.phase is Phase.CHOOSE:
             self._decide(None)
 

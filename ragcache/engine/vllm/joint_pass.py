@@ -4,8 +4,8 @@ for both: on a CPU that alone takes as long as twenty rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from time import perf_counter
@@ -19,6 +19,8 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from ragcache.engine.vllm.orders import PromptRows
 from ragcache.errors import FAULTS
 from ragcache.types import Span, spans_of
+
+KeyRooms = Mapping[int, torch.Tensor]  # by prompt, of those whose K is kept: see SpanRunner.room
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class Batch:
     def gather(self, rows: Sequence[Sequence[int]]) -> list[int]:
         """One value per row and prompt -> in the batch's order."""
         return [rows[index][row] for index, _, own in self.spans for row in own]
+
+    def kept(self, rooms: KeyRooms) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Of each span of a prompt that has a room: its rows in the batch, and where in the room their K goes."""
+        done = 0
+        for index, span, _ in self.spans:
+            if index in rooms:
+                yield slice(done, done + len(span)), rooms[index][0, :, :, span.start : span.end]
+            done += len(span)
 
 
 @dataclass(frozen=True)
@@ -85,11 +95,14 @@ class JoinedForward:
         model: Any,
         group: Any,
         rows: JoinedRows,
+        kept: AbstractContextManager[None],
         done: Callable[[float], None],
         failed: Callable[[Exception], None],
     ):
-        """`done` is told the rows' share of the forward's seconds, or `failed` why it ran without them."""
-        self._group, self._rows, self._done, self._failed = group, rows, done, failed
+        """`kept`: entered for the forward. `done` is told the rows' share of its seconds, or `failed` why it ran
+        without them.
+        """
+        self._group, self._rows, self._kept, self._done, self._failed = group, rows, kept, done, failed
         self._started: float | None = None
         self._within = ExitStack()
         self._within.callback(model.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
@@ -118,6 +131,7 @@ class JoinedForward:
         ids = torch.cat([kwargs["input_ids"], self._rows.ids])
         positions = torch.cat([kwargs["positions"], self._rows.positions])
         self._within.enter_context(override_forward_context(joined))
+        self._within.enter_context(self._kept)
         return {**kwargs, "input_ids": ids, "positions": positions}
 
     def _leave(self, model: Any, args: tuple[Any, ...], hidden: torch.Tensor | None) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ from typing import Any
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
 from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, StepWork, any_linked, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
-from ragcache.engine.vllm.orders import Answers, Compute, Orders
+from ragcache.engine.vllm.orders import Answers, Compute, Load, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
 from ragcache.engine.vllm.requests import CaptureRequest, read_request
@@ -51,7 +51,7 @@ class LinkScheduler:
         self._ranks, self._layers = ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
-        self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always")
+        self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always", clock=clock)
         self._leaders = Leaders()
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
@@ -222,13 +222,16 @@ class LinkScheduler:
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full:  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
-                    work.load += [] if full else [job.load()]
+                    work.load += [] if full else [self._load(job)]
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
         done, failed, self._failing = self._finished(), tuple(self._failing), set()
         orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
         return self._pace.ordered(budget, orders)
+
+    def _load(self, job: RequestJob | CaptureJob) -> Load:
+        return job.load(self._pace.meeting(job.pieces)) if isinstance(job, RequestJob) else job.load()
 
     def _needs_room(self, request: str) -> bool:
         return request in self._jobs and self._jobs[request].needs_room
@@ -252,12 +255,15 @@ class LinkScheduler:
         return (*done, *gone)
 
     def answered(self, answers: Answers) -> None:
+        for looked in answers.looked:
+            if isinstance(job := self._jobs.get(looked.request), RequestJob):
+                job.looked(looked.when)
         for loaded in answers.loaded:
             if (job := self._jobs.get(loaded.request)) is not None:
                 with self._linking(loaded.request):
                     job.loaded(piece := loaded.piece)
-                    if isinstance(job, RequestJob) and (tier := job.planned_tier(piece)):
-                        self._pace.loaded(tier, piece.nbytes, piece.seconds)
+                    if isinstance(job, RequestJob) and job.planned_tier(piece):  # the workers alone have KV in RAM
+                        self._pace.loaded(piece.tier, piece.nbytes, piece.seconds)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from ragcache.address import lineage_of
@@ -22,6 +21,7 @@ from ragcache.engine.vllm.orders import (
     Incident,
     Load,
     Loaded,
+    Looked,
     Measured,
     Orders,
     Probe,
@@ -31,23 +31,22 @@ from ragcache.engine.vllm.orders import (
 from ragcache.engine.vllm.placement import Exchange, Linking, misnamed
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import FAULTS, StoreError, reason_of
-from ragcache.loader import Block, Delivery, Loader, Loading, PieceLoaded, SegmentPiece
+from ragcache.loader import Delivery, Loader, Loading, PieceLoaded
+from ragcache.loader.cake import CakeLoader
 from ragcache.loader.reading import nothing, unused
-from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads
-from ragcache.policy import Work
+from ragcache.rates import Rates, Work
 from ragcache.store.base import KVStore
 from ragcache.types import Variant
 
 logger = logging.getLogger(__name__)
-HANDED = "handed"  # the tier of what came from the engine's own process
 IDLE_WAIT_S = 0.005  # how long a step without other work waits for a file, instead of spinning
+AHEAD = 16  # pieces of a prompt that are read, or have been, while a step computes: it may take long
 PLACE_S = 0.004  # of a step with other work: so long it places what has been read; the rest waits for the next
 
 
-def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:
-    """`limit_s`: of reading a piece."""
-    return SequentialLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores))
+def file_loader(limit_s: float = 5.0, clock: Clock = perf_counter) -> Loader:  # of reading a piece
+    return CakeLoader(DiskThreads(READERS, "ragcache-read", limit_s, clock, leave_cores), ahead=AHEAD, claims=False)
 
 
 class LinkWorker:
@@ -59,7 +58,8 @@ class LinkWorker:
         self.spans = spans
         self.exchanges: dict[str, Exchange] = {}
         self._linkings: dict[str, Linking] = {}
-        self._loader = loader or file_loader()
+        self._loader, self._rates = loader or file_loader(), Rates()
+        self._idle = self._placed = False  # in this step: nobody else runs; what had been read was placed
         self._answers = Answers()
         self._spoilt: set[int] = set()  # blocks that hold no right KV after all
 
@@ -70,7 +70,11 @@ class LinkWorker:
         for load in orders.load:
             with self._linking(load.request):
                 self._start(load)
-        self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
+        for drop in orders.drop:
+            if drop.request in self._linkings:
+                self._linkings[drop.request].drop(drop.piece)
+        self._idle = orders.idle
+        self._placed = self._place(orders.idle and not (orders.probe or orders.compute or orders.capture))
         for probe in orders.probe:
             with self._linking(probe.request, together=True):
                 self._probe(probe)
@@ -118,6 +122,12 @@ class LinkWorker:
                 yield linking.loading
 
     def take_answers(self) -> Answers | None:
+        """At the end of a step."""
+        loading = [request for request, one in self._linkings.items() if one.loading and not one.loading.ended]
+        if loading:  # what came while it computed
+            self._place_ready(perf_counter(), self._idle)
+        self._answers.looked += [Looked(request, perf_counter()) for request in loading]
+        self._placed = False
         answers, self._answers = self._answers, Answers()
         return answers or None
 
@@ -133,30 +143,25 @@ class LinkWorker:
     def _start(self, load: Load) -> None:
         linking = self._linkings[load.request] = Linking(load.blocks, load.skip, self.spans.room(load.room))
         if not load.exchange:
-            linking.loading = self._loader.begin(load.pieces, self.store)
+            linking.loading = self._loader.begin(load.pieces, self.store, self._rates)
             return
         for piece in load.pieces:
-            self._take_in(load.request, linking, self._handed(load.exchange, piece))
+            exchange = self.exchanges.get(load.exchange)  # none where whoever asked has left
+            self._take_in(load.request, linking, nothing(piece) if exchange is None else exchange.delivery(piece))
         self._write(load.request, linking)
 
-    def _handed(self, exchange: str, piece: SegmentPiece) -> Delivery:
-        if exchange not in self.exchanges:  # whoever asked has left
-            return nothing(piece)
-        handed = self.exchanges[exchange].before[piece.index]
-        loaded = PieceLoaded(piece.index, 0, HANDED, handed.nbytes, handed.lossless)
-        return Delivery(piece, (Block.whole(handed, piece.start),), loaded, handed.origin)
-
-    def _place(self, idle: bool) -> None:
-        started = perf_counter()
+    def _place(self, idle: bool) -> bool:
+        """Whether it took time."""
+        started, took = perf_counter(), False
         while True:
             loadings = list(self._loadings())
-            if not loadings:
-                return
             awaited = [future for loading in loadings for future in loading.awaited]
             if idle and awaited:
                 wait(awaited, IDLE_WAIT_S, FIRST_COMPLETED)
-            if not self._place_ready(started, idle) or not idle:
-                return
+            any_ready = bool(loadings) and self._place_ready(started, idle)
+            took = took or any_ready or (idle and bool(awaited))
+            if not any_ready or not idle:
+                return took
 
     def _place_ready(self, started: float, idle: bool) -> bool:
         """Whether there was anything."""
@@ -173,6 +178,8 @@ class LinkWorker:
 
     def _take_in(self, request: str, linking: Linking, delivery: Delivery) -> None:
         started, piece, loaded = perf_counter(), delivery.piece, delivery.loaded
+        if piece.index in linking.dropped:
+            return
         try:
             for block in delivery.blocks:
                 self.spans.place(block, linking.room)
@@ -182,6 +189,7 @@ class LinkWorker:
             loaded = PieceLoaded(piece.index, None, incidents=(*loaded.incidents, told))
         if loaded is not None:
             self._answers.loaded.append(Loaded(request, loaded))
+            self._rates.observe_load(loaded.tier, loaded.nbytes, loaded.seconds)
         if loaded is not None and loaded.chosen is not None:
             assert delivery.origin is not None, "a loader tells what it brought"  # else the request is not linked
             linking.has(piece, delivery.origin)
@@ -197,8 +205,8 @@ class LinkWorker:
         self._spent(request, "place", started)
 
     def measured(self, work: Work, seconds: float) -> None:
-        """What a step took. While files are read it may have waited for them."""
-        if not self.busy:
+        """What a step took, unless it waited for files or placed what they held."""
+        if not self._placed:
             self._answers.measured.append(Measured(work, seconds))
 
     # -- compute ----------------------------------------------------------------------------------------------------
@@ -217,29 +225,20 @@ class LinkWorker:
 
     def _ready_keys(self, probe: Probe) -> torch.Tensor | None:
         try:
-            return self._placed_keys(self._linkings[probe.request], probe)
+            return self._linkings[probe.request].keys(probe)
         except FAULTS as error:
             self._fail(probe.request, error)
             return None
 
-    def _placed_keys(self, linking: Linking, probe: Probe) -> torch.Tensor:
-        """[layers, kv_heads, positions, head_dim] of the layers that the probe reads."""
-        keys = linking.room[0, probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]
-        known = np.zeros(keys.shape[2], dtype=bool)
-        known[list(probe.rows.positions)] = True
-        for span in linking.placed.values():
-            known[span] = True
-        keys[:, :, torch.from_numpy(~known)] = 0  # what vLLM's prefix cache alone holds: nobody asks about it
-        return keys
-
     def _compute(self, slices: Sequence[Compute], beside: int) -> None:
         rows = [one.rows for one in slices]
         try:
+            rooms = self._rooms_ahead(slices)
             if sum(one.tokens for one in slices) <= beside:
-                self.spans.join(rows, partial(self._computed, slices), partial(self._spoil, slices))
+                self.spans.join(rows, rooms, partial(self._computed, slices), partial(self._spoil, slices))
                 return
             started = perf_counter()
-            self.spans.compute(rows)
+            self.spans.compute(rows, rooms)
             self._computed(slices, perf_counter() - started)
         except FAULTS as error:
             if self.spans.ranks > 1:
@@ -250,6 +249,13 @@ class LinkWorker:
             for one in slices:  # all but one may be sound; a slice that is computed twice is the same
                 self._compute([one], 0)
 
+    def _rooms_ahead(self, slices: Sequence[Compute]) -> dict[int, torch.Tensor]:
+        """By slice, where a probe will read its keys."""
+        known = {place: one for place, one in enumerate(slices) if one.ahead and one.request in self._linkings}
+        for one in known.values():
+            self._linkings[one.request].computes(one.rows.positions)
+        return {place: self._linkings[one.request].room for place, one in known.items()}
+
     def _spoil(self, slices: Sequence[Compute], error: Exception) -> None:
         """vLLM computes all from the first position that is not right: it may be about to show it to the question."""
         for one in slices:
@@ -257,7 +263,7 @@ class LinkWorker:
             self._fail(one.request, error)
 
     def _computed(self, slices: Sequence[Compute], seconds: float) -> None:
-        self._answers.timed += [Timed(one.request, "repair", seconds) for one in slices]
+        self._answers.timed += [Timed(one.request, "ahead" if one.ahead else "repair", seconds) for one in slices]
 
     def _capture(self, capture: Capture) -> None:
         started = perf_counter()

@@ -36,6 +36,14 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """Fetch this piece no more: it is computed. What was placed of it counts for nothing."""
+
+    request: str
+    piece: int
+
+
+@dataclass(frozen=True)
 class Probe:
     """What the question reads: attention of the prompt's positions from `question` on to those before it."""
 
@@ -51,6 +59,7 @@ class Compute:
     request: str
     rows: PromptRows
     valid: int = 0  # KV before this position is right even where these rows fail
+    ahead: bool = False  # while others are loaded: a probe that comes later reads these rows too
 
     @property
     def tokens(self) -> int:
@@ -85,6 +94,7 @@ class Orders:
 
     release: tuple[str, ...] = ()  # requests that need their room no more
     load: tuple[Load, ...] = ()
+    drop: tuple[Drop, ...] = ()
     probe: tuple[Probe, ...] = ()
     compute: tuple[Compute, ...] = ()
     capture: tuple[Capture, ...] = ()
@@ -95,7 +105,7 @@ class Orders:
 
     def __bool__(self) -> bool:
         work = self.probe or self.compute or self.capture
-        return bool(self.release or self.load or work or self.finish)
+        return bool(self.release or self.load or self.drop or work or self.finish)
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,14 @@ class Loaded:
 
     request: str
     piece: PieceLoaded
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What had been loaded by then was told."""
+
+    request: str
+    when: float  # by the worker's perf_counter
 
 
 @dataclass(frozen=True)
@@ -149,6 +167,7 @@ class Measured:
 class Answers:
     """Of one rank in one step, or of all of them."""
 
+    looked: list[Looked] = field(default_factory=list)
     loaded: list[Loaded] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from ragcache.address import address_of
-from ragcache.engine.vllm.orders import Capture
+from ragcache.engine.vllm.orders import Capture, Probe
 from ragcache.engine.vllm.taps import Recorder
 from ragcache.errors import PromptError
-from ragcache.loader import Loading, SegmentPiece
+from ragcache.loader import Block, Delivery, Loading, PieceLoaded, SegmentPiece
 from ragcache.types import Chunk, Lineage, Origin, System, Variant, VariantKey
+
+HANDED = "handed"  # the tier of what came from the engine's own process
 
 
 @dataclass
@@ -21,6 +24,11 @@ class Exchange:
 
     before: Sequence[Variant]
     captured: Variant | None = None
+
+    def delivery(self, piece: SegmentPiece) -> Delivery:
+        handed = self.before[piece.index]
+        loaded = PieceLoaded(piece.index, 0, HANDED, handed.nbytes, handed.lossless)
+        return Delivery(piece, (Block.whole(handed, piece.start),), loaded, handed.origin)
 
 
 @dataclass
@@ -35,6 +43,8 @@ class Linking:
     variants: dict[int, Origin] = field(default_factory=dict)  # what they are
     fresh: list[slice] = field(default_factory=list)  # placed, and not in the paged cache yet
     broken: dict[int, str] = field(default_factory=dict)  # pieces of which a block could not be placed, and why
+    dropped: set[int] = field(default_factory=set)  # pieces that are computed instead
+    ahead: set[int] = field(default_factory=set)  # positions that were computed while others are loaded
     recorder: Recorder | None = None  # of a capture that has begun
 
     def has(self, piece: SegmentPiece, origin: Origin) -> None:
@@ -51,8 +61,30 @@ class Linking:
 
     def missing(self, question: int) -> list[int]:
         """Positions before the question that nothing right or cached lies at: they are computed after the probe."""
-        there = set(range(self.skip)).union(*(range(span.start, span.stop) for span in self.placed.values()))
+        there = self.ahead.union(range(self.skip), *(range(span.start, span.stop) for span in self.placed.values()))
         return [position for position in range(question) if position not in there]
+
+    def drop(self, index: int) -> None:
+        self.dropped.add(index)
+        if self.loading is not None:
+            self.loading.drop(index)
+        self.placed.pop(index, None)
+        self.variants.pop(index, None)
+
+    def computes(self, positions: Sequence[int]) -> None:
+        """While others are loaded."""
+        self.ahead.update(positions)
+        self.room[0][:, :, list(positions)] = 0  # until their K is kept there
+
+    def keys(self, probe: Probe) -> torch.Tensor:
+        """That the probe reads [layers, kv_heads, positions, head_dim]."""
+        keys = self.room[0, probe.layers.start : probe.layers.stop, :, : probe.rows.positions[-1] + 1]
+        known = np.zeros(keys.shape[2], dtype=bool)
+        known[[*probe.rows.positions, *self.ahead]] = True
+        for span in self.placed.values():
+            known[span] = True
+        keys[:, :, torch.from_numpy(~known)] = 0  # what vLLM's prefix cache alone holds: nobody asks about it
+        return keys
 
     def clear(self) -> None:
         if self.loading is not None:

@@ -4,19 +4,23 @@ of this engine take, as measured while it serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import NamedLinkage
+from ragcache.engine.vllm.meeting import Approach
 from ragcache.engine.vllm.orders import Measured, Orders, PromptRows
 from ragcache.engine.vllm.requests import LinkRequest
 from ragcache.errors import StoreError
-from ragcache.link_job import Linkage, LinkJob
-from ragcache.linking.base import Linker
-from ragcache.loader.threads import DiskThreads, Task
+from ragcache.link_job import LinkJob
+from ragcache.linkage import Linkage
+from ragcache.linking.base import Linker, Positions
+from ragcache.loader import SegmentPiece
+from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Terms, Work, worthwhile
 from ragcache.report import Report
@@ -33,9 +37,9 @@ class Pace:
     while the scheduler's thread writes.
     """
 
-    def __init__(self, pass_tokens: int, layers: int, *, always: bool):
+    def __init__(self, pass_tokens: int, layers: int, *, always: bool, clock: Clock = perf_counter):
         """`always`: link whatever is cached, without a thought for the time."""
-        self.rates = Rates()
+        self.rates, self._clock = Rates(), clock
         self._pass_tokens, self._layers, self._always = pass_tokens, layers, always
         self._ordinary = Work()  # of the last step in which others did no more than decode
 
@@ -71,21 +75,33 @@ class Pace:
         """`tier`: in which the plan saw it."""
         self.rates.observe_load(tier, nbytes, seconds)
 
-    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0) -> Plan:
-        """`known`: positions that vLLM's prefix cache holds."""
+    def worthwhile(self, plan: Plan, linker: Linker, known: int = 0, exact: int = 0) -> Plan:
+        """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
         steps = LOAD_STEPS + (PROBE_STEPS if linker.probes else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
-        return worthwhile(plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step))
+        return worthwhile(
+            plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact)
+        )
+
+    def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
+        """None where all is linked that is cached."""
+        return None if self._always else Approach(pieces, self.rates, self._seconds_ahead, self._clock)
+
+    def _seconds_ahead(self, rows: Positions, tokens: int) -> float:
+        """In steps in which others decode, as long as they do."""
+        steps = -(-len(rows) // max(1, tokens))
+        work = Work(rows=len(rows), attended=int(rows.sum()) + len(rows))
+        return self.rates.seconds(work + (self._ordinary + Work(passes=1)) * steps) + steps * STEP_S
 
     def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
         if self._always or linkage.known == known:
             return linkage
-        plan = self.worthwhile(linkage.plan, linkage.linker, known)
+        plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
         return replace(linkage, plan=plan, known=known) if any(chunk.candidates for chunk in plan.chunks) else None
 
 

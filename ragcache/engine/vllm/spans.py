@@ -8,7 +8,8 @@ other's fresh KV and, everywhere else, whatever was placed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.resources import Memory
 from ragcache.engine.torch.attention import reduced
-from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, room_beside, takes_rows
+from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
-from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, reading, recording
+from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording
 from ragcache.errors import ModelError
 from ragcache.loader import Block
 from ragcache.rope import Rope
@@ -101,10 +102,14 @@ class SpanRunner:
             self._write(layer, zeros, zeros, slots)
 
     @torch.inference_mode()
-    def compute(self, prompts: Sequence[PromptRows]) -> list[torch.Tensor]:
+    def compute(self, prompts: Sequence[PromptRows], rooms: KeyRooms = MappingProxyType({})) -> list[torch.Tensor]:
         """Run the rows through the model, all prompts at once -> hidden of each prompt's rows [n, hidden]."""
         batch = Batch.of(prompts)
-        return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
+        with self._keeping(batch, rooms):
+            return self._scatter(batch, prompts, self._forward(batch, prompts, plain=True))
+
+    def _keeping(self, batch: Batch, rooms: KeyRooms) -> AbstractContextManager[None]:
+        return keeping(self.layers, len(batch.order), list(batch.kept(rooms)))
 
     def room_beside(self, context: Any) -> int:
         """How many rows may join the forward that vLLM is about to run in this context."""
@@ -112,12 +117,18 @@ class SpanRunner:
         return room_beside(self._group, context, limit) if takes_rows(self._runner) else 0
 
     def join(
-        self, prompts: Sequence[PromptRows], done: Callable[[float], None], failed: Callable[[Exception], None]
+        self,
+        prompts: Sequence[PromptRows],
+        rooms: KeyRooms,
+        done: Callable[[float], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Compute the rows in the forward that vLLM is about to run; `done` is told their share of its seconds, or
         `failed` why it runs without them.
         """
-        JoinedForward(self.model, self._group, self._rows(Batch.of(prompts), prompts), done, failed)
+        batch = Batch.of(prompts)
+        kept = self._keeping(batch, rooms)
+        JoinedForward(self.model, self._group, self._rows(batch, prompts), kept, done, failed)
 
     @torch.inference_mode()
     def question_attention(self, probe: Probe, keys: torch.Tensor) -> FloatArray:

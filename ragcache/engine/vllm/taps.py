@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -130,6 +131,25 @@ def recording(model: Any, layers: Sequence[Any], listener: Listener) -> Iterator
                 hooks.callback(module.register_forward_pre_hook(turn, with_kwargs=True).remove)
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+        yield
+
+
+@contextmanager
+def keeping(layers: Sequence[Any], rows: int, kept: Sequence[tuple[slice, torch.Tensor]]) -> Iterator[None]:
+    """While inside, the rotated K of the last `rows` rows of a forward goes elsewhere too, as each layer writes it into
+    the paged cache, which a compiled model does the same way. `kept`: some of these rows, and where their K goes
+    [layers, kv_heads, n, head_dim].
+    """
+
+    def write(plainly: Callable[..., None], place: int, layer: Any, k: torch.Tensor, *rest: Any) -> None:
+        for own, keys in kept:
+            keys[place] = k[len(k) - rows :][own].transpose(0, 1)
+        plainly(layer, k, *rest)
+
+    with ExitStack() as undo:
+        for place, layer in enumerate(layers if kept else ()):
+            layer.impl.do_kv_cache_update = partial(write, layer.impl.do_kv_cache_update, place)
+            undo.callback(delattr, layer.impl, "do_kv_cache_update")  # back to its class's
         yield
 
 

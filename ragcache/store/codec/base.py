@@ -46,6 +46,11 @@ class Codec(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def stored(self) -> str:
+        """What files say. Another one where `name` has stood for another layout before."""
+        return self.name
+
     @abstractmethod
     def layer_nbytes(self, shape: KVShape) -> int:
         """Bytes of one encoded layer, known from the shape alone."""

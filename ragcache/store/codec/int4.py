@@ -1,8 +1,6 @@
 """V per token as 4-bit steps and K per channel as 5-bit ones, in groups of 64, from the lowest to the highest value.
 
-An error of K moves what is attended to, one of V is averaged over what is: so K has a bit more (docs/log.md). A group's
-floats are bfloat16, which has the range of float32: float16 would make inf of large values. The low is rounded down and
-the step up, so that they span the group, and the error of a value is at most half a step.
+An error of K moves what is attended to, one of V is averaged over what is: so K has a bit more (docs/log.md).
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import torch
 from torch.nn.functional import pad
 
 from ragcache.store.codec.base import Codec, KVShape
+from ragcache.store.codec.steps import quantise
 
 GROUP = 64  # tokens of a channel of K, or channels of a token of V
 _K_STEPS, _V_STEPS = 31, 15
@@ -92,20 +91,10 @@ def _quantise(x: torch.Tensor, dim: int, most: int) -> tuple[torch.Tensor, torch
     """Low and step as [layers, floats], low before step in each run of GROUP along `dim`; uint8 of the shape of `x`."""
     floats, steps = [], []
     for part in x.split(GROUP, dim):
-        low = -_rounded_up(-part.amin(dim, keepdim=True))
-        step = _rounded_up((part.amax(dim, keepdim=True) - low) / most)
-        # A constant group has step 0: every value is its low. What is no number makes its group none.
-        found = ((part - low) / torch.where(step > 0, step, 1.0)).round().nan_to_num(0).clamp(0, most)
+        low, step, found = quantise(part, dim, most)
         floats += [low.flatten(1), step.flatten(1)]
-        steps.append(found.to(torch.uint8))
+        steps.append(found)
     return torch.cat(floats, dim=1).to(torch.bfloat16), torch.cat(steps, dim)
-
-
-def _rounded_up(x: torch.Tensor) -> torch.Tensor:
-    """To a number of bfloat16, as float32."""
-    near = x.to(torch.bfloat16)
-    above = torch.nextafter(near, torch.full_like(near, torch.inf))
-    return torch.where(near < x, above, near).float()
 
 
 def _restore(steps: torch.Tensor, floats: torch.Tensor, dim: int, place: torch.Tensor) -> None:

@@ -1,7 +1,7 @@
-"""K per channel, V per token, as 8-bit steps between the lowest and the highest value.
+"""K per channel, V per token, as 8-bit steps from the lowest to the highest value of a group.
 
-Unrotated K has channels with an offset far from zero, so a zero point is worth its four bytes. The error of a value is
-at most half a step, (highest - lowest) / 510 of its group, before rounding to the engine's dtype.
+Unrotated K has channels with an offset far from zero, so a zero point is worth its bytes. The error of a value is at
+most half a step, (highest - lowest) / 510 of its group, before rounding to the engine's dtype.
 """
 
 from __future__ import annotations
@@ -11,36 +11,41 @@ from typing import ClassVar
 import torch
 
 from ragcache.store.codec.base import Codec, KVShape
+from ragcache.store.codec.steps import quantise
 
 _STEPS = 255
-_FLOAT = torch.float32.itemsize
 _TOKENS, _CHANNELS = 2, 3  # dimensions of [layers, kv_heads, n, head_dim]
 
 
 class Int8Codec(Codec):
-    """A layer is: K low, K step [heads, dim], V low, V step [heads, n] in float32, then K and V [heads, n, dim].
+    """A layer is: K low, K step [heads, dim], V low, V step [heads, n] in bfloat16, then K and V [heads, n, dim].
 
     The floats come first because the 8-bit part may end anywhere.
     """
 
     name: ClassVar[str] = "int8"
+    _float: ClassVar[torch.dtype] = torch.bfloat16
+
+    @property
+    def stored(self) -> str:
+        return "int8-2"
 
     def lossless(self, dtype: torch.dtype) -> bool:
         return False
 
     def layer_nbytes(self, shape: KVShape) -> int:
-        return sum(self._float_counts(shape)) * _FLOAT + 2 * shape.layer_elements
+        return sum(self._float_counts(shape)) * self._float.itemsize + 2 * shape.layer_elements
 
     def encode(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        k_floats, k_steps = _quantise(k.cpu().float(), _TOKENS)
-        v_floats, v_steps = _quantise(v.cpu().float(), _CHANNELS)
-        floats = torch.cat([k_floats, v_floats], dim=1).view(torch.uint8)
-        return torch.cat([floats, k_steps.flatten(1), v_steps.flatten(1)], dim=1)
+        k_low, k_step, k_steps = quantise(k.cpu().float(), _TOKENS, _STEPS)
+        v_low, v_step, v_steps = quantise(v.cpu().float(), _CHANNELS, _STEPS)
+        floats = torch.cat([part.flatten(1) for part in (k_low, k_step, v_low, v_step)], dim=1).to(self._float)
+        return torch.cat([floats.view(torch.uint8), k_steps.flatten(1), v_steps.flatten(1)], dim=1)
 
     def decode(self, rows: torch.Tensor, shape: KVShape) -> tuple[torch.Tensor, torch.Tensor]:
         k_count, v_count = self._float_counts(shape)
-        split = (k_count + v_count) * _FLOAT
-        floats = rows[:, :split].view(torch.float32)
+        split = (k_count + v_count) * self._float.itemsize
+        floats = rows[:, :split].view(self._float).float()
         steps = rows[:, split:].unflatten(1, (2, shape.kv_heads, shape.tokens, shape.head_dim))
         k_groups = floats[:, :k_count].unflatten(1, (2, shape.kv_heads, 1, shape.head_dim))
         v_groups = floats[:, k_count:].unflatten(1, (2, shape.kv_heads, shape.tokens, 1))
@@ -52,13 +57,14 @@ class Int8Codec(Codec):
         return 2 * shape.kv_heads * shape.head_dim, 2 * shape.kv_heads * shape.tokens
 
 
-def _quantise(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(low, step) of each group along `dim` as [layers, 2 * groups], and uint8 of the shape of `x`."""
-    low = x.amin(dim, keepdim=True)
-    step = (x.amax(dim, keepdim=True) - low) / _STEPS
-    # A constant group has step 0: every value is its low.
-    steps = ((x - low) / torch.where(step > 0, step, 1.0)).round().clamp(0, _STEPS).to(torch.uint8)
-    return torch.cat([low.flatten(1), step.flatten(1)], dim=1), steps
+class WideInt8Codec(Int8Codec):
+    """As it was written first: groups tell their low and step in float32."""
+
+    _float: ClassVar[torch.dtype] = torch.float32
+
+    @property
+    def stored(self) -> str:
+        return self.name
 
 
 def _restore(steps: torch.Tensor, groups: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -31,6 +31,12 @@ def in_order(recent: Iterable[Evictable], order: EvictionOrder) -> Iterable[Evic
 
 def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | None:
     """The first of these that are `need` bytes together, no more than that takes, or None when there are not enough."""
+    chosen = first_of(candidates, need)
+    return chosen if sum(candidate.nbytes for candidate in chosen) >= need else None
+
+
+def first_of(candidates: Iterable[Evictable], need: int) -> list[Evictable]:
+    """The same, or all of them."""
     chosen: list[Evictable] = []
     left = need
     for candidate in candidates:
@@ -38,4 +44,4 @@ def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | Non
             break
         chosen.append(candidate)
         left -= candidate.nbytes
-    return chosen if left <= 0 else None
+    return chosen

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from app.cachecare import Census, FileTally, prune, shares, take_census, verify
 from app.cli.cache import prune as prune_command
@@ -15,8 +16,9 @@ from app.library.inspection import summaries
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import ModelError
+from ragcache.prefix import addresses as prefixes
 from ragcache.store import frame
-from ragcache.types import Variant
+from ragcache.types import Text, Variant
 from tests.app.library.shelves import BOOKS, addresses, files, fill, make_collection, make_settings
 
 LOST = ["A page that was torn out.", "And the one behind it."]
@@ -67,6 +69,23 @@ def test_other_engines_and_systems_go_when_asked(library: Library, models: Model
     assert (first.unreferenced.entries, first.other) == (2, FileTally())
     assert prune(library, models, others=True).other.entries == 6
     assert files(library) == kept
+
+
+def test_a_prefix_goes_with_a_text_that_it_saw(library: Library, models: Models) -> None:
+    """As a killed deletion leaves it; that of others stays, unless all of them are to go."""
+    fill(library, models, kv=True)
+    system, spec = models.template.system(), models.language.engine.spec
+    made = []
+    for text in (LOST[0], BOOKS["/books/rye.txt"][0]):
+        front = [system, Text((5,) * 130), models.template.chunk(text), Text((7,) * 130)]
+        block = list(prefixes(front, spec.fingerprint))[-1]
+        zeros = torch.zeros((spec.layers, spec.kv_heads, len(block.ids), spec.head_dim))
+        models.store.put(block.variant(zeros, zeros))
+        made.append(block.key.digest)
+    assert prune(library, models).unreferenced.entries == 1
+    assert set(made) & files(library) == {made[1]}
+    assert prune(library, models, others=True).other.entries == 1
+    assert not set(made) & files(library)
 
 
 def test_of_texts_that_are_gone_nothing_stays_behind_whatever_system(

@@ -36,6 +36,7 @@ def test_the_demo(tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_it_is_greedy_whatever_the_settings_say() -> None:
     """Whoever runs it again sees the same, and so does whoever compares."""
+    assert own_settings(load_settings(None, kv="off")).kv == "auto", "it shows what KV saves"
     assert resolve_sampling(own_settings(load_settings(None, temperature=0.7, seed=1))).temperature == 0
 
 

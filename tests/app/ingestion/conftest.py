@@ -14,6 +14,7 @@ from app.settings import Settings, load_settings
 from tests.app.ingestion.models import write_tiny_embedder
 
 Run = Callable[..., IngestResult]
+WORDS = {name: f"Of the {name} there is much to be told. " * 60 for name in ("harbour", "bakery", "lighthouse")}
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +56,31 @@ def ingest(library: Library, models: Models, docs: Path) -> Run:
         return Ingest(library, models, collection, IngestOptions(**values)).run(paths or [docs])
 
     return run
+
+
+@pytest.fixture
+def books(docs: Path) -> Path:
+    for name, text in WORDS.items():
+        (docs / f"{name}.txt").write_text("\n\n".join(f"{text} In year {year}." for year in range(3)))
+    return docs
+
+
+def files(settings: Settings) -> list[Path]:
+    return sorted(settings.kv_folder.glob("*/*/*/*.kv"))
+
+
+def nbytes(settings: Settings) -> int:
+    return sum(path.stat().st_size for path in files(settings))
+
+
+def budget(library: Library, models: Models, disk_bytes: int) -> None:
+    """From now on, for whoever opens a store."""
+    del models.store
+    object.__setattr__(library.settings, "disk_bytes", disk_bytes)
+
+
+@pytest.fixture
+def of_one(ingest: Run, library: Library, books: Path) -> int:
+    """Bytes of the KV of a book; the first is in."""
+    assert ingest(books / "bakery.txt", kv="auto").on_use == 0
+    return nbytes(library.settings)

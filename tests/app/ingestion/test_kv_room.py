@@ -19,37 +19,7 @@ from app.models import Models
 from app.models.loading import load_store
 from ragcache.host import free_bytes
 from ragcache.store.layout import written_beside
-from tests.app.ingestion.conftest import Run
-
-WORDS = {name: f"Of the {name} there is much to be told. " * 60 for name in ("harbour", "bakery", "lighthouse")}
-
-
-@pytest.fixture
-def books(docs: Path) -> Path:
-    for name, text in WORDS.items():
-        (docs / f"{name}.txt").write_text("\n\n".join(f"{text} In year {year}." for year in range(3)))
-    return docs
-
-
-def files(settings: Settings) -> list[Path]:
-    return sorted(settings.kv_folder.glob("*/*/*/*.kv"))
-
-
-def nbytes(settings: Settings) -> int:
-    return sum(path.stat().st_size for path in files(settings))
-
-
-def budget(library: Library, models: Models, disk_bytes: int) -> None:
-    """From now on, for whoever opens a store."""
-    del models.store
-    object.__setattr__(library.settings, "disk_bytes", disk_bytes)
-
-
-@pytest.fixture
-def of_one(ingest: Run, library: Library, books: Path) -> int:
-    """Bytes of the KV of a book; the first is in."""
-    assert ingest(books / "bakery.txt", kv="auto").on_use == 0
-    return nbytes(library.settings)
+from tests.app.ingestion.conftest import WORDS, Run, budget, files, nbytes
 
 
 @pytest.mark.parametrize("tight", ["budget", "disk"])
@@ -162,6 +132,29 @@ def test_a_full_disk_midway_leaves_nothing_half_written(
     assert store.verify() == []
     store.check_integrity()
     assert ingest(kv="auto").unchanged == 3
+
+
+@pytest.mark.parametrize("code", [errno.EDQUOT, errno.ENOSPC])
+def test_a_disk_that_takes_less_than_it_tells_is_not_asked_on(
+    ingest: Run, library: Library, models: Models, books: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A quota: nothing is computed in vain for the documents behind, and the advice is of the disk."""
+    for name in ("mill", "ferry"):
+        (books / f"{name}.txt").write_text(f"{WORDS['harbour']} And the {name}.")
+    monkeypatch.setattr("app.ingestion.writer.TOGETHER", 1)  # each is a batch of its own
+    asked = list[object]()
+
+    def full(path: object, *arguments: object) -> object:
+        asked.append(path)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("ragcache.store.disk.written_beside", full)
+    result = ingest(kv="auto")
+    assert (result.added, result.failed, result.on_use) == (5, (), 5)
+    assert len(asked) == 2, "the System segment and one chunk"
+    (note,) = result.notes
+    assert "free space on the disk of" in note and os.strerror(code) in note
+    assert "RAGCACHE_DISK_BYTES" not in note
 
 
 def test_without_a_budget_it_stays_in_ram_and_is_told(

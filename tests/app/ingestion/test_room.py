@@ -14,7 +14,7 @@ from app.ingestion.room import DiskCheck
 from app.library import Library
 from app.models import Models
 from app.models.sentences import sentences_of
-from app.settings import KvMode
+from app.settings import GIB, KvMode
 from ragcache.host import free_bytes
 from retriever.sentences import pack
 from tests.app.ingestion.conftest import Run
@@ -113,3 +113,14 @@ def test_a_reserve_is_kept() -> None:
 
 def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "not" / "there") > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "floor"),
+    [(GIB // 2, GIB // 8), (2 * GIB, GIB // 2), (4 * GIB, GIB), (60 * GIB, 3 * GIB), (1 << 50, 10 * GIB)],
+)
+def test_a_small_disk_has_room_for_kv_too(
+    library: Library, monkeypatch: pytest.MonkeyPatch, size: int, floor: int
+) -> None:
+    monkeypatch.setattr("app.settings.disk_size", lambda _: size)
+    assert library.settings.disk_floor == floor

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from app.library.kv import (
     has_kv,
     known_identities,
     recorded_identities,
+    remember_identity,
     remembered_identity,
 )
 from app.models import Models
@@ -65,6 +68,34 @@ def test_without_the_model_those_that_are_written_down(
     with caplog.at_level(logging.WARNING):
         assert known_identities(library, Models(make_settings(tmp_path / "gone", tmp_path))) == {identity}
     assert "is not looked for: no model" in caplog.text
+
+
+def test_a_model_that_was_replaced_after_it_was_loaded_is_not_taken_for_it(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    settings = make_settings(folder, tmp_path)
+    with Models(settings) as models:
+        assert models.language
+        weights = (folder / "model.safetensors").read_bytes()
+        (folder / "model.safetensors").write_bytes(weights[:-4] + bytes(4))
+        remember_identity(models)
+        assert remembered_identity(Models(settings)) is None
+        assert current_identity(Models(settings)).fingerprint != models.language.engine.spec.fingerprint
+    with Models(settings) as models:
+        assert models.language
+        remember_identity(models)
+        assert remembered_identity(Models(settings)) == current_identity(models)
+
+
+def test_a_model_is_remembered_by_its_own_settings(models: Models, settings: Settings, tmp_path: Path) -> None:
+    """Whatever those of whoever shares it say: nothing is looked for by them, and nothing raised."""
+    other = settings.model_copy(update={"model": "no/model", "dtype": "bfloat16", "system_prompt": "Answer."})
+    shared = Models(other, models.language)
+    remember_identity(shared)
+    own = models.language.settings
+    assert remembered_identity(Models(own)) == current_identity(models)
+    assert remembered_identity(Models(own.model_copy(update={"dtype": "bfloat16"}))) is None
+    remember_identity(Models(other, replace(models.language, files=None)))
 
 
 @pytest.mark.parametrize("model", ["~no-such-user/x", "/no/such/folder", "bundled:none"])

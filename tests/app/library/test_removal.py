@@ -7,6 +7,8 @@ from app.library import Library, indexes
 from app.library.catalog.locks import lock_file
 from app.library.removal import Removal, remove_collection, remove_documents
 from app.models import Models
+from app.settings import Settings
+from ragcache.prefix import addresses
 from ragcache.types import System, Text, VariantKey
 from retriever.keyword_index import KeywordIndex
 from retriever.vector_index import VectorIndex
@@ -61,6 +63,27 @@ def test_a_collection_goes_with_everything(library: Library, models: Models) -> 
         library.catalog.collections.get("default")
 
 
+def converse(models: Models, *texts: int) -> list[str]:
+    """Addresses of what is kept of a conversation of two questions with these many tokens."""
+    front, name = models.template.system(), models.language.engine.spec.fingerprint
+    for count in texts:
+        prompt = [front, Text(tuple(token % 90 + 5 for token in range(count)))]
+        list(models.cache.generate(prompt, max_tokens=1))
+    models.language.keeper.settle()
+    return [block.key.digest for block in addresses(prompt, name)]
+
+
+def test_a_collection_takes_what_is_kept_of_conversations(library: Library, models: Models) -> None:
+    collection = fill(library, models, kv=True)
+    kept = set(converse(models, 200, 280))
+    assert len(kept & files(library)) >= 2
+    documents = [one.id for one in library.catalog.documents.all(collection, "ready")]
+    remove_documents(library, models, collection, documents[:1])
+    assert len(kept & files(library)) >= 2, "none of it saw the document"
+    assert remove_collection(library, models, collection).kv_variants
+    assert not kept & files(library)
+
+
 def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: Models) -> None:
     """A collection ingested without KV gets some from each answer."""
     collection = fill(library, models, books={"/a.txt": ["The bell rang at noon."]})
@@ -82,6 +105,20 @@ def test_kv_behind_system_prompts_of_before_goes_too(library: Library, models: M
     assert len(files(library)) == 6, "three System segments, and the chunk behind each"
     assert remove_collection(library, models, collection).kv_variants == 3
     assert len(files(library)) == 3
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_kv_of_models_of_before_goes_too(library: Library, models: Models, settings: Settings, named: bool) -> None:
+    """Of answers under other settings, which no ingest tells of; also where the model of the settings is not there."""
+    text = "The bell rang at noon."
+    collection = fill(library, models, books={"/a.txt": [text]})
+    with Models(settings.model_copy(update={"dtype": "bfloat16"})) as before:
+        for one in (models, before):
+            assert len(list(one.cache.ingest(one.template.system(), [one.template.chunk(text)]))) == 1
+    assert len(files(library)) == 4, "two System segments, and the chunk behind each"
+    now = models if named else Models(settings.model_copy(update={"model": str(settings.cache_dir / "none")}))
+    assert remove_collection(library, now, collection).kv_variants == 2
+    assert len(files(library)) == 2
 
 
 def test_nothing_goes_while_an_ingest_runs(library: Library, models: Models) -> None:

@@ -12,7 +12,7 @@ import torch
 import app.answering.stream
 from app import RagPipeline
 from app.answering.stream import AnswerStream
-from app.models import in_thread, release_helpers
+from app.models.cores import in_thread, release_helpers
 
 QUESTION = "Who designed the lighthouse?"
 

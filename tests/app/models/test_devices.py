@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.models.loading import has_bfloat16_dot, resolve_device, resolve_dtype
+from app.models.devices import has_bfloat16_dot, resolve_device, resolve_dtype
 from app.settings import load_settings
 from ragcache.errors import ConfigError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import app.models.loading
+import app.models.vllm
 from app.models.loading import load_model, load_store, load_torch_model
 from app.settings import Settings, load_settings
 from ragcache.errors import ConfigError
@@ -71,7 +71,7 @@ def test_an_unknown_engine_lists_the_known(tmp_path: Path) -> None:
 def test_an_engine_that_is_not_installed_says_what_to_install(
     load: Callable[[Settings], object], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.models.loading, "find_spec", lambda name: None)  # whether this machine has it or not
+    monkeypatch.setattr(app.models.vllm, "find_spec", lambda name: None)  # whether this machine has it or not
     settings = load_settings(None, model=str(tiny_folder), engine="vllm", cache_dir=tmp_path)
     reason = "vLLM is not installed: install vllm==0.32.0" if load is load_model else "does not run this: choose torch"
     with pytest.raises(ConfigError, match=f"RAGCACHE_ENGINE='vllm'.* {reason}"):

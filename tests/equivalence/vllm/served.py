@@ -18,25 +18,36 @@ from ragcache.types import Segment
 from tests.ports import held_port
 from tests.waiting import wait_until
 
+CONNECTOR = "ragcache.engine.vllm.connector.RagcacheConnector"
 PATIENCE_S = 600.0  # a server starts in half a minute, where nothing else runs
 
 
 class Server:
     """A process of its own, with a worker process of its own."""
 
-    def __init__(self, model: Path, store: Path, log: Path, port: int, captures: bool, flags: dict[str, Any]):
+    def __init__(
+        self,
+        model: Path,
+        store: Path,
+        log: Path,
+        port: int,
+        linking: dict[str, Any],
+        connector: str,
+        flags: dict[str, Any],
+    ):
         self.model, self.store, self.log, self.port = model, store, log, port
+        module, name = connector.rsplit(".", 1)
         transfer = {
-            "kv_connector": "RagcacheConnector",
-            "kv_connector_module_path": "ragcache.engine.vllm.connector",
+            "kv_connector": name,
+            "kv_connector_module_path": module,
             "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
             "kv_connector_extra_config": {
                 "store": str(store),
                 "codec": "raw",
-                "captures": captures,
                 "link_when": "always",
                 "load_timeout_s": PATIENCE_S,
+                **linking,
             },
         }
         named = {
@@ -119,10 +130,12 @@ def check_alike(server: Server, cache: ChunkCache, prompt: list[Segment], linker
 
 
 @contextmanager
-def serving(model: Path, folder: Path, *, captures: bool = False, **flags: Any) -> Iterator[Server]:
-    """`captures`: whether clients may store KV. `flags`: of vLLM, beside or instead of those that the tests share."""
+def serving(
+    model: Path, folder: Path, *, connector: str = CONNECTOR, linking: dict[str, Any] | None = None, **flags: Any
+) -> Iterator[Server]:
+    """`linking`: of LinkSettings, and `flags`: of vLLM, beside or instead of those that the tests share."""
     with held_port() as port:
-        started = Server(model, folder / "kv", folder / "log", port, captures, flags)
+        started = Server(model, folder / "kv", folder / "log", port, linking or {}, connector, flags)
         try:
             wait_until(started.ready, PATIENCE_S, lambda: started.log.read_text()[-4000:])
             yield started

@@ -35,6 +35,9 @@ class SlowStore(RamTier):
         for key in [one.variant.key for one in self._residents.values() if one.variant.key.chunk == chunk]:
             self.delete(key)
 
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return None
+
     def open(self, key: VariantKey) -> OpenEntry | None:
         if key.chunk in self.slow:
             self.gate.wait()

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("ranks")
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
     flags = {"skip-tokenizer-init": True, "tensor-parallel-size": 2}
-    with serving(folder / "model", folder, captures=True, **flags) as started:
+    with serving(folder / "model", folder, linking={"captures": True}, **flags) as started:
         yield started
 
 

@@ -26,7 +26,7 @@ PROMPT: list[Segment] = [SYSTEM, *(DOCUMENT[place] for place in (3, 0, 5, 1)), Q
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
     make_tiny(head_dim=32, hidden_size=128).model.save_pretrained(folder / "model")
-    with serving(folder / "model", folder, captures=True, **{"skip-tokenizer-init": True}) as started:
+    with serving(folder / "model", folder, linking={"captures": True}, **{"skip-tokenizer-init": True}) as started:
         yield started
 
 

@@ -193,7 +193,9 @@ def test_joined_rows_and_those_they_join_equal_stock(pair: Pair, spans: SpanRunn
     for row in spoiled:
         place(spans, noise, noise, row)
     seconds: list[float] = []
-    spans.join([PromptRows(tuple(ours[row] for row in spoiled), spoiled, blocks(spans))], seconds.append, pytest.fail)
+    spans.join(
+        [PromptRows(tuple(ours[row] for row in spoiled), spoiled, blocks(spans))], {}, seconds.append, pytest.fail
+    )
     before = others(spans, PromptRows(theirs[:280], tuple(range(280)), blocks(spans, 40)))
     after = others(spans, PromptRows(theirs[280:], tuple(range(280, TOKENS)), blocks(spans, 40)))
     assert_close(logits(spans, torch.cat([before, after])), stock(pair.tiny.model, theirs).logits)
@@ -208,7 +210,7 @@ def test_a_question_joined_by_its_repair_reads_it(pair: Pair, spans: SpanRunner)
     noise = torch.full((pair.engine.spec.layers, pair.engine.spec.kv_heads, 40, pair.engine.spec.head_dim), 30.0)
     place(spans, noise, noise, 100)
     repair, question = range(100, 140), range(280, TOKENS)
-    spans.join([PromptRows(ids[100:140], tuple(repair), blocks(spans))], lambda seconds: None, pytest.fail)
+    spans.join([PromptRows(ids[100:140], tuple(repair), blocks(spans))], {}, lambda seconds: None, pytest.fail)
     hidden = others(spans, PromptRows(ids[280:], tuple(question), blocks(spans)))
     assert_close(logits(spans, hidden), stock(pair.tiny.model, ids).logits[280:])
 
@@ -218,7 +220,7 @@ def test_a_forward_that_breaks_leaves_the_next_alone(spans: SpanRunner, monkeypa
     ids = draw(TOKENS, 16)
     rows = PromptRows(ids, tuple(range(TOKENS)), blocks(spans))
     expected = others(spans, rows)
-    spans.join([PromptRows(ids[:1], (0,), blocks(spans, 40))], lambda seconds: None, lambda error: None)
+    spans.join([PromptRows(ids[:1], (0,), blocks(spans, 40))], {}, lambda seconds: None, lambda error: None)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="on purpose"):
         patch.setattr(spans.model, "forward", broken)
         others(spans, rows)

@@ -4,8 +4,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
+import torch
 
 from ragcache.errors import StoreError
 from ragcache.loader.threads import DiskThreads, Task
@@ -116,3 +119,31 @@ threads.close()
 def test_a_disk_that_never_answers_does_not_keep_the_program() -> None:
     ran = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=100, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_clients_have_their_turns(disk: Disk) -> None:
+    _, begun, gate = disk.ask()
+    assert begun.wait(60)
+    first, second, third, order = object(), object(), object(), list[str]()
+    asked = [(first, "a1"), (first, "a2"), (first, "a3"), (second, "b1"), (third, "c1"), (second, "b2")]
+    tasks = [disk.threads.submit(partial(order.append, name), client) for client, name in asked]
+    gate.set()
+    for task in tasks:
+        task.future.result(60)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+@pytest.fixture
+def cores() -> Iterator[int]:
+    """That threads compute with, more than one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield 3
+    torch.set_num_threads(before)
+
+
+def test_what_they_decode_they_decode_alone(disk: Disk, cores: int) -> None:
+    assert disk.threads.submit(torch.get_num_threads).future.result(60) == 1
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(torch.get_num_threads).result() == cores
+    assert torch.get_num_threads() == cores

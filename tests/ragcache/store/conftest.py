@@ -15,11 +15,15 @@ from ragcache.store import KVStore, open_store
 from ragcache.store.codec import CODECS
 from ragcache.store.disk import DiskTier
 from ragcache.store.ram import RamTier
+from ragcache.store.remote.store import SharedStore
 from ragcache.store.tiered import TieredStore
 from ragcache.types import Lineage, Pass, Profile, Span, Variant, VariantKey, digest_of, ids_hash
+from tests.buckets import credentials
+from tests.ports import held_port
 
 MakeVariant = Callable[..., Variant]
-KINDS = ["ram", *(f"disk-{codec}" for codec in CODECS), "tiered", "three tiers"]
+AWAY = "bucket away"  # below RAM and disk, at a port where nobody listens: whatever a store promises, it does without
+KINDS = ["ram", *(f"disk-{codec}" for codec in CODECS), "tiered", "three tiers", AWAY]
 
 
 def build_variant(
@@ -92,17 +96,23 @@ class StoreOfKind:
         if self.kind == "three tiers":
             store: KVStore = TieredStore(NearTier(ram), RamTier(ram), DiskTier(folder, disk, "raw"))
         else:
-            store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec)
+            url = "s3://bucket/kv" if self.kind == AWAY else ""
+            store = open_store(None if self.kind == "ram" else folder, ram, disk, self.codec, remote=url)
         self.opened.append(store)
         return store
 
 
 @pytest.fixture(params=KINDS)
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreOfKind]:
+def stores(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreOfKind]:
     stores = StoreOfKind(request.param, tmp_path)
-    yield stores
-    for store in stores.opened:
-        store.check_integrity()
+    with held_port() as port:
+        for name, value in credentials(port).items():
+            monkeypatch.setenv(name, value)
+        yield stores
+        for store in stores.opened:
+            store.check_integrity()
+            if isinstance(store, SharedStore):
+                store._courier.close()
 
 
 @pytest.fixture

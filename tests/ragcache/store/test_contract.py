@@ -126,6 +126,36 @@ def test_the_least_recently_used_goes_first(stores: Any, make_variant: Any) -> N
         assert stats.nbytes <= stats.budget
 
 
+def test_of_one_fingerprint_no_more_than_its_share_stays(stores: Any, make_variant: Any) -> None:
+    """What was used longest ago goes first, a use that brought nothing counts, and pins and others' entries stay."""
+    store = stores.open(budget=8)
+    own = [make_variant((i, i, i), fingerprint="engine-p") for i in range(4)]
+    others = [make_variant((i, i, i)) for i in range(3)]
+    for variant in (*own, *others):
+        store.put(variant)
+    store.use(own[0].key)
+    store.use(make_variant((9, 9, 9)).key)  # which is not there
+    store.pin(own[1].key)
+
+    def there() -> list[bool]:
+        return [store.get(variant.key) is not None for variant in (*own, *others)]
+
+    store.trim("engine-p", 1.0)
+    store.trim("engine", 0.0)
+    assert there() == [True] * 7
+    store.use(own[0].key)
+    room = min(stats.nbytes // stats.entries for stats in store.stats())
+    store.trim("engine-p", 4 / 8, room // 2)
+    assert there() == [True, True, False, True, *[True] * 3]
+    store.trim("engine-p", 0.0)
+    assert there() == [False, True, False, False, *[True] * 3]
+    store.pin(own[1].key, False)
+    own[0] = make_variant((5, 5, 5), fingerprint="another-p")
+    store.put(own[0])
+    store.trim("-p", 0.0)
+    assert there() == [*[False] * 4, *[True] * 3], "of whatever engine"
+
+
 def test_a_pinned_entry_stays_until_let_go(stores: Any, make_variant: Any) -> None:
     store = stores.open(budget=2)
     pinned, b, c, d = (make_variant((i, i, i)) for i in range(4))

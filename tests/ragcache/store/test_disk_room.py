@@ -74,6 +74,18 @@ def test_with_nothing_to_take_the_place_of_it_is_refused(root: Path, disk: Disk,
     assert store.stats()[0].entries == 0 and not list(root.rglob("*.kv*"))
 
 
+@pytest.mark.parametrize("budget", [None, 1 << 30])
+def test_what_is_freed_meanwhile_is_not_blamed(
+    root: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch, budget: int | None
+) -> None:
+    """The disk is looked at once: what it said then is the reason."""
+    store, free = DiskTier(root, budget, "raw", floor=FLOOR), [FLOOR - 1, 1 << 40]
+    monkeypatch.setattr("ragcache.store.disk_room.free_bytes", lambda _: free.pop(0))
+    with pytest.raises(StoreFull, match=r"a cache file of .* has no room on the disk .* 1,048,575 are free"):
+        put(store, make_variant, range(1))
+    assert free == [1 << 40]
+
+
 @pytest.mark.parametrize("evicts", [True, False])
 def test_one_that_does_not_evict_refuses(root: Path, make_variant: Any, evicts: bool) -> None:
     (first,) = put(DiskTier(root, None, "raw"), make_variant, range(1))

@@ -33,19 +33,22 @@ def test_all_variants_of_a_chunk_go_and_no_others(stores: StoreOfKind) -> None:
 
 
 def test_all_variants_of_a_chunk_go_behind_whatever_system(stores: StoreOfKind) -> None:
-    """However many, and no others: what is behind no System is another thing."""
+    """And of whatever engine; however many, and no others: what is behind no System is another thing."""
     store = stores.open()
     others = [
         build_variant((1, 2), context=(), system=""),
         build_variant((1, 2), border="ann"),
         build_variant((1, 3), system="s1"),
-        build_variant((1, 2), system="s1", fingerprint="engine-b"),
+        build_variant((1, 2), context=(), system="", fingerprint="engine-b"),
+        build_variant((1, 2), border="ann", fingerprint="engine-b"),
     ]
+    for engine in ("engine-b", "engine-c"):
+        store.put(build_variant((1, 2), system="s1", fingerprint=engine))
     for system in (*(f"s{place}" for place in range(2 * ELSEWHERE + 3)), "system"):
         store.put(build_variant((1, 2), system=system, plain=True))
     for other in others:
         store.put(other)
-    gone = 2 * ELSEWHERE + 4
+    gone = 2 * ELSEWHERE + 4 + 2
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == gone
     assert store.drop_chunk("engine-a", "system", ids_hash((1, 2)), elsewhere=True) == 0
     assert all(store.get(other.key) for other in others)

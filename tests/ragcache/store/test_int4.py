@@ -90,7 +90,7 @@ def test_it_is_written_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize("tokens", [160, 180, 200])
-@pytest.mark.parametrize(("codec", "most"), [("int8", 0.55), ("int4", 0.33)])
+@pytest.mark.parametrize(("codec", "most"), [("int8", 0.54), ("int4", 0.33)])
 def test_a_file_of_a_chunk_amid_a_document(codec: str, most: float, tokens: int) -> None:
     """All of it, of SmolLM2: header, profile and padding too."""
     shape = KVShape(30, 3, tokens, 64, torch.bfloat16)

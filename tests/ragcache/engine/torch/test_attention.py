@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torch.nn.attention.bias import CausalBias
 
 from ragcache.engine.torch import attention
-from ragcache.engine.torch.attention import attend, attention_weights, read_attention, row_blocks, weighted_values
+from ragcache.engine.torch.attention import (
+    APART,
+    attend,
+    attention_weights,
+    read_attention,
+    row_blocks,
+    weighted_values,
+)
 from tests.peak import peak_bytes
 from tests.tiny import assert_close
 
@@ -134,12 +141,25 @@ def test_a_mask_is_made_only_where_it_is_needed(positions: list[int], masked: bo
     assert (block.mask is not None, block.causal) == (masked, causal)
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 69])
-def test_a_block_that_is_not_full_reads_the_fewest_keys(count: int) -> None:
-    blocks = row_blocks(torch.arange(100, 100 + count), torch.float32, 32)
+@pytest.mark.parametrize("begin", [0, 100, 127, 128, 1000])
+@pytest.mark.parametrize("count", [1, 20, 31, 32, 33, 64, 69, 300])
+def test_neighbours_are_cut_by_their_positions(begin: int, count: int) -> None:
+    """What is not full joins its neighbour, but across no multiple of APART."""
+    blocks = row_blocks(torch.arange(begin, begin + count), torch.float32, 32)
     assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
     assert blocks[-1].stop == count
-    assert [block.stop - block.start for block in blocks] == [count % 32][: count % 32] + [32] * (count // 32)
+    edges = {begin + block.start for block in blocks[1:]}
+    assert all(edge % 32 == 0 for edge in edges)
+    assert {place for place in range(begin + 1, begin + count) if place % APART == 0} <= edges
+    assert all(block.stop - block.start < 3 * 32 for block in blocks)
+    assert len(blocks) <= -(-count // 32) + len([edge for edge in edges if edge % APART == 0])
+
+
+def test_scattered_rows_share_blocks() -> None:
+    """Each of which is as dear as a full one."""
+    blocks = row_blocks(torch.arange(0, 900, 3), torch.float32, 32)
+    assert len(blocks) == 10
+    assert [block.stop - block.start for block in blocks] == [12, *[32] * 9]
 
 
 def test_it_does_without_the_compiler() -> None:

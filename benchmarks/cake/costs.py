@@ -1,0 +1,82 @@
+"""What each block of a prompt takes by itself, and the best that two pointers could do with that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from statistics import median
+
+from app.models.loading import TorchModel
+from benchmarks.cake.conditions import Conditions
+from benchmarks.timing import first_token, interleaved, timed
+from ragcache.cache import ChunkCache
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.types import Chunk, Segment
+
+
+@dataclass(frozen=True)
+class BlockCosts:
+    """Of the System segment and the chunks, in the order of the prompt."""
+
+    computes: Sequence[float]  # seconds of each behind those before it, on the whole device
+    nbytes: Sequence[int]
+    linked: float  # seconds of planning, of the question, of its probe and of repair, where all is loaded
+    plain: float  # the same where all is computed
+
+    def at(self, computes: Sequence[float]) -> BlockCosts:
+        """As the machine is now, by what the same blocks take; the rest is slower or quicker by as much."""
+        factor = sum(computes) / sum(self.computes)
+        return replace(self, computes=computes, linked=factor * self.linked, plain=factor * self.plain)
+
+    def optimum(self, conditions: Conditions, bytes_per_s: float, wait: float = 0.0) -> float:
+        """Seconds with the best meeting point, from when the engine is free. `wait`: loading began so long before."""
+        fronts = [0.0, *accumulate(self.computes)]
+        backs = [sum(self.nbytes[place:]) / bytes_per_s for place in range(len(fronts))]
+        device, disk = conditions.device, conditions.disk
+        both = [
+            max(device.after(wait, front), disk.after(0.0, back)) for front, back in zip(fronts, backs, strict=True)
+        ]
+        last = len(both) - 1
+        tails = [self.linked + (self.plain - self.linked) * place / last for place in range(len(both))]
+        return min(device.after(until, tail) for until, tail in zip(both, tails, strict=True)) - wait
+
+
+def measured_costs(
+    parts: TorchModel, cache: ChunkCache, segments: Sequence[Segment], nbytes: Sequence[int], linker: str, rounds: int
+) -> BlockCosts:
+    linked, plain = (
+        _tail(
+            ChunkCache(parts.engine, cache.store, "naive", keep_missed=False, loader=loader), segments, linker, rounds
+        )
+        for loader in (SequentialLoader(), SequentialLoader(front=len(segments)))
+    )
+    found = [computes(parts, segments[:-1]) for _ in range(rounds)]
+    return BlockCosts([median(one) for one in zip(*found, strict=True)], nbytes, linked, plain)
+
+
+def computes(parts: TorchModel, blocks: Sequence[Segment]) -> list[float]:
+    """Seconds of each block behind those before it."""
+    engine, start, seconds = parts.engine, 0, list[float]()
+    buffer = engine.buffer(sum(map(len, blocks)))
+    for block in blocks:
+        span = range(start, start + len(block))
+        seconds.append(timed(partial(engine.compute, block.ids, span, buffer)))
+        start = span.stop
+    return seconds
+
+
+def _tail(cache: ChunkCache, segments: Sequence[Segment], linker: str, rounds: int) -> float:
+    """All but what is loaded or computed before."""
+    reports = interleaved({"tail": partial(first_token, cache, segments, linker)}, rounds)["tail"]
+    return median(report.ttft_s - report.seconds["load"] for report in reports)
+
+
+def plain_seconds(parts: TorchModel, system: Segment, chunks: Sequence[Chunk], rounds: int) -> float:
+    """Of computing all chunks in one go: what a disk's speed is measured by."""
+    engine, ids = parts.engine, [token for chunk in chunks for token in chunk.ids]
+    buffer = engine.buffer(len(system) + len(ids))
+    engine.compute(system.ids, range(len(system)), buffer)
+    behind = range(len(system), len(system) + len(ids))
+    return median([timed(partial(engine.compute, ids, behind, buffer)) for _ in range(rounds + 1)][1:])

@@ -1,0 +1,52 @@
+"""Blocks of a prompt's exact prefix, computed again behind what is stored: a repair or a decoded token goes through
+other kernels than a prefill, so what answered the prompt is not to the last bit what a prefill holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from ragcache.engine import LinkSource
+from ragcache.engine.torch.generation import load_pieces
+from ragcache.keeping import Pause
+from ragcache.link_job import LinkJob
+from ragcache.linkage import Linkage
+from ragcache.linking.baselines import Naive
+from ragcache.planning import Plan, first_address
+from ragcache.prefix import BlockAddress
+from ragcache.types import Variant
+
+if TYPE_CHECKING:
+    from ragcache.engine.torch.engine import TorchEngine
+
+
+def prefix_blocks(
+    engine: TorchEngine,
+    source: LinkSource,
+    plan: Plan,
+    blocks: Sequence[BlockAddress],
+    pause: Pause | None,
+    incidents: list[str],
+) -> Iterator[Variant]:
+    """Ascending. `plan` has exact KV alone; nothing comes where some of it turns out to have lost something."""
+    until, system = blocks[-1].span.end, first_address(plan, engine.spec.fingerprint)
+    job = LinkJob(Linkage(plan, Naive(), system, exact=len(plan.ids)))
+    buffer = engine.buffer(len(plan.ids), apart=True)
+    load_pieces(engine, job, buffer, replace(source, loader=None, rates=None))
+    incidents += job.report.incidents
+    if not job.lossless:
+        return
+    rows = [row for row in job.missing.tolist() if row < until] + list(range(plan.tail, until))
+    if rows:
+        engine.compute_patiently([plan.ids[row] for row in rows], rows, buffer, pause=pause)
+    for block in blocks:
+        span = slice(block.span.start, block.span.end)
+        yield block.variant(_copied(buffer.k[:, :, span]), _copied(buffer.v[:, :, span]))
+
+
+def _copied(part: torch.Tensor) -> torch.Tensor:
+    return part.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,271 @@
+"""A bucket as we use it: names, parts of objects, whole ones; with time-outs, and left alone while it does not answer.
+
+Its requests run beside one another on the event loop of one thread, in one process: a child of a fork has neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+
+from ragcache.errors import ConfigError, RemoteError
+from ragcache.store.remote.names import ObjectPlace, parse_name
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+INSTALL = "pip install 'ragcache-kv[remote]'"
+READS, WRITES = 16, 4  # requests of a kind that run beside one another
+PAGE = 1000  # names that one request lists
+PART = 8 << 20  # bytes that one request brings: a large object comes by several at once
+PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
+_CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
+_UPLOAD_S = 120.0  # for one request: object stores send a large object in several
+_log = logging.getLogger(__name__)
+
+
+class Health:
+    """Of one way to use the bucket: where it fails, it is left alone, longer each time. Threads may share it."""
+
+    def __init__(self, way: str, url: str, clock: Callable[[], float] = monotonic):
+        self._way, self._url, self._clock = way, url, clock
+        self._lock = threading.Lock()
+        self._pause, self._until = 0.0, 0.0
+        self._reason = ""
+        self._told: list[str] = []
+
+    def check(self) -> None:
+        """Raises RemoteError while it is left alone."""
+        with self._lock:
+            if self._clock() < self._until:
+                raise RemoteError(f"the bucket {self._url} is left alone for a while: {self._reason}")
+
+    @property
+    def fine(self) -> bool:
+        with self._lock:
+            return not self._pause
+
+    def failed(self, reason: str) -> RemoteError:
+        with self._lock:
+            first, now = not self._pause, self._clock()
+            if first or now >= self._until:  # requests beside one another fail together
+                self._pause = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause))
+                self._until = now + self._pause * random.uniform(0.75, 1.25)  # or all machines would come together
+            self._reason = reason
+            told = f"the bucket {self._url} cannot be {self._way} now, and is tried again later: {reason}"
+            if first:
+                self._told = [told]
+        if first:
+            _log.warning("%s", told)
+        return RemoteError(told)
+
+    def succeeded(self) -> None:
+        with self._lock:
+            back = self._pause > 0
+            self._pause = self._until = 0.0
+        if back:
+            _log.warning("the bucket %s can be %s again", self._url, self._way)
+
+    def take_told(self) -> list[str]:
+        """What nobody has been told yet."""
+        with self._lock:
+            told, self._told = self._told, []
+            return told
+
+
+class Bucket:
+    """Threads may share it. Coroutines run by `submit`, and raise RemoteError."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = monotonic):
+        """Asks nothing of it yet. Raises ConfigError for what can be no bucket's URL."""
+        self._store = _opened(url)
+        self.url = url = shown(url)
+        # Apart: who may list need not be let read, and who may read need not be let write.
+        self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
+        self.writing = Health("written to", url, clock)
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._reads, self._writes = asyncio.Semaphore(READS), asyncio.Semaphore(WRITES)
+        thread = threading.Thread(target=_serve, args=(self._loop,), name="ragcache-bucket", daemon=True)
+        thread.start()
+        weakref.finalize(self, _stop, self._loop, os.getpid())
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it. Cancelling gives its requests up."""
+        if self._process != os.getpid():
+            work.close()
+            failed: Future[T] = Future()
+            failed.set_exception(RemoteError(f"the bucket {self.url} is not used by a child of its process"))
+            return failed
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def take_told(self) -> list[str]:
+        """What is amiss, that nobody has been told yet."""
+        return [told for health in (self.listing, self.reading, self.writing) for told in health.take_told()]
+
+    async def places(self, prefix: str = "") -> AsyncIterator[list[ObjectPlace]]:
+        """Of our objects below a folder, page by page; what else lies there is left out."""
+        import obstore
+
+        self.listing.check()
+        try:
+            pages = obstore.list(self._store, prefix or None, chunk_size=PAGE)
+            while True:
+                async with self._reads:
+                    page = await anext(pages, None)
+                if page is None:
+                    break
+                self.listing.succeeded()
+                told = (parse_name(one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in page)
+                yield [place for place in told if place is not None]
+        except _faults() as error:
+            raise self.listing.failed(_reason(error)) from error
+
+    async def read(self, path: str, start: int, end: int) -> memoryview | None:
+        """These bytes, or fewer at its end; None where there is no such object."""
+        import obstore
+
+        self.reading.check()
+        try:
+            async with self._reads:
+                data = await obstore.get_range_async(self._store, path, start=start, end=end)
+        except FileNotFoundError:
+            self.reading.succeeded()
+            return None
+        except _faults() as error:
+            raise self.reading.failed(_reason(error)) from error
+        self.reading.succeeded()
+        return memoryview(data)
+
+    async def read_whole(self, place: ObjectPlace) -> memoryview | None:
+        """As many bytes as it was listed with, not more; fewer are for the caller to refuse."""
+        starts = range(0, place.size, PART)
+        parts = await asyncio.gather(*(self.read(place.path, start, min(start + PART, place.size)) for start in starts))
+        if any(part is None for part in parts):
+            return None
+        data = _aligned(place.size)
+        end = 0
+        for start, part in zip(starts, parts, strict=True):
+            assert part is not None
+            if start != end:
+                break  # the one before it was cut short
+            end = start + min(len(part), place.size - start)
+            data[start:end] = part[: end - start]
+        return data[:end]
+
+    async def write(self, path: str, data: bytes | memoryview) -> None:
+        import obstore
+
+        await self._writing(lambda: obstore.put_async(self._store, path, data))
+
+    async def delete(self, paths: Iterable[str]) -> None:
+        """Those that are not there are gone already."""
+        import obstore
+
+        wanted = list(paths)
+        if not wanted:
+            return
+        try:
+            await self._writing(lambda: obstore.delete_async(self._store, wanted), FileNotFoundError)
+        except FileNotFoundError:  # of a folder, which stops there
+            for path in wanted if len(wanted) > 1 else ():
+                await self.delete([path])
+
+    async def probe(self) -> float:
+        """List, write, read and delete -> seconds of a round trip. Raises RemoteError for what cannot be done."""
+        path, text = f"doctor/{secrets.token_hex(8)}", b"ragcache"
+        async for _ in self.places(path):
+            break
+        await self.write(path, text)
+        started = monotonic()
+        found = await self.read(path, 0, len(text))
+        seconds = monotonic() - started
+        await self.delete([path])
+        if found is None or bytes(found) != text:
+            raise RemoteError(f"the bucket {self.url} does not give back what was written to it")
+        return seconds
+
+    async def _writing(self, request: Callable[[], Awaitable[Any]], *told: type[Exception]) -> None:
+        """Raises what is `told` as it is."""
+        self.writing.check()
+        try:
+            async with self._writes:
+                await request()
+        except told:
+            raise
+        except _faults() as error:
+            raise self.writing.failed(_reason(error)) from error
+        self.writing.succeeded()
+
+
+def _opened(url: str) -> ObjectStore:
+    try:
+        from obstore.store import LocalStore, from_url
+    except ImportError as error:
+        raise ConfigError(f"the bucket {shown(url)} needs obstore ({error}): {INSTALL}") from error
+    times = {"connect_timeout": _CONNECT_S, "read_timeout": _STALL_S, "timeout": _UPLOAD_S}
+    options: Any = {name: timedelta(seconds=seconds) for name, seconds in times.items()} | {"allow_http": True}
+    backoff: Any = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
+    retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S), "backoff": backoff}
+    try:
+        if url.startswith("file://"):
+            return LocalStore.from_url(url, mkdir=True)
+        return from_url(url, client_options=options, retry_config=retries)
+    except _faults() as error:
+        raise ConfigError(
+            f"{shown(url)!r} is no bucket that can be used: give s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
+            f" or https://server/prefix, and the provider's usual variables ({_reason(error)})"
+        ) from error
+
+
+def _aligned(size: int) -> memoryview:
+    """Memory for a file whose sections are to lie at multiples of 64 bytes."""
+    room = np.empty(size + 63, np.uint8)
+    start = -room.ctypes.data % 64
+    return memoryview(room[start : start + size].data)
+
+
+def shown(url: str) -> str:
+    """Without what may be a secret of it."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    """What obstore raises."""
+    from obstore.exceptions import BaseError
+
+    return BaseError, OSError, ValueError, TypeError, RuntimeError
+
+
+def _reason(error: Exception) -> str:
+    """Its first line: behind it stand the insides of a library."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """On a thread. It knows nothing of the bucket, which may be gone."""
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
+    if process == os.getpid():
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.stop)

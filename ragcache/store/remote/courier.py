@@ -1,0 +1,210 @@
+"""Carries out what the journal says the bucket is to be told: on a thread of its own, again and again until it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from ragcache.errors import FAULTS, RemoteError
+from ragcache.host import carry_over
+from ragcache.store.entry import EntryReader
+from ragcache.store.eviction import VARIANTS
+from ragcache.store.format import Header
+from ragcache.store.layout import FolderLayout, opened, stat_of
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.catalog import BucketCatalog
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask
+from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
+from ragcache.store.remote.sweep import Sweep, lowered
+
+AT_ONCE = 32  # uploads that are claimed together
+AT_ONCE_NBYTES = 64 << 20  # of files that are held in memory for them, or one file
+DELETIONS_AT_ONCE = 4096  # that one walk over the bucket's names serves
+RECOUNT_NBYTES = 256 << 20  # uploaded here, after which the budget is looked at again
+REPEATED_S = 60.0  # after which a journal that failed is read again
+_DELETIONS = (Kind.DELETE, Kind.FAMILY, Kind.CHUNK, Kind.TRACES)
+_log = logging.getLogger(__name__)
+
+
+class Courier:
+    """Threads may share it. Its thread runs while there is something to do, or to try again."""
+
+    def __init__(
+        self, bucket: Bucket, catalog: BucketCatalog, journal: Journal, layout: FolderLayout, budget: int | None
+    ):
+        self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
+        self._budget, self._uncounted = budget, RECOUNT_NBYTES
+        self._begin()
+        carry_over(self)
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._idle, self._closed, self._wakes = True, False, 0
+
+    def wake(self) -> None:
+        """There is something to do. A child of a fork leaves it to its parent."""
+        thread = threading.Thread(target=self._run, name="ragcache-courier", daemon=True)
+        with self._change:
+            self._wakes += 1
+            self._idle = False
+            self._change.notify_all()
+            if not (self._thread is not None and self._thread.is_alive()) and not self._closed:
+                with suppress(RuntimeError):  # there are no threads to be had: the next one does it
+                    thread.start()
+                    self._thread = thread
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until nothing can be done now; says whether all is. What failed is tried again later."""
+        with self._change:
+            self._change.wait_for(lambda: self._thread is None or self._idle, seconds)
+        return not self._journal.waiting()
+
+    def close(self) -> None:
+        """What is under way ends, or is done again by whoever opens the folder."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def before_fork(self) -> None: ...
+
+    def after_fork(self) -> None: ...
+
+    def after_fork_in_child(self) -> None:
+        self._begin()
+        self._closed = True
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                wakes = self._wakes
+            try:
+                due = None if self._closed else 0.0 if self._worked() else self._journal.next_s()
+            except FAULTS as error:  # nobody else does what this thread is for
+                _log.warning("the bucket %s is not told yet: %s", self._bucket.url, error, exc_info=True)
+                due = REPEATED_S
+            with self._change:
+                if self._closed or (due is None and wakes == self._wakes):
+                    self._thread, self._idle = None, True
+                    self._change.notify_all()
+                    return
+                if due and wakes == self._wakes:
+                    self._idle = True
+                    self._change.notify_all()
+                    self._change.wait_for(partial(self._disturbed, wakes), max(due, 0.02))
+                    self._idle = False
+
+    def _disturbed(self, wakes: int) -> bool:
+        return self._closed or wakes != self._wakes
+
+    def _worked(self) -> bool:
+        """Whether there was anything. Deletions go first: what is put anew after them is to stay."""
+        if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
+            try:
+                self._bucket.submit(self._deleted(tasks)).result()
+            except RemoteError:  # it is told once, by the bucket
+                self._journal.postpone(tasks)
+            else:
+                self._journal.end(tasks)
+            return True
+        tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
+        waiting = iter(tasks)
+        while part := list(self._readable(waiting)):
+            self._upload([task for task, *_ in part], [found for _, found in part])
+        return bool(tasks)
+
+    # -- deletions --------------------------------------------------------------------------------------------------
+
+    async def _deleted(self, tasks: Sequence[RemoteTask]) -> None:
+        digests = [task.told[1:] for task in tasks if task.kind is Kind.DELETE]
+        families = [task.told[0] for task in tasks if task.kind is Kind.FAMILY]
+        await asyncio.gather(
+            *(self._delete(family, digest) for family, digest in digests),
+            *(self._delete(family) for family in families),
+        )
+        walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
+        if walked:
+            for place in await Sweep(walked).run(self._bucket):
+                self._catalog.forget(place.family)
+
+    async def _delete(self, family: str, digest: str | None = None) -> None:
+        """One entry, or all of the family; bad ones too."""
+        async for page in self._bucket.places(folder_of(family)):
+            await self._bucket.delete([place.path for place in page if digest in (None, place.digest)])
+        self._catalog.forget(family)
+
+    # -- uploads ----------------------------------------------------------------------------------------------------
+
+    def _readable(self, tasks: Iterator[RemoteTask]) -> Iterator[tuple[RemoteTask, tuple[Header, memoryview]]]:
+        """The next of them, with their files, as far as these may be held in memory together."""
+        nbytes = 0
+        for task in tasks:
+            found = self._read(task)
+            if found is None:
+                # An earlier try may have written what was deleted meanwhile.
+                self._journal.end([task])
+                if task.tries:
+                    self._journal.add([RemoteTask(Kind.DELETE, task.told)])
+                continue
+            nbytes += len(found[1])
+            yield task, found
+            if nbytes >= AT_ONCE_NBYTES:
+                return
+
+    def _read(self, task: RemoteTask) -> tuple[Header, memoryview] | None:
+        """None where there is no sound file any more: it was evicted or deleted, or verifying it will tell."""
+        engine, family, digest = task.told
+        path = self._layout.place(engine, family, digest)
+        try:
+            with opened(path) as fd:
+                if fd is None:
+                    return None
+                reader = EntryReader.parts(fd, str(path))
+                return (reader.header, reader.checked(fd)) if self._layout.holds(path, reader.header.key) else None
+        except FAULTS as error:
+            _log.warning("not uploaded: %s", error)
+            return None
+
+    def _upload(self, tasks: Sequence[RemoteTask], files: Sequence[tuple[Header, memoryview]]) -> None:
+        sent = self._bucket.submit(self._sent(files)).result()
+        self._journal.end([task for task, well in zip(tasks, sent, strict=True) if well])
+        self._journal.postpone([task for task, well in zip(tasks, sent, strict=True) if not well])
+        self._uncounted += sum(len(data) for (_, data), well in zip(files, sent, strict=True) if well)
+        if self._budget is not None and self._uncounted > min(RECOUNT_NBYTES, self._budget // 16):
+            with suppress(RemoteError):
+                gone = self._bucket.submit(lowered(self._bucket, self._budget)).result()
+                self._uncounted = 0
+                _log.info("%d of the oldest entries left the bucket %s, to stay in its budget", gone, self._bucket.url)
+
+    async def _sent(self, files: Sequence[tuple[Header, memoryview]]) -> list[bool]:
+        return list(await asyncio.gather(*(self._send(header, data) for header, data in files)))
+
+    async def _send(self, header: Header, data: memoryview) -> bool:
+        """Whether it is there, or is not to be."""
+        key, name = header.key, object_name(header.key, header.lineage)
+        try:
+            there = await self._catalog.places(key.family)
+            if any(place.digest == key.digest for place in there):
+                return True  # of the same content, whoever put it there
+            await self._bucket.write(name, data)
+            await self._bucket.delete(self._displaced(header, there))
+            parts = {key.chunk, *key.context, *header.lineage.seen}
+            if stat_of(self._layout.entry(key)) is None and self._journal.has_gone(key, parts):
+                await self._bucket.delete([name])  # deleted while it was on its way
+        except RemoteError:
+            return False
+        finally:
+            self._catalog.forget(key.family)
+        return True
+
+    def _displaced(self, header: Header, there: Sequence[ObjectPlace]) -> list[str]:
+        """Of a chunk's variants, those that were put there longest ago; not the one without context."""
+        lead = header.key.lead.digest
+        loose = [place.path for place in reversed(there) if place.digest != lead]
+        return loose[: max(0, len(there) + 1 - VARIANTS)]

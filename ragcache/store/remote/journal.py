@@ -1,0 +1,179 @@
+"""What a bucket is still to be told: uploads, and deletions, which must get there though it be away for days.
+
+It lies beside the cache folder's index, for all processes that share the folder. A task that a process has claimed and
+not ended (it was killed) falls to another one. Ended deletions are remembered for a while: what was on its way from the
+bucket meanwhile is told by them that it has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ragcache.errors import StoreError
+from ragcache.host import network_file_system, private_file
+from ragcache.types import VariantKey
+
+FILE = "remote.sqlite"
+MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
+CLAIM_S = 300.0  # for which nobody else takes up a task
+REMEMBERED_S = 900.0
+FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
+_LAST = 2**62
+_WAIT_S = 10.0  # for another process's transaction, of some milliseconds
+_TABLE = """
+CREATE TABLE IF NOT EXISTS tasks (
+    bucket TEXT, name TEXT, kind TEXT NOT NULL, told TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
+    tries INTEGER NOT NULL, claimed REAL NOT NULL, done REAL, PRIMARY KEY (bucket, name)
+)
+"""
+_ADD = """
+INSERT INTO tasks SELECT ?, ?, ?, ?, ?, 0, 0, 0, NULL
+WHERE ? > (SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload')
+ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0, tries = 0,
+done = NULL
+"""
+
+
+class Kind(StrEnum):
+    UPLOAD = "upload"
+    DELETE = "delete"  # one entry
+    FAMILY = "family"  # of a chunk behind a System segment
+    CHUNK = "chunk"  # behind whatever System segment, of whatever engine
+    TRACES = "traces"  # what a text had a part in
+
+
+@dataclass(frozen=True)
+class RemoteTask:
+    kind: Kind
+    told: tuple[str, ...]  # UPLOAD, DELETE: engine, family, digest; FAMILY: it; CHUNK: border, chunk; …
+    number: int = 0
+    tries: int = 0
+
+    @property
+    def name(self) -> str:
+        """An upload and the deletion of one entry take each other's place."""
+        return self.told[-1] if self.kind in (Kind.UPLOAD, Kind.DELETE) else " ".join((self.kind, *self.told))
+
+
+def entry_task(kind: Kind, key: VariantKey) -> RemoteTask:
+    return RemoteTask(kind, (key.fingerprint[:16], key.family, key.digest))
+
+
+class Journal:
+    """Threads and processes may share it. Methods raise StoreError."""
+
+    def __init__(self, root: Path, bucket: str):
+        self._path, self._bucket = root / FILE, bucket
+        with self._open() as connection:
+            mode = "DELETE" if network_file_system(root) else "WAL"
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+            connection.execute(_TABLE)
+
+    def add(self, tasks: Iterable[RemoteTask]) -> bool:
+        """Whether there was room for all; there is always for deletions."""
+        number, rows = time.time_ns(), []
+        for place, task in enumerate(tasks):
+            most = MOST_WAITING if task.kind is Kind.UPLOAD else _LAST
+            rows.append((self._bucket, task.name, task.kind, json.dumps(task.told), number + place, most, self._bucket))
+        with self._open() as connection:
+            return connection.executemany(_ADD, rows).rowcount == len(rows) if rows else True
+
+    def take(self, kinds: Collection[Kind], most: int) -> list[RemoteTask]:
+        """Claim those that are due, the oldest first."""
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            now = time.time()
+            connection.execute("DELETE FROM tasks WHERE done < ?", (now - REMEMBERED_S,))
+            marks = ", ".join("?" * len(kinds))
+            rows = connection.execute(
+                f"SELECT name, kind, told, number, tries FROM tasks WHERE bucket = ? AND kind IN ({marks}) "
+                "AND done IS NULL AND due <= ? AND claimed <= ? AND (kind != 'upload' OR number < ?) "
+                "ORDER BY number LIMIT ?",
+                (self._bucket, *kinds, now, now, self._first_deletion(connection), most),
+            ).fetchall()
+            claimed = [(now + CLAIM_S, self._bucket, name) for name, *_ in rows]
+            connection.executemany("UPDATE tasks SET claimed = ? WHERE bucket = ? AND name = ?", claimed)
+        return [RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries) for _, kind, told, number, tries in rows]
+
+    def _first_deletion(self, connection: sqlite3.Connection) -> int:
+        """Number of the first that is not done, which no upload may overtake: it would be deleted by it."""
+        ((first,),) = connection.execute(
+            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL", (self._bucket, Kind.UPLOAD)
+        )
+        return _LAST if first is None else int(first)
+
+    def end(self, tasks: Sequence[RemoteTask]) -> None:
+        """They are done, unless they were told anew meanwhile."""
+        with self._open() as connection:
+            for task in tasks:
+                one = (self._bucket, task.name)
+                connection.execute("UPDATE tasks SET claimed = 0 WHERE bucket = ? AND name = ?", one)
+                if task.kind is Kind.UPLOAD:
+                    wanted = "DELETE FROM tasks WHERE bucket = ? AND name = ? AND number = ?"
+                    connection.execute(wanted, (*one, task.number))
+                else:
+                    wanted = "UPDATE tasks SET done = ? WHERE bucket = ? AND name = ? AND number = ?"
+                    connection.execute(wanted, (time.time(), *one, task.number))
+
+    def postpone(self, tasks: Sequence[RemoteTask]) -> None:
+        with self._open() as connection:
+            for task in tasks:
+                pause = min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)) * random.uniform(0.75, 1.25)
+                connection.execute(
+                    "UPDATE tasks SET due = ?, tries = tries + 1, claimed = 0 WHERE bucket = ? AND name = ?",
+                    (time.time() + pause, self._bucket, task.name),
+                )
+
+    def waiting(self) -> dict[Kind, int]:
+        """How many are not done."""
+        with self._open() as connection:
+            counted = "SELECT kind, count(*) FROM tasks WHERE bucket = ? AND done IS NULL GROUP BY kind"
+            return {Kind(kind): count for kind, count in connection.execute(counted, (self._bucket,))}
+
+    def next_s(self) -> float | None:
+        """Seconds until another task is due; None where there is none."""
+        with self._open() as connection:
+            ((due,),) = connection.execute(
+                "SELECT min(max(due, claimed)) FROM tasks WHERE bucket = ? AND done IS NULL", (self._bucket,)
+            )
+        return None if due is None else max(0.0, due - time.time())
+
+    def has_gone(self, key: VariantKey, parts: Collection[str]) -> bool:
+        """Whether an entry that these texts had a part in has been deleted here, or will be."""
+        tasks = [
+            entry_task(Kind.DELETE, key),
+            RemoteTask(Kind.FAMILY, (key.family,)),
+            RemoteTask(Kind.CHUNK, (key.border, key.chunk)),
+            *(RemoteTask(Kind.TRACES, (text,)) for text in parts if text != key.chunk),
+        ]
+        names = [task.name for task in tasks]
+        marks = ", ".join("?" * len(names))
+        with self._open() as connection:
+            found = connection.execute(
+                f"SELECT 1 FROM tasks WHERE bucket = ? AND kind != ? AND name IN ({marks}) LIMIT 1",
+                (self._bucket, Kind.UPLOAD, *names),
+            ).fetchall()
+        return bool(found)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """For one transaction: no connection gets into a child of a fork."""
+        try:
+            private_file(self._path)
+            with closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
+                connection.execute("PRAGMA synchronous = NORMAL")
+                with connection:
+                    yield connection
+        except (OSError, sqlite3.Error, ValueError) as error:
+            raise StoreError(
+                f"cannot keep what the bucket is to be told in {self._path}: {error}. Free some space, or delete it: "
+                "then uploads that wait are left out, and deletions that wait are not done in the bucket"
+            ) from error

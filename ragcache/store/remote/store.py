@@ -1,0 +1,245 @@
+"""A store whose disk is the cache of a bucket that machines share.
+
+What is put goes to the disk, and from there to the bucket when it can. The bucket is asked for chunks alone that the
+disk has nothing of. It costs nobody his answer or ingest: it may be away, slow or full, and hold what is not ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from ragcache.address import is_prefix
+from ragcache.errors import FAULTS, StoreError
+from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.disk import DiskTier
+from ragcache.store.entry import KnownForms
+from ragcache.store.format import Header
+from ragcache.store.layout import FolderLayout
+from ragcache.store.ram import HeldEntry
+from ragcache.store.remote.arrivals import Arrivals
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
+from ragcache.store.remote.courier import Courier
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
+
+LOOK_S = 0.5  # for which a prompt waits to hear what the bucket has of all its chunks
+CLOSING_S = 10.0  # for uploads, when the program ends; the rest waits for the next one
+AHEAD = 64  # families that are asked for together
+NEARING = 4  # threads that bring what prompts will want
+_log = logging.getLogger(__name__)
+
+
+class SharedStore(KVStore):
+    def __init__(
+        self, local: KVStore, disk: DiskTier, faster: Sequence[Tier], bucket: Bucket, budget: int | None = None
+    ) -> None:
+        """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
+        the bucket's own rules.
+        """
+        self._local, self._disk, self._faster = local, disk, faster
+        self._bucket, self._budget = bucket, budget
+        self._forms = KnownForms()
+        self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
+        self._journal = Journal(disk.root, bucket.url)
+        self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
+        self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
+        self._process = os.getpid()
+        self._threads = threading.BoundedSemaphore(NEARING)
+        if self._journal.waiting():
+            self._courier.wake()
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def expect(self, form: KVForm, fingerprint: str = "") -> None:
+        self._local.expect(form, fingerprint)
+        self._forms.know(form, fingerprint)
+
+    @property
+    def _is_child(self) -> bool:
+        """Of a fork, which has no connections of its parent's, and perhaps locks that were held."""
+        return self._process != os.getpid()
+
+    def look_ahead(self, families: Collection[str]) -> None:
+        if self._is_child:
+            return
+        for family in list(dict.fromkeys(families))[:AHEAD]:
+            with suppress(StoreError):  # whoever looks it up is told
+                if not self._local.variants(family):
+                    self._catalog.look(family)
+
+    def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        """The bucket's where there are none nearer: it is waited for, so long in all for what is looked up ahead."""
+        infos = self._local.variants(family, flaws)
+        if infos:
+            return infos
+        found = self._remote(family)
+        if flaws is not None:
+            flaws += self._flaws()
+        return [entry.info for entry in found]
+
+    def _remote(self, family: str, *, ask: bool = True) -> list[RemoteEntry]:
+        """What it has of a family, save for what has gone here; as far as is known where it is not to be asked."""
+        if self._is_child:
+            return []
+        found = self._catalog.look(family, LOOK_S) if ask else self._catalog.known(family)
+        if found is None:
+            return []
+        return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
+
+    def _flaws(self) -> list[Flaw]:
+        told = (Flaw(self._bucket.url, one) for one in self._bucket.take_told())
+        return [*self._catalog.take_flaws(), *told]
+
+    def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
+        return self._local.elsewhere(key, flaws)
+
+    def everywhere(self, key: VariantKey) -> list[VariantKey]:
+        return self._local.everywhere(key)
+
+    # -- bringing ---------------------------------------------------------------------------------------------------
+
+    def open(self, key: VariantKey) -> OpenEntry | None:
+        if (entry := self._local.open(key)) is not None:
+            return entry
+        found = next((one for one in self._remote(key.family) if one.info.key == key), None)
+        arrival = None if found is None else self._arrivals.begin(found.place)
+        variant = None if arrival is None else self._arrivals.take(arrival)
+        if variant is None or found is None:
+            return None
+        return HeldEntry(variant, BUCKET, found.place.size)
+
+    def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
+        given_up = threading.Event()
+        if not self._is_child and self._threads.acquire(blocking=False):
+            thread = threading.Thread(target=self._bring, args=(chosen, given_up), name="ragcache-near", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there are no more to be had
+                self._threads.release()
+        return given_up.set
+
+    def _bring(self, chosen: Callable[[], Sequence[VariantKey]], given_up: threading.Event) -> None:
+        """On a thread. Whoever wants what fails here asks for it again, and is told."""
+        try:
+            with suppress(*FAULTS):
+                wanted = [entry.place for key in chosen() for entry in self._far(key)]
+                begun = [self._arrivals.begin(place, ahead=True) for place in wanted]
+                for arrival in begun:
+                    if arrival is not None:
+                        with suppress(*FAULTS):
+                            self._arrivals.take(arrival, wanted=lambda: not given_up.is_set())
+        finally:
+            self._threads.release()
+
+    def _far(self, key: VariantKey) -> list[RemoteEntry]:
+        found = [] if self._disk.holds(key) else self._remote(key.family, ask=False)
+        return [entry for entry in found if entry.info.key == key]
+
+    def _has_gone(self, variant: Variant) -> bool:
+        return self._journal.has_gone(variant.key, {variant.key.chunk, *variant.key.context, *variant.lineage.seen})
+
+    def _keep(self, header: Header, data: memoryview, variant: Variant) -> None:
+        """On the disk as it came, and in the faster tiers; not what was deleted here meanwhile."""
+        try:
+            with ExitStack() as last:
+                last.callback(lambda: self._has_gone(variant) and self._local.delete(variant.key))
+                for tier in self._faster:  # first: they serve where the disk is full
+                    tier.offer(variant)
+                self._disk.take_in(header, [data])
+        except StoreError as error:
+            _log.warning("not kept on the disk: %s", error)
+
+    # -- putting and deleting ---------------------------------------------------------------------------------------
+
+    def put(self, variant: Variant) -> None:
+        self._local.put(variant)
+        if is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
+            return
+        try:
+            if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
+                _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
+        except StoreError as error:  # it is kept all the same
+            _log.warning("not uploaded: %s", error)
+        self._courier.wake()
+
+    def at_hand(self, key: VariantKey) -> OpenEntry | None:
+        return self._local.at_hand(key)
+
+    def use(self, key: VariantKey) -> None:
+        self._local.use(key)
+
+    def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        """Here: what exact prefixes take."""
+        self._local.trim(fingerprint, share, more)
+
+    def delete(self, key: VariantKey) -> bool:
+        there = any(entry.info.key == key for entry in self._remote(key.family, ask=False))
+        with self._dropping(entry_task(Kind.DELETE, key)):
+            return self._local.delete(key) or there
+
+    def drop_chunk(
+        self, fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False
+    ) -> int:
+        """How many went here: the bucket is told, and not waited for."""
+        family = VariantKey(fingerprint, system, (), chunk, border=border).family
+        everywhere = [RemoteTask(Kind.CHUNK, (border, chunk))] if elsewhere else []
+        with self._dropping(RemoteTask(Kind.FAMILY, (family,)), *everywhere):
+            return self._local.drop_chunk(fingerprint, system, chunk, border, elsewhere=elsewhere)
+
+    def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        return self._local.seeing(chunks)
+
+    def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
+        """What went here: the bucket is told, and not waited for."""
+        with self._dropping(*(RemoteTask(Kind.TRACES, (chunk,)) for chunk in chunks)):
+            return self._local.drop_seeing(chunks)
+
+    @contextmanager
+    def _dropping(self, *tasks: RemoteTask) -> Iterator[None]:
+        """Written down first: what is on its way from the bucket then finds that it has gone, and a process that is
+        killed in the block has told the bucket. What cannot be written down goes here all the same.
+        """
+        with ExitStack() as last:
+            last.callback(self._courier.wake)
+            try:
+                self._journal.add(tasks)
+            finally:
+                yield
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        """Here. Nobody pins anything for other machines."""
+        self._local.pin(key, pinned, owner=owner, seconds=seconds)
+
+    def stats(self) -> Sequence[TierStats]:
+        """Here. To count what is in the bucket means to list it (`sweep.usage`)."""
+        return self._local.stats()
+
+    def verify(self) -> list[Flaw]:
+        """Here: what is in the bucket is read when it is brought."""
+        return self._local.verify()
+
+    def check_integrity(self) -> None:
+        self._local.check_integrity()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until what has come is kept, and so long for the bucket to be told; says whether it is told all."""
+        self._arrivals.settle()
+        return self._courier.settle(seconds)
+
+    def close(self) -> None:
+        try:
+            done = self.settle(CLOSING_S)
+        finally:
+            self._courier.close()
+            self._local.close()
+        if not done:
+            waiting = sum(self._journal.waiting().values())
+            told = "the bucket %s is not told all yet, %d changes wait, and will be when this cache is open again"
+            _log.warning(told, self._bucket.url, waiting)

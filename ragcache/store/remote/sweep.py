@@ -1,0 +1,96 @@
+"""Walks over all names of the bucket: what texts had a part in goes, or what is oldest."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.store.frame import UNREADABLE, Fetch, key_of, seen_of, unframed
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.heads import from_head
+from ragcache.store.remote.journal import Kind, RemoteTask
+from ragcache.store.remote.names import ObjectPlace, Suspicion
+
+MOST_VICTIMS = 10_000  # that are chosen in one walk
+LOWERED = 0.95  # of the budget, to which a walk goes down: the next one is due that much later
+
+
+@dataclass
+class RemoteUsage:
+    entries: int = 0
+    nbytes: int = 0
+    complete: bool = True
+    oldest: list[ObjectPlace] = field(default_factory=list)
+
+
+class Sweep:
+    """For deletions of chunks and of their traces, all in one walk."""
+
+    def __init__(self, tasks: Sequence[RemoteTask]):
+        self._chunks = {task.told for task in tasks if task.kind is Kind.CHUNK}
+        self._traces = {task.told[0] for task in tasks if task.kind is Kind.TRACES}
+        self._suspects = Suspicion({chunk for *_, chunk in self._chunks} | self._traces)
+
+    async def run(self, bucket: Bucket) -> list[ObjectPlace]:
+        """What went."""
+        gone: list[ObjectPlace] = []
+        async for page in bucket.places():
+            suspects = list(filter(self._suspects, page))
+            guilty = await asyncio.gather(*(self._guilty(bucket, place) for place in suspects))
+            going = [place for place, goes in zip(suspects, guilty, strict=True) if goes]
+            await bucket.delete([place.path for place in going])
+            gone += going
+        return gone
+
+    async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:
+        """By its header; where that cannot be read, its name is all that tells."""
+        try:
+            fields = await from_head(bucket, place, place.path, lambda fetch: _fields(fetch, place))
+            return fields is not None and self._named_by(fields)
+        except (CorruptEntry, ForeignEntry, *UNREADABLE):
+            return True
+
+    def _named_by(self, fields: dict[str, Any]) -> bool:
+        key, (seen, whole) = key_of(fields), seen_of(fields)
+        if key.system and (key.border, key.chunk) in self._chunks:
+            return True
+        return bool(self._traces) and (not whole or not self._traces.isdisjoint(seen))
+
+
+def _fields(fetch: Fetch, place: ObjectPlace) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(unframed(fetch, place.size, place.path).text)
+    return found
+
+
+async def usage(bucket: Bucket, most: int = 0, seconds: float | None = None) -> RemoteUsage:
+    """Of all objects, with the oldest ones; of those that were listed in time."""
+    told = RemoteUsage()
+    try:
+        async with asyncio.timeout(seconds):
+            async for page in bucket.places():
+                told.entries += len(page)
+                told.nbytes += sum(place.size for place in page)
+                told.oldest = heapq.nsmallest(most, [*told.oldest, *page], key=lambda place: place.written)
+    except TimeoutError:
+        told.complete = False
+    return told
+
+
+async def lowered(bucket: Bucket, budget: int) -> int:
+    """Delete the oldest, until the rest is within the budget -> how many went."""
+    told = await usage(bucket, MOST_VICTIMS)
+    if told.nbytes <= budget:
+        return 0
+    going, left = [], told.nbytes
+    for place in told.oldest:
+        if left <= LOWERED * budget:
+            break
+        going.append(place.path)
+        left -= place.size
+    await bucket.delete(going)
+    return len(going)

@@ -1,0 +1,42 @@
+"""Our connector on ranks of which the second has a slow disk that stops now and then."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from time import sleep
+from typing import Any
+
+from vllm.distributed import get_tensor_model_parallel_rank
+
+from ragcache.engine.vllm.connector import KVConnectorRole, RagcacheConnector
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.threads import DiskThreads
+from ragcache.rates import Rates, Work
+
+DELAYS_S = (0.0, 0.04, 0.0, 0.1, 0.02, 0.3, 0.0, 0.06)  # of the reads of the second rank, in turn
+
+
+class FixedRates(Rates):
+    """What is computed here takes no time, so rates that learnt would have all of it computed."""
+
+    def __init__(self) -> None:
+        super().__init__({"work": [0.0, 1e-3, 0.0, 0.0], "loads": {"disk": [0.0, 1.5e-6, 0.1]}})
+
+    def observe(self, work: Work, seconds: float) -> None:
+        pass
+
+    def observe_load(self, tier: str, nbytes: int, seconds: float) -> None:
+        pass
+
+
+class SkewedConnector(RagcacheConnector):
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
+        super().__init__(vllm_config, role, kv_cache_config)
+        if self._scheduler is not None:
+            self._scheduler._pace.rates = FixedRates()
+
+    def attach_runner(self, runner: Any) -> None:
+        super().attach_runner(runner)
+        delays = cycle(DELAYS_S if get_tensor_model_parallel_rank() else (0.0,))
+        threads = DiskThreads(1, "test-skewed", 600.0)
+        self.worker._loader = CakeLoader(threads, pace=lambda nbytes: sleep(next(delays)), claims=False)

@@ -1,0 +1,209 @@
+"""Faults of a disk at random blocks, while the front of a prompt is computed: each answer is as without the cache.
+
+    python -m tests.fuzz.cold_loads --seed 1 --count 1000 [--model FOLDER]
+
+Whatever else comes (another answer, an exception, a thread or a descriptor that stays, rows computed twice) is a find.
+With a model of its own it tells how much longer a prompt takes than computing all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.caches import prefill_prompt
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import StoreError
+from ragcache.loader import Loader
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import READERS, DiskThreads
+from ragcache.report import COMPUTED
+from ragcache.store import open_store
+from ragcache.store.base import KVStore
+from ragcache.types import Chunk, Segment
+from tests.tiny import assert_close, make_chunks, make_question, make_system, make_tiny
+
+LIMIT_S = 20.0
+BLOCK = 16  # tokens of what is read at a time
+SOON = (0.001, 0.005, 0.02)  # seconds of a read that is late
+MOST_FAULTS = 5
+THREADS = "fuzz-cold"
+KINDS = ("error", "late", "stall", "nothing more", "short", "corrupt", "vanished")
+
+
+@dataclass
+class Disk:
+    """What happens before each read of one prompt. A loader's pace."""
+
+    faults: dict[int, Callable[[], None]]
+    reads: int = 0
+    gone: bool = False  # nothing comes any more
+    end: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, nbytes: int) -> None:
+        with self._lock:
+            fault, self.reads = self.faults.get(self.reads), self.reads + 1
+        if fault is not None:
+            fault()
+        if self.gone:
+            self.end.wait(LIMIT_S)
+
+    def stop(self) -> None:
+        self.gone = True
+
+
+@dataclass
+class Campaign:
+    """Prompts over one document whose KV is exact: whatever was loaded or computed, a plain prefill holds the same."""
+
+    engine: TorchEngine
+    root: Path
+    chunks: Sequence[Chunk]
+    random: Random
+    tolerance: float = 1e-4
+    kinds: Counter[str] = field(default_factory=Counter)
+    fronts: Counter[int] = field(default_factory=Counter)
+    delays: list[float] = field(default_factory=list)  # over computing all
+
+    def __post_init__(self) -> None:
+        self.segments: list[Segment] = [make_system(), *self.chunks, make_question()]
+        with patch("ragcache.store.entry.BLOCK", BLOCK):
+            self.store: KVStore = open_store(self.root, 0, None, "raw")
+            cache = self._cache(SequentialLoader())
+            self.variants = [cache.system_variant(make_system()), *cache.ingest(make_system(), self.chunks)]
+        self.files = {next(self.root.rglob(f"{one.key.digest}*")): one for one in self.variants}
+        self.contents = {path: path.read_bytes() for path in self.files}
+        self.plain = self._cache(SequentialLoader())
+        self.expected = prefill_prompt(self.plain, self.segments, "full").logits.clone()
+        self.rows = 0
+
+    def _cache(self, loader: Loader) -> ChunkCache:
+        chunks = len(self.chunks)
+        return ChunkCache(self.engine, self.store, context_chunks=chunks, keep_missed=False, loader=loader)
+
+    def run(self, count: int) -> None:
+        descriptors = _descriptors()
+        threads = DiskThreads(READERS, THREADS, LIMIT_S)
+        with self._counted():
+            for _ in range(count):
+                self._one(threads)
+        threads.close()
+        assert not [one for one in threading.enumerate() if one.name == THREADS], "a thread has stayed"
+        assert _descriptors() == descriptors, "a file has stayed open"
+        self.store.check_integrity()
+
+    def _one(self, threads: DiskThreads) -> None:
+        disk = Disk({})
+        for _ in range(self.random.randint(1, MOST_FAULTS)):
+            kind = self.random.choice(KINDS)
+            disk.faults[self.random.randrange(4 * len(self.chunks))] = self._fault(kind, disk)
+            self.kinds[kind] += 1
+        self.rows, started = 0, perf_counter()
+        try:
+            made = prefill_prompt(self._cache(CakeLoader(threads, pace=disk)), self.segments, "naive")
+            took = perf_counter() - started
+        finally:
+            disk.end.set()
+        assert_close(made.logits, self.expected, self.tolerance)
+        assert self.rows <= len(made.plan.ids), "no row is computed twice"
+        self.fronts[sum(chunk.tier == COMPUTED for chunk in made.report.chunks)] += 1
+        started = perf_counter()
+        prefill_prompt(self.plain, self.segments, "full")
+        self.delays.append(took / (perf_counter() - started))
+        # Where each thread comes to one of these, none is at what was given up.
+        meeting = threading.Barrier(READERS, timeout=LIMIT_S)
+        for task in [threads.submit(meeting.wait) for _ in range(READERS)]:
+            task.future.result(LIMIT_S)
+        self._mend()
+
+    def _mend(self) -> None:
+        for path, variant in self.files.items():
+            known = {info.key for info in self.store.variants(variant.key.family)}
+            if variant.key not in known or not path.exists() or path.read_bytes() != self.contents[path]:
+                with patch("ragcache.store.entry.BLOCK", BLOCK):
+                    self.store.put(variant)
+                self.contents[path] = path.read_bytes()
+
+    def _fault(self, kind: str, disk: Disk) -> Callable[[], None]:
+        path, content = self.random.choice(list(self.contents.items()))
+        place, wait = self.random.randrange(len(content)), self.random.choice(SOON)
+        error = self.random.choice([OSError(errno.EIO, "read"), StoreError("the disk failed"), MemoryError()])
+
+        def fail() -> None:
+            raise error
+
+        def corrupt() -> None:
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+        faults: dict[str, Callable[[], Any]] = {
+            "error": fail,
+            "late": lambda: disk.end.wait(wait),
+            "stall": lambda: disk.end.wait(LIMIT_S),
+            "nothing more": disk.stop,
+            "short": lambda: path.write_bytes(content[:place]),
+            "corrupt": corrupt,
+            "vanished": lambda: path.unlink(missing_ok=True),
+        }
+        return faults[kind]
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        forward, layers = self.engine.forward, self.engine.spec.layers
+
+        def counted(hidden: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+            of = named.get("layers")
+            self.rows += len(hidden) if of is None or len(of) == layers else 0
+            return forward(hidden, *given, **named)
+
+        with patch.object(self.engine, "forward", counted):
+            yield
+
+    def told(self) -> str:
+        delays = sorted(self.delays)
+        late = delays[int(0.95 * len(delays))]
+        faults = f"{self.kinds.total()} faults {dict(self.kinds)}; computed chunks {dict(sorted(self.fronts.items()))}"
+        return f"{faults}; over computing all: median {median(delays):.2f}, 95 % {late:.2f}, most {delays[-1]:.2f}"
+
+
+def _descriptors() -> int:
+    opened = Path("/proc/self/fd")
+    return len(list(opened.iterdir())) if opened.is_dir() else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--model", type=Path, help="folder of a model; a tiny random one")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)  # each fault is told there
+    engine, lengths, tolerance = make_tiny().engine, (20, 31, 18, 45, 22, 14, 37, 19), 1e-4
+    if given.model is not None:
+        engine = TorchEngine.from_folder(given.model, torch.bfloat16, torch.device("cpu"))
+        lengths, tolerance = (100,) * 8, 0.1
+    with tempfile.TemporaryDirectory() as folder:
+        campaign = Campaign(engine, Path(folder), make_chunks(*lengths), Random(given.seed), tolerance)
+        campaign.run(given.count)
+    print(f"cold_loads: seed {given.seed}, {given.count} prompts, {campaign.told()}")
+
+
+if __name__ == "__main__":
+    main()

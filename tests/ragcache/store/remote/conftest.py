@@ -1,0 +1,93 @@
+"""Machines that share a bucket: stores with a disk each, over S3 behind a network, or over a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.store import SharedStore
+from ragcache.store.tiered import open_store
+from ragcache.types import VariantKey
+from tests.buckets import Proxy, S3Bucket, new_bucket, proxied, s3_server
+
+OpenMachine = Callable[..., SharedStore]
+SETTLED_S = 60.0
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[int]:
+    """A server's port."""
+    with s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def network(s3: int) -> Iterator[Proxy]:
+    with proxied(s3) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(s3: int, network: Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
+    """An empty bucket at the other end of the network."""
+    bucket = new_bucket(s3, network.port)
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    return bucket
+
+
+@pytest.fixture
+def folder_url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/bucket"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[OpenMachine]:
+    """Opens the store of a machine by its name: one that was opened before is the same machine, started again."""
+    opened: list[SharedStore] = []
+
+    def of(
+        name: str,
+        url: str,
+        *,
+        ram: int | None = 0,
+        disk: int | None = None,
+        remote: int | None = None,
+        codec: str = "raw",
+    ) -> SharedStore:
+        store = open_store(tmp_path / name, ram, disk, codec, remote=url, remote_bytes=remote)
+        assert isinstance(store, SharedStore)
+        opened.append(store)
+        return store
+
+    yield of
+    for store in opened:
+        store.check_integrity()
+        store._courier.close()
+
+
+def settled(store: SharedStore) -> None:
+    """All that the bucket is to be told is told, and what has come is kept."""
+    assert store.settle(SETTLED_S), store._journal.waiting()
+
+
+def names_in(store: SharedStore) -> list[str]:
+    """Of all objects."""
+
+    async def listed(bucket: Bucket) -> list[str]:
+        return [place.path async for page in bucket.places() for place in page]
+
+    return sorted(store._bucket.submit(listed(store._bucket)).result(SETTLED_S))
+
+
+def digests_in(store: SharedStore) -> set[str]:
+    return {name.split("/")[2].partition(".")[0] for name in names_in(store)}
+
+
+def object_of(folder: Path, key: VariantKey) -> Path:
+    """In a bucket that is a folder."""
+    (found,) = folder.rglob(f"{key.digest}.*.kv")
+    return found

@@ -1,0 +1,114 @@
+"""What the bucket is to be told survives whoever was to tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragcache.errors import StoreError
+from ragcache.store.remote import journal as module
+from ragcache.store.remote.journal import FILE, Journal, Kind, RemoteTask, entry_task
+
+UPLOADS = [RemoteTask(Kind.UPLOAD, ("engine", "family", f"digest-{number}")) for number in range(5)]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path, "s3://here")
+
+
+def taken(journal: Journal, *kinds: Kind) -> list[RemoteTask]:
+    return journal.take(kinds or tuple(Kind), 100)
+
+
+def test_tasks_are_taken_once_in_their_order(journal: Journal, tmp_path: Path) -> None:
+    assert journal.add(UPLOADS)
+    first = journal.take((Kind.UPLOAD,), 3)
+    assert [task.told for task in first] == [task.told for task in UPLOADS[:3]]
+    other = Journal(tmp_path, "s3://here")  # another process
+    assert [task.told for task in taken(other)] == [task.told for task in UPLOADS[3:]]
+    assert taken(journal) == []
+    journal.end(first)
+    assert journal.waiting() == {Kind.UPLOAD: 2}
+
+
+def test_another_bucket_has_tasks_of_its_own(journal: Journal, tmp_path: Path) -> None:
+    journal.add(UPLOADS)
+    assert taken(Journal(tmp_path, "s3://there")) == []
+
+
+def test_what_a_killed_process_claimed_falls_to_another(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLAIM_S", -1.0)
+    journal.add(UPLOADS[:1])
+    assert len(taken(journal)) == 1
+    assert len(taken(journal)) == 1
+
+
+def test_what_failed_waits_and_longer_each_time(journal: Journal) -> None:
+    journal.add(UPLOADS[:1])
+    journal.postpone(taken(journal))
+    assert taken(journal) == []
+    first = journal.next_s()
+    assert first is not None
+    assert 0 < first <= 1.25 * module.FIRST_S
+    for tries in (3, 50):
+        journal.postpone([RemoteTask(Kind.UPLOAD, UPLOADS[0].told, tries=tries)])
+        assert first < (journal.next_s() or 0) <= 1.25 * module.LONGEST_S
+
+
+def test_a_deletion_takes_the_place_of_an_upload_that_is_under_way(journal: Journal, make_variant: Any) -> None:
+    key = make_variant().key
+    journal.add([entry_task(Kind.UPLOAD, key)])
+    under_way = taken(journal)
+    journal.add([entry_task(Kind.DELETE, key)])
+    assert taken(journal) == [], "one at a time does something to an entry"
+    journal.end(under_way)
+    (task,) = taken(journal)
+    assert task.kind is Kind.DELETE
+    journal.end([task])
+    assert journal.waiting() == {}
+
+
+def test_what_has_gone_is_known_until_it_is_put_again(journal: Journal, make_variant: Any) -> None:
+    variant = make_variant()
+    key = variant.key
+    assert not journal.has_gone(key, {key.chunk})
+    journal.add([entry_task(Kind.DELETE, key)])
+    assert journal.has_gone(key, {key.chunk})
+    journal.end(taken(journal))
+    assert journal.has_gone(key, {key.chunk}), "something may be on its way still"
+    journal.add([entry_task(Kind.UPLOAD, key)])
+    assert not journal.has_gone(key, {key.chunk})
+
+
+@pytest.mark.parametrize("kind", [Kind.FAMILY, Kind.CHUNK, Kind.TRACES])
+def test_deletions_of_many_tell_of_each(journal: Journal, make_variant: Any, kind: Kind) -> None:
+    key = make_variant().key
+    told = {Kind.FAMILY: (key.family,), Kind.CHUNK: ("", key.chunk), Kind.TRACES: ("c0",)}[kind]
+    journal.add([RemoteTask(kind, told)])
+    assert journal.has_gone(key, {key.chunk, "c0"})
+    assert not journal.has_gone(make_variant((1, 2, 3), border="b").key, {"other"})
+
+
+def test_uploads_are_bounded_and_deletions_are_not(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    assert not journal.add(UPLOADS)
+    assert journal.waiting() == {Kind.UPLOAD: 3}
+    assert journal.add([RemoteTask(Kind.TRACES, ("text",))])
+
+
+def test_old_deletions_are_forgotten(journal: Journal, make_variant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = make_variant().key
+    journal.add([entry_task(Kind.DELETE, key)])
+    journal.end(taken(journal))
+    monkeypatch.setattr(module, "REMEMBERED_S", -1.0)
+    taken(journal)
+    assert not journal.has_gone(key, {key.chunk})
+
+
+def test_a_broken_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(StoreError, match="delete it"):
+        Journal(tmp_path, "s3://here")

@@ -1,0 +1,34 @@
+"""What waits for a bucket is done in an order that takes nothing back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragcache.store.remote import journal
+from ragcache.store.remote.journal import Journal, Kind, RemoteTask, entry_task
+
+URL = "s3://shelf"
+
+
+def test_no_upload_overtakes_a_deletion_that_is_put_off(tmp_path: Path, make_variant: Any) -> None:
+    """Which would delete it."""
+    waiting, before, after = Journal(tmp_path, URL), make_variant((1, 1)), make_variant((2, 2))
+    waiting.add([entry_task(Kind.UPLOAD, before.key)])
+    waiting.add([RemoteTask(Kind.CHUNK, ("", after.key.chunk))])
+    waiting.postpone(waiting.take((Kind.CHUNK,), 9))
+    waiting.add([entry_task(Kind.UPLOAD, after.key)])
+    assert [task.name for task in waiting.take((Kind.UPLOAD,), 9)] == [before.key.digest]
+
+
+def test_only_uploads_to_this_bucket_count_against_its_bound(
+    tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_WAITING", 2)
+    other, waiting = Journal(tmp_path, "s3://left"), Journal(tmp_path, URL)
+    assert other.add([entry_task(Kind.UPLOAD, make_variant((one, one)).key) for one in (1, 2)])
+    assert waiting.add([RemoteTask(Kind.TRACES, (name,)) for name in ("a", "b", "c")])
+    assert waiting.add([entry_task(Kind.UPLOAD, make_variant((one, one)).key) for one in (3, 4)])
+    assert not waiting.add([entry_task(Kind.UPLOAD, make_variant((5, 5)).key)])
