@@ -212,7 +212,9 @@ def test_every_meeting_point_is_that_of_a_plain_load(
         plain = computed_front(pair, segments, linker, Behind(threads, front, system))
         assert (plain.front, plain.report.system_tier == COMPUTED) == (front, system)
         assert found.tokens == plain.tokens
-        assert all(map(torch.equal, found.blocks, plain.blocks))
+        # Which rows are computed in one pass depends on the moment, and how many they are decides the last bits.
+        for ours, theirs in zip(found.blocks, plain.blocks, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         check_as_torch(pair, segments, linker, found)
     assert len(points) > 2, points
 
