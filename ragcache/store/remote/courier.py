@@ -147,9 +147,9 @@ class Courier:
         for task in tasks:
             found = self._read(task)
             if found is None:
-                # An earlier try may have written what was deleted meanwhile.
                 self._journal.end([task])
-                if task.tries:
+                if task.tries and stat_of(self._layout.place(*task.told)) is None:
+                    # An earlier try may have written what was deleted meanwhile.
                     self._journal.add([RemoteTask(Kind.DELETE, task.told)])
                 continue
             nbytes += len(found[1])

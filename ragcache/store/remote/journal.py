@@ -142,7 +142,9 @@ class Journal:
         """Seconds until another task is due; None where there is none."""
         with self._open() as connection:
             ((due,),) = connection.execute(
-                "SELECT min(max(due, claimed)) FROM tasks WHERE bucket = ? AND done IS NULL", (self._bucket,)
+                "SELECT min(max(due, claimed)) FROM tasks WHERE bucket = ? AND done IS NULL "
+                "AND (kind != 'upload' OR number < ?)",
+                (self._bucket, self._first_deletion(connection)),
             )
         return None if due is None else max(0.0, due - time.time())
 

@@ -20,7 +20,11 @@ def test_no_upload_overtakes_a_deletion_that_is_put_off(tmp_path: Path, make_var
     waiting.add([RemoteTask(Kind.CHUNK, ("", after.key.chunk))])
     waiting.postpone(waiting.take((Kind.CHUNK,), 9))
     waiting.add([entry_task(Kind.UPLOAD, after.key)])
-    assert [task.name for task in waiting.take((Kind.UPLOAD,), 9)] == [before.key.digest]
+    taken = waiting.take((Kind.UPLOAD,), 9)
+    assert [task.name for task in taken] == [before.key.digest]
+    waiting.end(taken)
+    due = waiting.next_s()
+    assert due is not None and due > 1, "nobody looks again and again for what may not be done yet"
 
 
 def test_only_uploads_to_this_bucket_count_against_its_bound(
