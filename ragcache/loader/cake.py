@@ -205,7 +205,9 @@ class _Meeting(Loading):
         self._read_on()  # a thread that could not be had begins nothing after it
         # From the back, one after the other: what has come meets what is computed, and leaves no gap.
         # Where one of them stops, what has come before it does not wait.
-        for read in self._reads[: None if self._arrival.overdue else 1]:
+        with self._lock:  # the readers change both lists
+            reads = self._reads[: None if self._arrival.overdue else 1]
+        for read in reads:
             if read.task.future.done() or self._threads.late(read.task):
                 found = delivered(self._threads, read.piece, read.task)
                 self._forget(read)
@@ -260,7 +262,8 @@ class _Meeting(Loading):
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
-        return [read.task.future for read in self._reads[:1]]
+        with self._lock:
+            return [read.task.future for read in self._reads[:1]]
 
     def drop(self, index: int) -> None:
         with self._lock:
