@@ -65,6 +65,7 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
 
     yield of
     for store in opened:
+        store._arrivals.settle()  # what has come is kept on a thread of its own
         store.check_integrity()
         store._courier.close()
 
