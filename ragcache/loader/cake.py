@@ -53,11 +53,12 @@ class Expectation:
 
     @property
     def left(self) -> float:
-        return self.waiting + self.brought(self.reading)
+        return self.waiting + self.brought
 
-    def brought(self, reading: float) -> float:
-        """Until what takes so long, and is read now, is here."""
-        return self.overdue or max(0.0, reading - self.so_far)
+    @property
+    def brought(self) -> float:
+        """Until what is read now is here."""
+        return self.overdue or max(0.0, self.reading - self.so_far)
 
     def allows(self, seconds: float, left: float, doubt: float, *, final: bool) -> bool:
         """To compute for so long what comes in `left`; see `Loading.claim`."""
@@ -187,9 +188,8 @@ class _Meeting(Loading):
         if not all(piece.tokens for piece in self._left):
             return False
         works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
-        arrival = self._arrival
         computed = self._rates.seconds(sum(works, Work()))
-        brought = arrival.brought(arrival.reading) + self._seconds(last)
+        brought = self._arrival.brought + self._rates.load_seconds(last.tier, last.nbytes)
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
     # -- the taker's side -------------------------------------------------------------------------------------------
@@ -247,9 +247,6 @@ class _Meeting(Loading):
     def _arrival(self) -> Expectation:
         reading = [read.piece for read in self._reads if not read.ended]
         return expected(self._rates, self._left, reading, self._clock() - self._moved)
-
-    def _seconds(self, piece: SegmentPiece) -> float:
-        return self._rates.load_seconds(piece.tier, piece.nbytes)
 
     def _forget(self, read: _Read) -> None:
         with self._lock:
