@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import secrets
 import threading
 import weakref
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 
 from ragcache.errors import ConfigError, RemoteError
+from ragcache.store.remote.jitter import jittered
 from ragcache.store.remote.names import ObjectPlace, parse_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Health:
             first, now = not self._pause, self._clock()
             if first or now >= self._until:  # requests beside one another fail together
                 self._pause = min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * self._pause))
-                self._until = now + self._pause * random.uniform(0.75, 1.25)  # or all machines would come together
+                self._until = now + jittered(self._pause)
             self._reason = reason
             told = f"the bucket {self._url} cannot be {self._way} now, and is tried again later: {reason}"
             if first:
@@ -99,6 +99,8 @@ class Bucket:
         self.listing, self.reading = Health("listed", url, clock), Health("read", url, clock)
         self.writing = Health("written to", url, clock)
         self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._reads, self._writes = asyncio.Semaphore(READS), asyncio.Semaphore(WRITES)
         thread = threading.Thread(target=_serve, args=(self._loop,), name="ragcache-bucket", daemon=True)
@@ -108,11 +110,24 @@ class Bucket:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run it. Cancelling gives its requests up."""
         if self._process != os.getpid():
-            work.close()
-            failed: Future[T] = Future()
-            failed.set_exception(RemoteError(f"the bucket {self.url} is not used by a child of its process"))
-            return failed
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            return self._refused(work, "is not used by a child of its process")
+        with self._lock:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._refused(work, "is closed")
+
+    def _refused(self, work: Coroutine[Any, Any, T], why: str) -> Future[T]:
+        work.close()
+        failed: Future[T] = Future()
+        failed.set_exception(RemoteError(f"the bucket {self.url} {why}"))
+        return failed
+
+    def close(self) -> None:
+        """What is under way is cancelled. A child of a fork leaves it to its parent."""
+        if self._process == os.getpid():
+            with self._lock:
+                self._closed = True
+            _stop(self._loop, self._process)
 
     def take_told(self) -> list[str]:
         """What is amiss, that nobody has been told yet."""
@@ -262,6 +277,10 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     """On a thread. It knows nothing of the bucket, which may be gone."""
     asyncio.set_event_loop(loop)
     loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     loop.close()
 
 

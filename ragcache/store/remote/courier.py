@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from ragcache.errors import FAULTS, RemoteError
@@ -16,7 +17,7 @@ from ragcache.store.entry import EntryReader
 from ragcache.store.eviction import VARIANTS
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout, opened, stat_of
-from ragcache.store.remote.bucket import Bucket
+from ragcache.store.remote.bucket import WRITES, Bucket
 from ragcache.store.remote.catalog import BucketCatalog
 from ragcache.store.remote.journal import Journal, Kind, RemoteTask
 from ragcache.store.remote.names import ObjectPlace, folder_of, object_name
@@ -106,37 +107,45 @@ class Courier:
     def _worked(self) -> bool:
         """Whether there was anything. Deletions go first: what is put anew after them is to stay."""
         if tasks := self._journal.take(_DELETIONS, DELETIONS_AT_ONCE):
-            try:
+            with self._claimed(tasks):
                 self._bucket.submit(self._deleted(tasks)).result()
-            except RemoteError:  # it is told once, by the bucket
-                self._journal.postpone(tasks)
-            else:
                 self._journal.end(tasks)
             return True
         tasks = self._journal.take((Kind.UPLOAD,), AT_ONCE)
-        waiting = iter(tasks)
-        while part := list(self._readable(waiting)):
-            self._upload([task for task, *_ in part], [found for _, found in part])
+        with self._claimed(tasks):
+            waiting = iter(tasks)
+            while part := list(self._readable(waiting)):
+                self._upload([task for task, *_ in part], [found for _, found in part])
         return bool(tasks)
+
+    @contextmanager
+    def _claimed(self, tasks: Sequence[RemoteTask]) -> Iterator[None]:
+        """What is not ended in the block is tried again: here, or by another process."""
+        try:
+            yield
+        except FAULTS as error:
+            self._journal.postpone(tasks)
+            if not isinstance(error, RemoteError | CancelledError):  # it is told once, by the bucket; it was closed
+                raise
 
     # -- deletions --------------------------------------------------------------------------------------------------
 
     async def _deleted(self, tasks: Sequence[RemoteTask]) -> None:
-        digests = [task.told[1:] for task in tasks if task.kind is Kind.DELETE]
-        families = [task.told[0] for task in tasks if task.kind is Kind.FAMILY]
-        await asyncio.gather(
-            *(self._delete(family, digest) for family, digest in digests),
-            *(self._delete(family) for family in families),
-        )
+        entries: list[tuple[str, str | None]]
+        entries = [(task.told[1], task.told[2]) for task in tasks if task.kind is Kind.DELETE]
+        entries += [(task.told[0], None) for task in tasks if task.kind is Kind.FAMILY]
+        few = asyncio.Semaphore(WRITES)  # prompts ask the bucket meanwhile
+        await asyncio.gather(*(self._delete(family, digest, few) for family, digest in entries))
         walked = [task for task in tasks if task.kind in (Kind.CHUNK, Kind.TRACES)]
         if walked:
             for place in await Sweep(walked).run(self._bucket):
                 self._catalog.forget(place.family)
 
-    async def _delete(self, family: str, digest: str | None = None) -> None:
+    async def _delete(self, family: str, digest: str | None, few: asyncio.Semaphore) -> None:
         """One entry, or all of the family; bad ones too."""
-        async for page in self._bucket.places(folder_of(family)):
-            await self._bucket.delete([place.path for place in page if digest in (None, place.digest)])
+        async with few:
+            async for page in self._bucket.places(folder_of(family)):
+                await self._bucket.delete([place.path for place in page if digest in (None, place.digest)])
         self._catalog.forget(family)
 
     # -- uploads ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ bucket meanwhile is told by them that it has gone.
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ragcache.errors import StoreError
 from ragcache.host import network_file_system, private_file
+from ragcache.store.remote.jitter import jittered
 from ragcache.types import VariantKey
 
 FILE = "remote.sqlite"
@@ -26,6 +26,7 @@ MOST_WAITING = 100_000  # uploads; what comes then stays on the disk alone
 CLAIM_S = 300.0  # for which nobody else takes up a task
 REMEMBERED_S = 900.0
 FIRST_S, LONGEST_S = 5.0, 300.0  # until a task that failed is tried again
+HOPELESS = 8  # tries, of ten minutes
 _LAST = 2**62
 _WAIT_S = 10.0  # for another process's transaction, of some milliseconds
 _TABLE = """
@@ -104,9 +105,12 @@ class Journal:
         return [RemoteTask(Kind(kind), tuple(json.loads(told)), number, tries) for _, kind, told, number, tries in rows]
 
     def _first_deletion(self, connection: sqlite3.Connection) -> int:
-        """Number of the first that is not done, which no upload may overtake: it would be deleted by it."""
+        """Number of the first that is not done, which no upload may overtake: it would be deleted by it. One that
+        fails and fails (nobody may delete there) holds nobody up: what it deletes in the end is computed again.
+        """
         ((first,),) = connection.execute(
-            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL", (self._bucket, Kind.UPLOAD)
+            "SELECT min(number) FROM tasks WHERE bucket = ? AND kind != ? AND done IS NULL AND tries < ?",
+            (self._bucket, Kind.UPLOAD, HOPELESS),
         )
         return _LAST if first is None else int(first)
 
@@ -126,7 +130,7 @@ class Journal:
     def postpone(self, tasks: Sequence[RemoteTask]) -> None:
         with self._open() as connection:
             for task in tasks:
-                pause = min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)) * random.uniform(0.75, 1.25)
+                pause = jittered(min(LONGEST_S, FIRST_S * 2 ** min(task.tries, 16)))
                 connection.execute(
                     "UPDATE tasks SET due = ?, tries = tries + 1, claimed = 0 WHERE bucket = ? AND name = ?",
                     (time.time() + pause, self._bucket, task.name),

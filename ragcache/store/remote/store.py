@@ -239,6 +239,7 @@ class SharedStore(KVStore):
         finally:
             self._courier.close()
             self._local.close()
+            self._bucket.close()
         if not done:
             waiting = sum(self._journal.waiting().values())
             told = "the bucket %s is not told all yet, %d changes wait, and will be when this cache is open again"

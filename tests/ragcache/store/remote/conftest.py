@@ -68,6 +68,7 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         store._arrivals.settle()  # what has come is kept on a thread of its own
         store.check_integrity()
         store._courier.close()
+        store._bucket.close()
 
 
 def settled(store: SharedStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,21 @@ def test_a_broken_file_is_told_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     with pytest.raises(StoreError, match="delete it"):
         Journal(tmp_path, "s3://here")
+
+
+def test_a_deletion_that_fails_for_ever_holds_back_no_upload(journal: Journal) -> None:
+    deletion = RemoteTask(Kind.FAMILY, ("family",))
+    journal.add([deletion])
+    journal.add(UPLOADS[:1])
+    for _ in range(module.HOPELESS):
+        assert taken(journal, Kind.UPLOAD) == []
+        journal.postpone([deletion])
+    assert len(taken(journal, Kind.UPLOAD)) == 1
+    assert journal.waiting()[Kind.FAMILY] == 1
+
+
+def test_numbers_of_the_program_stay_as_its_seed_has_them(journal: Journal) -> None:
+    before = random.getstate()
+    journal.add(UPLOADS[:1])
+    journal.postpone(taken(journal))
+    assert random.getstate() == before
