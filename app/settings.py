@@ -145,6 +145,13 @@ class Settings(BaseSettings):
         "not hold the answer, say that you do not know. Do not repeat the question, and do not mention the excerpts "
         "in your answer."
     )
+    serve_host: Name = "127.0.0.1"
+    serve_port: int = Field(default=8000, ge=0, le=65535)
+    serve_concurrent: int = Field(default=16, ge=1)
+    serve_queue: int = Field(default=64, ge=0)
+    serve_body_bytes: Bytes = 8 * 1024**2
+    serve_upload_bytes: Bytes = 512 * 1024**2
+    serve_origins: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property

@@ -76,6 +76,11 @@ class RagPipeline:
                 remember_identity(models)
             return self._loaded
 
+    def load(self) -> None:
+        """All models, now rather than at the first question."""
+        assert self.answering
+        self._warm()
+
     # -- documents --------------------------------------------------------------------------------------------------
 
     def ingest(

@@ -29,6 +29,7 @@ class Commands(TyperGroup):
         "ingest": "Read files into a collection; unchanged ones are skipped.",
         "ask": "Answer a question from the documents of a collection.",
         "chat": "Ask several questions after each other.",
+        "serve": "Serve the collections by OpenAI's API.",
         "ls": "List the collections, or the documents of one.",
         "show": "Show a document: what it is, its chunks, and which have KV.",
         "rm": "Delete documents, or a whole collection.",

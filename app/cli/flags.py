@@ -45,6 +45,8 @@ Kv = Annotated[
         help="When KV is computed: auto (now, as far as it fits), eager (now), on-use (by answers) or off.",
     ),
 ]
+Host = Annotated[str | None, typer.Option("--host", help="The address it listens at.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port it listens at; 0: a free one.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Above temperature 0: the same seed gives the same answer.")]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
 FLAGS: Mapping[str, Any] = (
@@ -54,6 +56,7 @@ FLAGS: Mapping[str, Any] = (
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
     | {"kv": Kv}
     | {"cache_dir": CacheDir, "data_dir": DataDir}
+    | {"serve_host": Host, "serve_port": Port}
 )
 Command = Callable[..., None]
 

@@ -1,0 +1,91 @@
+"""Who asks: what each may do, and whose KV may serve him."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated, Literal
+
+from fastapi import Depends, Request
+
+from app.errors import NotFound
+from app.library.catalog.records import Collection
+from app.server.problems import RefusedRequest
+from app.server.service import Service
+
+Scope = Literal["read", "ingest", "admin"]
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")  # a name or an address, and perhaps a port
+SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`id` is the key's, or "" for whoever sits at the machine of a server that has no keys."""
+
+    id: str = ""
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+    collections: frozenset[str] | None = None  # uids of those that may be read; None: all
+
+    def check(self, scope: Scope) -> None:
+        if not {scope, "admin"} & self.scopes:
+            raise RefusedRequest(403, f"this key may not do that: it takes the scope {scope!r}", code="scope")
+
+    def may_see(self, collection: Collection) -> bool:
+        return self.collections is None or collection.uid in self.collections
+
+    def collection(self, service: Service, name: str) -> Collection:
+        """One that may not be seen is not there."""
+        found = service.catalog.collections.find(name)
+        if found is None or not self.may_see(found):
+            raise NotFound(f"no collection {name!r}")
+        return found
+
+    def border_of(self, collection: Collection) -> str:
+        """KV of a chunk has attended to what stood before it, perhaps texts of other collections: whoever may not see
+        all of them is served by KV within a border alone. Keys that see the same one share it.
+        """
+        return "" if self.collections is None else f"collection:{collection.uid}"
+
+    @property
+    def border(self) -> str:
+        """Of what he brings himself."""
+        return f"key:{self.id}" if self.id else ""
+
+
+def service_of(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+def caller_of(request: Request) -> Caller:
+    service = service_of(request)
+    _check_local(request, service)
+    return Caller()
+
+
+def _check_local(request: Request, service: Service) -> None:
+    """Without keys, only programs of this machine are served: no page of another site that a browser here shows."""
+    client, host = request.client, request.headers.get("host", "")
+    if client is not None and not _is_loopback(client.host):
+        raise RefusedRequest(401, "without keys this server answers its own machine alone: `ragcache keys create`")
+    named = _HOST.fullmatch(host)
+    if named is None or not _is_loopback(named[1].strip("[]")):
+        raise RefusedRequest(403, f"without keys this server is asked by a local name, and {host!r} is none")
+    origin = request.headers.get("origin")
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}", *service.origins):
+        raise RefusedRequest(403, f"pages of {origin!r} may not ask: RAGCACHE_SERVE_ORIGINS names those that may")
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+Asking = Annotated[Caller, Depends(caller_of)]
+Serving = Annotated[Service, Depends(service_of)]

@@ -1,0 +1,28 @@
+"""For whoever runs the server, and his machines: whether it lives, and whether it can serve."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from app.server.callers import Serving
+
+router = APIRouter(tags=["operations"])
+
+
+class ServerState(BaseModel):
+    status: str
+
+
+@router.get("/health")
+async def health() -> ServerState:
+    """It is alive."""
+    return ServerState(status="alive")
+
+
+@router.get("/ready", response_model=ServerState, responses={503: {"model": ServerState}})
+def ready(service: Serving) -> JSONResponse:
+    """Models are loaded, the catalog and the store of KV can be used."""
+    lacking = service.lacks()
+    return JSONResponse({"status": "; ".join(lacking) or "ready"}, 503 if lacking else 200)

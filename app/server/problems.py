@@ -1,0 +1,121 @@
+"""What goes wrong, as OpenAI's API tells it: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from ragcache.errors import FAULTS, RagcacheError
+
+BUG = "the server met a bug: its log tells which"
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+}
+_log = logging.getLogger(__name__)
+
+
+class ProblemDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ProblemBody(BaseModel):
+    error: ProblemDetail
+
+
+class RefusedRequest(RagcacheError):
+    """A request that is not served, with the status that says why."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
+        super().__init__(message)
+        self.refused_with, self.param, self.code = status, param, code
+        self.headers = dict(headers or {})
+
+
+def problem(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    return JSONResponse(body_of(status, message, param, code), status, headers)
+
+
+def body_of(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def status_of(error: RagcacheError) -> int:
+    return error.refused_with if isinstance(error, RefusedRequest) else error.status
+
+
+def told(error: Exception) -> dict[str, Any]:
+    """For a stream that has begun, whose status is sent."""
+    if isinstance(error, RagcacheError):
+        return body_of(status_of(error), str(error))
+    _log.error("a bug in a stream", exc_info=error)
+    return body_of(500, BUG)
+
+
+def tell_problems(app: FastAPI) -> None:
+    """All of them leave `app` in this form."""
+    app.add_exception_handler(RagcacheError, _of_users)
+    app.add_exception_handler(RequestValidationError, _of_requests)
+    app.add_exception_handler(HTTPException, _of_http)
+    for kind in FAULTS:
+        if not issubclass(kind, RagcacheError):
+            app.add_exception_handler(kind, _of_bugs)
+
+
+async def _of_users(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RagcacheError)
+    status = status_of(error)
+    if status >= 500:
+        _log.error("%s %s: %s", request.method, request.url.path, error)
+    if isinstance(error, RefusedRequest):
+        return problem(status, str(error), param=error.param, code=error.code, headers=error.headers)
+    return problem(status, str(error))
+
+
+async def _of_requests(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    return problem(400, f"{place or 'the request'}: {first['msg']}", param=place or None)
+
+
+async def _of_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), headers=error.headers)
+
+
+async def _of_bugs(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return problem(500, BUG)

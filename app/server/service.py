@@ -1,0 +1,74 @@
+"""What all requests share: the pipeline over its library and models, and what runs beside the requests."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from app.answering.pipeline import RagPipeline
+from app.library.catalog import Catalog
+from app.models import BUNDLED
+from app.settings import Settings
+from ragcache.errors import FAULTS, ConfigError
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """Threads share it. `start` before the first request, `close` behind the last."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.pipeline = RagPipeline(settings)
+        self.model = model_name(settings.model)
+        self.embedder = model_name(settings.embedder)
+        self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
+        self._loaded = threading.Event()
+        self._failure: str | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.pipeline.library.catalog
+
+    def start(self) -> None:
+        """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
+        threading.Thread(target=self._load, name="ragcache-load", daemon=True).start()
+
+    def _load(self) -> None:
+        try:
+            self.pipeline.load()
+        except FAULTS as error:
+            self._failure = str(error)
+            _log.error("the models cannot be loaded: %s", error)
+        else:
+            self._loaded.set()
+
+    def lacks(self) -> list[str]:
+        """Why it is not ready to serve; nothing where it is."""
+        lacking = [] if self._loaded.is_set() else [self._failure or "the models are being loaded"]
+        checks: tuple[Callable[[], object], ...] = (self.catalog.collections.all, self._check_store)
+        for check in checks:
+            try:
+                check()
+            except FAULTS as error:
+                lacking.append(str(error))
+        return lacking
+
+    def _check_store(self) -> None:
+        if self._loaded.is_set() and self.settings.kv != "off":
+            self.pipeline.models.store.stats()
+
+    def close(self) -> None:
+        self.pipeline.close()
+
+
+def model_name(model: str) -> str:
+    """As clients name it: "smollm2" for bundled:smollm2, the id of one of a hub, the name of a folder."""
+    name = model.removeprefix(BUNDLED) if model.startswith(BUNDLED) else model
+    if Path(name).is_absolute() or name.startswith((".", "~")):
+        name = Path(name).name
+    if "@" in name or not name:
+        raise ConfigError(f"a model named {model!r} cannot be served: rename its folder, to one without @")
+    return name

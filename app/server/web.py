@@ -1,0 +1,48 @@
+"""The application: all routes over one service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from app.models.cores import in_thread
+from app.server import operations
+from app.server.openai import models
+from app.server.problems import ProblemBody, tell_problems
+from app.server.service import Service
+
+ROUTERS = (operations.router, models.router)
+
+
+def create_app(service: Service) -> FastAPI:
+    """Starts the service with itself, and closes it at its end."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            await in_thread(service.close)
+
+    app = FastAPI(
+        title="RAGCache",
+        version=version("ragcache-kv"),
+        lifespan=lifespan,
+        docs_url=None,  # pages that load their scripts from elsewhere
+        redoc_url=None,
+        responses={"4XX": {"model": ProblemBody}, "5XX": {"model": ProblemBody}},
+    )
+    app.state.service = service
+    if service.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=sorted(service.origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    tell_problems(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from app import Settings
+from tests.app.server.serving import served
+
+
+@pytest.fixture(scope="session")
+def client(sampled: Settings) -> Iterator[httpx2.Client]:
+    """Of a server over the samples, by the small random model. Shared, so a test leaves the collection as it is."""
+    with served(sampled) as client:
+        yield client
