@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from vllm import SamplingParams
 
+from ragcache.engine import TokenStream
 from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
 from ragcache.types import Segment
@@ -40,7 +42,113 @@ def test_where_one_token_is_left_it_is_the_greedy_answer_of_torch(pair: Pair, sa
     assert answer(pair, sampling) == list(pair.torch.generate(SEGMENTS, max_tokens=20))
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.5, 0.75, 7, 2**63 - 1), Sampling(0.5), Sampling(0.5, seed=0)])
+def answers(pair: Pair, sampling: Sampling, count: int = 40) -> list[TokenStream]:
+    """vLLM's and torch's, read to their ends."""
+    streams = [cache.generate(SEGMENTS, max_tokens=count, sampling=sampling) for cache in (pair.vllm, pair.torch)]
+    for stream in streams:
+        assert list(stream) == stream.tokens
+    return streams
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(frequency_penalty=1.5),
+        Sampling(frequency_penalty=-0.5, presence_penalty=2.0),
+        Sampling(presence_penalty=-2.0),
+        Sampling(repetition_penalty=1.3),
+        Sampling(repetition_penalty=0.8),
+        Sampling(logit_bias={SEGMENTS[0].ids[0]: 4.0, 17: -100.0, 50: 6.0}),
+        Sampling(
+            frequency_penalty=0.7,
+            presence_penalty=0.4,
+            repetition_penalty=1.2,
+            logit_bias={17: 5.0, 3: 7.5},
+            logprobs=2,
+        ),
+        Sampling(2.0, top_k=1, seed=5, frequency_penalty=1.0, presence_penalty=1.0, logit_bias={17: 6.0}),
+        Sampling(2.0, min_p=1.0, seed=5, repetition_penalty=1.2),
+    ],
+)
+def test_penalties_and_biases_lead_to_the_answer_of_torch(pair: Pair, sampling: Sampling) -> None:
+    ours, theirs = answers(pair, sampling)
+    assert ours.tokens == theirs.tokens
+    assert ours.tokens != list(pair.torch.generate(SEGMENTS, max_tokens=40))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(logprobs=5),
+        Sampling(logprobs=20, frequency_penalty=1.0, logit_bias={17: 6.0}),
+        Sampling(2.0, top_k=1, seed=5, logprobs=0),
+        Sampling(logprobs=1, logit_bias={17: 100.0}),  # which is not the likeliest
+    ],
+)
+def test_what_was_expected_of_each_token_is_that_of_torch(pair: Pair, sampling: Sampling) -> None:
+    ours, theirs = answers(pair, sampling, 12)
+    assert [told.token for told in ours.logprobs] == ours.tokens == theirs.tokens
+    for told, other in zip(ours.logprobs, theirs.logprobs, strict=True):
+        assert told.logprob == pytest.approx(other.logprob, abs=1e-3)
+        assert [token for token, _ in told.top] == [token for token, _ in other.top]
+        assert [one for _, one in told.top] == pytest.approx([one for _, one in other.top], abs=1e-3)
+        assert len(told.top) == sampling.logprobs
+    assert answers(pair, Sampling(), 2)[0].logprobs == []
+
+
+def test_others_beside_it_do_not_change_what_is_told(pair: Pair) -> None:
+    """vLLM computes as many as the one that wants most."""
+    streams = [
+        pair.vllm.generate(SEGMENTS, max_tokens=12, sampling=Sampling(logprobs=count)) for count in (0, 9, 3, None)
+    ]
+    for stream in streams:
+        list(stream)
+    assert [{len(told.top) for told in stream.logprobs} for stream in streams] == [{0}, {9}, {3}, set()]
+
+
+def test_it_says_why_it_ended(pair: Pair) -> None:
+    def start(stop: frozenset[int] = frozenset(), count: int = 12) -> TokenStream:
+        made: TokenStream = pair.vllm.generate(SEGMENTS, max_tokens=count, stop=stop, sampling=Sampling(logprobs=1))
+        return made
+
+    full = start()
+    assert full.finish_reason is None
+    tokens = list(full)
+    assert (len(tokens), full.finish_reason) == (12, "length")
+    last = next(token for place, token in enumerate(tokens) if place > 2 and token not in tokens[:place])
+    stopped = start(frozenset([last]))
+    assert (list(stopped), stopped.finish_reason) == (tokens[: tokens.index(last)], "stop")
+    assert [told.token for told in stopped.logprobs] == stopped.tokens, "nothing of the one that stopped it"
+    enough = start(count=400)
+    for _ in enough:
+        enough.enough()
+    assert enough.finish_reason == "stop"
+    left = start(count=400)
+    next(iter(left))
+    assert left.finish_reason is None
+    left.close()
+    assert left.finish_reason == "cancelled"
+    cancelled = start(count=400)
+    next(iter(cancelled))
+    cancelled.cancel()
+    list(cancelled)
+    assert cancelled.finish_reason == "cancelled"
+
+
+def test_a_bias_of_what_is_no_token_is_refused(pair: Pair) -> None:
+    with pytest.raises(ConfigError, match=r"^logit_bias names token 199"):
+        answer(pair, Sampling(logit_bias={199: 1.0}))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(0.5, 0.75, 7, 2**63 - 1),
+        Sampling(0.5),
+        Sampling(0.5, seed=0),
+        Sampling(0.5, 0.9, 3, 4, 0.1, 0.2, 0.3, 1.4, {5: 1.5}, 3),
+    ],
+)
 def test_it_reaches_vllm_as_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
     told, submit = list[SamplingParams](), type(pair.engine).submit
 
@@ -50,7 +158,9 @@ def test_it_reaches_vllm_as_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch, s
 
     monkeypatch.setattr(type(pair.engine), "submit", watched)
     list(pair.vllm.generate(SEGMENTS, max_tokens=2, sampling=sampling))
-    assert [Sampling(one.temperature, one.top_p, one.top_k, one.seed) for one in told] == [sampling]
+    names = [field.name for field in fields(Sampling)]
+    found = [{name: getattr(one, name) for name in names} for one in told]
+    assert [Sampling(**{**one, "logit_bias": one["logit_bias"] or {}}) for one in found] == [sampling]
 
 
 def test_what_vllm_does_not_take_is_told(pair: Pair) -> None:
