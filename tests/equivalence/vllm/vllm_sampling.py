@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 from vllm import SamplingParams
 
+from app.answering import Answer
+from app.answering.pieces import Pieces
+from app.answering.stream import AnswerStream
 from ragcache.engine import TokenStream
 from ragcache.errors import ConfigError
+from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
@@ -19,6 +23,8 @@ from tests.vllm_state import drain, free_blocks
 
 SYSTEM, CHUNKS = make_system(), make_chunks(20, 15)
 SEGMENTS: Sequence[Segment] = [SYSTEM, *CHUNKS, make_question()]
+IDS = [token for segment in SEGMENTS for token in segment.ids]
+LONG: Sequence[Segment] = [SYSTEM, *CHUNKS, make_question(400)]
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +201,42 @@ def test_what_it_lacked_is_kept_where_it_was_enough(pair: Pair, monkeypatch: pyt
     for _ in stream:
         stream.enough()
     assert finished == [1]
+
+
+def test_an_answer_ends_before_a_text(pair: Pair) -> None:
+    """vLLM computes no more of it, and all of the rest is as with torch."""
+
+    def finish(text: str, whole: bool) -> Answer:
+        return Answer("", text, (), Report("", 0, 0, 0), () if whole else ("cut",))
+
+    def letters(ids: Sequence[int]) -> str:
+        return "".join(chr(0x4E00 + one) for one in ids)
+
+    tokens = list(pair.torch.generate(SEGMENTS, max_tokens=12))
+    drain(pair.engine)
+    before = free_blocks(pair.engine)
+    stop = letters(tokens[5:7])
+    for cache in (pair.vllm, pair.torch):
+        generation = cache.generate(SEGMENTS, max_tokens=400, sampling=Sampling(logprobs=1))
+        stream = AnswerStream(generation, Pieces(letters, [stop]), (), finish)
+        assert "".join(stream) == letters(tokens).partition(stop)[0]
+        assert (stream.finish_reason, stream.answer.notes) == ("stop", ())
+        taken = stream.take_tokens()
+        assert [one.token for one in taken] == tokens[: len(stream.text)]
+        assert [one.told.token for one in taken if one.told] == tokens[: len(stream.text)]
+        assert (stream.usage.prompt, stream.usage.answer) == (len(IDS), len(taken) + 2)
+    drain(pair.engine)
+    assert free_blocks(pair.engine) == before
+
+
+def test_a_prompt_that_is_asked_again_is_not_computed_again(pair: Pair) -> None:
+    """As for several answers to one question: all but its last block, which samples."""
+    pair.engine.forget_prefixes()
+    reports = []
+    for seed in range(3):
+        stream = pair.vllm.generate(LONG, max_tokens=4, sampling=Sampling(1.0, seed=seed))
+        list(stream)
+        reports.append(stream.report)
+    count = reports[0].prompt_tokens
+    assert [report.prefix_tokens > count - 128 for report in reports] == [False, True, True]
+    assert all(count - 128 < report.cached < count for report in reports[1:])
