@@ -69,10 +69,13 @@ class ChunkCache(ChunkIngest):
     ) -> TokenStream:
         """Answer a prompt: greedily, and with the cache's own linker, unless others are given.
 
-        Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker that cannot be used.
+        Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker or a sampling that
+        cannot be used.
         """
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
+        if sampling is not None:
+            self.engine.check_sampling(sampling)
         prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not prompt.linker.recompute_all

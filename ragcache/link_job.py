@@ -237,6 +237,7 @@ class LinkJob:
             report.other_computed += max(0, plan.head - self.skip)
         report.other_computed += sum(len(text) - self._held(text) for text in plan.texts)
         report.prefix_tokens = self._held(Span(0, len(plan.ids)))
+        report.question_cached = self._held(Span(plan.question, len(plan.ids)))
         report.chunks = [self._told(chunk, chosen.get(chunk.index), selected) for chunk in plan.chunks]
 
     def _held(self, span: Span) -> int:

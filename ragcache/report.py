@@ -54,6 +54,7 @@ class Report:
     incidents: list[str] = field(default_factory=list)  # what went wrong and was worked around
     timeline: list[Stretch] = field(default_factory=list)  # what was done when
     prefix_tokens: int = 0  # of the whole prompt, those whose KV came from a stored exact prefix or vLLM's prefix cache
+    question_cached: int = 0  # of the question's tokens, those among them
 
     @property
     def reused(self) -> int:
@@ -66,6 +67,11 @@ class Report:
     @property
     def computed(self) -> int:
         return sum(chunk.computed for chunk in self.chunks) + self.other_computed
+
+    @property
+    def cached(self) -> int:
+        """Of the prompt's tokens, those that were not computed for it, wherever their KV came from."""
+        return self.before_question - self.repaired - self.computed + self.question_cached
 
     @property
     def part(self) -> float:
@@ -94,4 +100,4 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         totals = {"reused": self.reused, "repaired": self.repaired, "computed": self.computed, "part": self.part}
-        return asdict(self) | totals
+        return asdict(self) | totals | {"cached": self.cached}

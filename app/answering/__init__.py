@@ -186,8 +186,10 @@ class AskOptions(TypedDict, total=False):
     sampling: Sampling | None
     history: Sequence[Turn]
     quotes: bool
+    stop: Sequence[str]
 
 
+MOST_STOPS, LONGEST_STOP = 4, 256  # as OpenAI has it; and what may be a beginning is held back
 _WHOLE = (SupportsIndex, "a whole number")
 _TEXT = (str, "a text")
 _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
@@ -198,6 +200,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
     "history": (Sequence, "pairs of a question and its answer"),
     "quotes": (bool, "True or False"),
     "sampling": (Sampling, "a Sampling of ragcache"),
+    "stop": (Sequence, f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"),
 }
 
 
@@ -206,6 +209,10 @@ def _is_turn(value: object) -> bool:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return False
     return len(value) == 2 and all(isinstance(one, str) for one in value)
+
+
+def _is_stop(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_STOP
 
 
 @dataclass(frozen=True)
@@ -224,6 +231,7 @@ class Asked:
     sampling: Sampling | None = None  # all of it; Sampling() is greedy
     history: Sequence[Turn] = ()  # earlier questions with their answers; a Conversation keeps its own
     quotes: bool = True  # whether each citation shall name its best sentence
+    stop: Sequence[str] = ()  # texts, before the first of which the answer ends
 
     def __post_init__(self) -> None:
         for name, (kind, wanted) in _KINDS.items():
@@ -244,6 +252,8 @@ class Asked:
             raise ConfigError(f"mmr={self.mmr}: give {_KINDS['mmr'][1]}")
         if isinstance(self.history, str) or not all(map(_is_turn, self.history)):
             raise ConfigError(f"history={self.history!r:.100}: give {_KINDS['history'][1]}")
+        if isinstance(self.stop, str) or len(self.stop) > MOST_STOPS or not all(map(_is_stop, self.stop)):
+            raise ConfigError(f"stop={self.stop!r:.100}: give {_KINDS['stop'][1]}")
         if self.neighbours is not None and not 0 <= self.neighbours <= MOST_NEIGHBOURS:
             raise ConfigError(f"neighbours={self.neighbours}: give 0 to {MOST_NEIGHBOURS}")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.answering import Answer, Citation, Quote, Retrieved, locate
-from app.answering.stream import AnswerStream, Pieces
+from app.answering.pieces import Pieces
+from app.answering.stream import AnswerStream
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
@@ -44,6 +45,7 @@ class AnswerRequest:
     order: PromptOrder = "collection"
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent on the way here, by stage
     notes: tuple[str, ...] = ()  # what the user should know of the way here
+    stop: Sequence[str] = ()  # texts, before the first of which the answer ends
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Answering:
             except RagcacheError as error:  # the answer stands without them
                 return Answer(request.question, text, cited, report, (*notes, f"no quotes: {error}"))
 
-        return AnswerStream(generation, Pieces(self.template.decode), cited, finish)
+        return AnswerStream(generation, Pieces(self.template.decode, request.stop), cited, finish)
 
     def _quoted(self, request: AnswerRequest, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
         if self.embed is None or not request.quotes:

@@ -149,6 +149,7 @@ class RagPipeline:
                     asked.prompt_order or settings.prompt_order,
                     {**seconds, "retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds},
                     (*found.notes, *(() if self._fits(query) else (_in_parts(self.models.embedder.limit),))),
+                    asked.stop,
                 )
             )
 

@@ -1,14 +1,15 @@
-"""An answer as it comes: its tokens, one by one, to pieces of its text."""
+"""An answer as it comes: pieces of its text, what each was made of, and why it ended."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import starmap, zip_longest
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.answering import Answer, Citation
@@ -16,20 +17,38 @@ from app.models.cores import in_thread, release_helpers
 from ragcache.repetition import Repetition
 
 if TYPE_CHECKING:
+    from app.answering.pieces import Pieces
     from ragcache.engine import TokenStream
+    from ragcache.sampling import FinishReason, TokenLogprobs
 
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
-BROKEN = "\ufffd"  # what a decoder writes for a part of a character
 REPEATED = "the answer began to repeat itself and was stopped"
-PATIENCE = 16  # tokens; no character has so many, so this is no beginning of one
+
+
+@dataclass(frozen=True)
+class AnswerToken:
+    """`told` where the sampling asks for logprobs."""
+
+    token: int
+    told: TokenLogprobs | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a prompt and its answer, those that stopped it among them but for a stop token."""
+
+    prompt: int
+    answer: int
+    cached: int  # of the prompt's, those whose KV was there; inside vLLM known when the answer has ended
 
 
 class AnswerStream:
     """Pieces of text, once; `answer` reads the rest of them and holds everything.
 
     Closing it early, or leaving its `with`, stops decoding and frees the prompt's KV; `answer` is then what came until
-    there. One thread reads it; another may `stop` it. An answer that repeats itself ends there, and is whole.
+    there. One thread reads it; another may `stop` it. An answer that repeats itself, or that came to a stop string,
+    ends there, and is whole.
     """
 
     def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
@@ -41,6 +60,7 @@ class AnswerStream:
         self._pieces = pieces
         self._finish = finish
         self._shown: list[str] = []
+        self._taken = 0  # tokens
         self._answer: Answer | None = None
         self._stopped = threading.Event()
         self._repetition = Repetition()
@@ -51,6 +71,26 @@ class AnswerStream:
     def text(self) -> str:
         """What has come so far."""
         return "".join(self._shown)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None before the end."""
+        if self._tokens is not None:
+            return None
+        return "stop" if self._pieces.stopped else self._generation.finish_reason
+
+    @property
+    def usage(self) -> Usage:
+        """So far."""
+        return Usage(self.report.prompt_tokens, len(self._generation.tokens), self.report.cached)
+
+    def take_tokens(self) -> list[AnswerToken]:
+        """Those that the pieces so far were made of and that were not taken yet. At the end these are all but what
+        begins in a stop string.
+        """
+        first, self._taken = self._taken, self._pieces.tokens
+        tokens, told = self._generation.tokens[first : self._taken], self._generation.logprobs[first : self._taken]
+        return list(starmap(AnswerToken, zip_longest(tokens, told)))
 
     @property
     def answer(self) -> Answer:
@@ -89,6 +129,8 @@ class AnswerStream:
             token = self._next_token()
             if token is not None:
                 piece = self._pieces.add(token)
+                if self._pieces.stopped:
+                    self._generation.enough()
                 continue
             if piece := self._pieces.end():
                 self._shown.append(piece)
@@ -159,6 +201,17 @@ class AsyncAnswerStream:
     def text(self) -> str:
         return self._stream.text
 
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self._stream.finish_reason
+
+    @property
+    def usage(self) -> Usage:
+        return self._stream.usage
+
+    def take_tokens(self) -> list[AnswerToken]:
+        return self._stream.take_tokens()
+
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
@@ -196,51 +249,3 @@ class AsyncAnswerStream:
 def _close_late(started: asyncio.Future[AnswerStream]) -> None:
     if not started.cancelled() and started.exception() is None:
         asyncio.get_running_loop().run_in_executor(None, started.result().close)
-
-
-class Pieces:
-    """Whole characters only, and linear in the answer: what is out is not decoded again, but for the last token or so.
-
-    A decoder may treat the first token of all in a way of its own (it drops a leading space), so each new one is
-    decoded behind those that came out before it. All pieces and `end()` together are the text without blank edges.
-    """
-
-    def __init__(self, decode: Callable[[Sequence[int]], str]):
-        self._decode = decode
-        self._ids: list[int] = []  # those that came out last, then those that wait
-        self._out = 0  # how many of them are out
-        self._before = ""  # the text of these
-        self._blank = ""  # blanks that came and may be the last
-        self._begun = False
-
-    def add(self, token: int) -> str:
-        """The text that is certain now; it may be empty."""
-        self._ids.append(token)
-        text = self._decode(self._ids)
-        if text.endswith(BROKEN) and len(self._ids) - self._out < PATIENCE:
-            return ""
-        if text == self._before:  # a special token: behind it alone, a decoder would take the next for the first of all
-            del self._ids[self._out :]
-            return ""
-        new = self._beyond(text)
-        self._ids = self._ids[self._out :]
-        self._out, self._before = len(self._ids), self._decode(self._ids)
-        return self._trimmed(new)
-
-    def end(self) -> str:
-        """What still waits, without a character that was never finished."""
-        text = self._decode(self._ids).rstrip(BROKEN) if self._out < len(self._ids) else ""
-        return self._trimmed(self._beyond(text)).rstrip() if text else ""
-
-    def _beyond(self, text: str) -> str:
-        if text.startswith(self._before):
-            return text[len(self._before) :]
-        # Patience had an end inside a character: its first part is out as BROKEN, and it is whole now.
-        return text[len(self._before.rstrip(BROKEN)) :]
-
-    def _trimmed(self, piece: str) -> str:
-        whole = self._blank + piece if self._begun else piece.lstrip()
-        kept = whole.rstrip()
-        self._blank = whole[len(kept) :]
-        self._begun = self._begun or bool(kept)
-        return kept

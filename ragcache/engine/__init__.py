@@ -11,14 +11,14 @@ from typing import ClassVar
 import torch
 
 from ragcache.address import address_of
-from ragcache.errors import ModelError, PromptError
+from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
 from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
-from ragcache.sampling import Sampling
+from ragcache.sampling import FinishReason, Sampling, TokenLogprobs
 from ragcache.store.base import Fetched, KVStore
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
@@ -59,13 +59,16 @@ def end_tokens(told: object) -> frozenset[int]:
 
 
 class TokenStream(ABC):
-    """An iterator over an answer's tokens, once. `report` is complete when it ends; `tokens` are those so far.
+    """An iterator over an answer's tokens, once. `report` is complete when it ends; `tokens` are those so far, and
+    `logprobs` what is told of each, if the sampling asks for it. A token that stops the answer is none of them.
 
     One thread reads it. Reading raises ModelError when the engine breaks meanwhile.
     """
 
     report: Report
     tokens: list[int]
+    logprobs: list[TokenLogprobs]
+    finish_reason: FinishReason | None = None  # None before the end; what is enough has stopped
     _is_enough = False
 
     @abstractmethod
@@ -148,6 +151,15 @@ class Engine(ABC):
     @abstractmethod
     def check_linker(self, linker: Linker) -> None:
         """Raises ConfigError for one that this engine cannot serve."""
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Raises ConfigError for one that names what is no token of this model."""
+        for token in dict(sampling.logit_bias):
+            if token >= self.spec.vocabulary:
+                raise ConfigError(
+                    f"logit_bias names token {token}, and the model's vocabulary has {self.spec.vocabulary}: use the "
+                    "model's own tokenizer"
+                )
 
     def check_tokens(self, ids: Sequence[int]) -> None:
         """Raises PromptError for what is no token of this model, and for no tokens at all."""

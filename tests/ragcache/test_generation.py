@@ -10,10 +10,11 @@ import torch
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.decoder import Decoder
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
 from ragcache.store import open_store
 from ragcache.types import Segment
-from tests.tiny import Tiny, make_chunks, make_config, make_model, make_question, make_system
+from tests.tiny import Tiny, make_chunks, make_config, make_model, make_question, make_system, stock
 
 SEGMENTS: Sequence[Segment] = [make_system(), *make_chunks(20, 15), make_question()]
 IDS = [token for segment in SEGMENTS for token in segment.ids]
@@ -28,8 +29,8 @@ def cache(tiny: Tiny) -> ChunkCache:
     return make_cache(tiny.engine)
 
 
-def expected_answer(tiny: Tiny, count: int) -> list[int]:
-    out = tiny.model.generate(torch.tensor([IDS]), max_new_tokens=count, do_sample=False)
+def expected_answer(tiny: Tiny, count: int, **settings: float) -> list[int]:
+    out = tiny.model.generate(torch.tensor([IDS]), max_new_tokens=count, do_sample=False, **settings)
     return [int(token) for token in out[0, len(IDS) :]]
 
 
@@ -103,3 +104,57 @@ def test_a_seeded_answer_is_reproducible(cache: ChunkCache) -> None:
 
     assert answer(Sampling(3.0, seed=5)) == answer(Sampling(3.0, seed=5)) != answer(Sampling(3.0, seed=6))
     assert answer(Sampling(3.0, top_k=1, seed=5)) == answer(Sampling())
+
+
+def test_what_prompt_and_answer_have_is_penalised_as_by_transformers(tiny: Tiny, cache: ChunkCache) -> None:
+    expected = expected_answer(tiny, 20, repetition_penalty=1.5)
+    assert list(cache.generate(SEGMENTS, max_tokens=20, sampling=Sampling(repetition_penalty=1.5))) == expected
+    assert expected != expected_answer(tiny, 20)
+
+
+def test_what_was_expected_of_each_token_is_told(tiny: Tiny, cache: ChunkCache) -> None:
+    """Of the model's own distribution, whatever was done to it before the choice."""
+    for sampling in (Sampling(logprobs=3), Sampling(2.0, seed=1, logprobs=0, frequency_penalty=1, logit_bias={5: 9.0})):
+        answer = cache.generate(SEGMENTS, max_tokens=8, sampling=sampling)
+        for count, token in enumerate(answer, start=1):
+            assert (len(answer.logprobs), answer.logprobs[-1].token) == (count, token)
+        logits = stock(tiny.model, [*IDS, *answer.tokens]).logits[len(IDS) - 1 : -1]
+        logprobs = torch.log_softmax(logits, -1)
+        best = logprobs.topk(sampling.logprobs or 0)
+        for place, told in enumerate(answer.logprobs):
+            assert told.logprob == pytest.approx(float(logprobs[place, told.token]), abs=1e-4)
+            assert [token for token, _ in told.top] == best.indices[place].tolist()
+            assert [logprob for _, logprob in told.top] == pytest.approx(best.values[place].tolist(), abs=1e-4)
+
+
+def test_nothing_is_told_that_nobody_asked_for(cache: ChunkCache) -> None:
+    answer = cache.generate(SEGMENTS, max_tokens=3)
+    assert len(list(answer)) == 3
+    assert answer.logprobs == []
+
+
+def test_it_says_why_it_ended(tiny: Tiny, cache: ChunkCache) -> None:
+    tokens = expected_answer(tiny, 12)
+    last = next(token for place, token in enumerate(tokens) if place > 2 and token not in tokens[:place])
+    full = cache.generate(SEGMENTS, max_tokens=12)
+    assert full.finish_reason is None
+    assert (len(list(full)), full.finish_reason) == (12, "length")
+    full.close()
+    assert full.finish_reason == "length"
+    stopped = cache.generate(SEGMENTS, max_tokens=12, stop=frozenset([last]), sampling=Sampling(logprobs=1))
+    assert (list(stopped), stopped.finish_reason) == (tokens[: tokens.index(last)], "stop")
+    assert [told.token for told in stopped.logprobs] == stopped.tokens, "nothing of the one that stopped it"
+    enough = cache.generate(SEGMENTS, max_tokens=12)
+    for _ in enough:
+        enough.enough()
+    assert enough.finish_reason == "stop"
+    left = cache.generate(SEGMENTS, max_tokens=12)
+    next(iter(left))
+    assert left.finish_reason is None
+    left.close()
+    assert left.finish_reason == "cancelled"
+
+
+def test_a_bias_of_what_is_no_token_is_refused(cache: ChunkCache) -> None:
+    with pytest.raises(ConfigError, match=r"^logit_bias names token 199, and the model's vocabulary has 199: use"):
+        cache.generate(SEGMENTS, sampling=Sampling(logit_bias={3: 1.0, 199: 1.0}))

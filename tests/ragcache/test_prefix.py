@@ -75,6 +75,7 @@ def test_every_depth_goes_on_to_the_same_bits(engine: TorchEngine, tmp_path: Pat
     for depth in range(4, 0, -1):
         found = warm(cache_over(engine, disk(tmp_path), loader), LONG)
         assert found.report.prefix_tokens == depth * BLOCK - len(SYSTEM)
+        assert found.report.cached == depth * BLOCK
         assert not found.report.incidents
         assert same_bits(found, expected)
         cache.store.delete(blocks[depth - 1].key)

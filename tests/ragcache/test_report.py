@@ -66,6 +66,15 @@ def test_every_pass_is_charged(make_cache: MakeCache, tiny: Tiny, linker: str, c
     assert report.part == pytest.approx(passes / BEFORE)
 
 
+@pytest.mark.parametrize("linker", ["naive", "first_tokens:k=5", "full"])
+def test_what_is_not_computed_was_cached(make_cache: MakeCache, tiny: Tiny, linker: str) -> None:
+    cache = make_cache(*DOCUMENT)
+    with counting_passes(tiny) as rows:
+        report = prefill_prompt(cache, prompt(*MIDDLE), linker=linker).report
+    assert report.prompt_tokens - report.cached == sum(rows) / cache.engine.spec.layers
+    assert report.to_dict()["cached"] == report.cached
+
+
 @pytest.mark.parametrize("linker", SPECS)
 def test_every_token_is_accounted_for(make_cache: MakeCache, linker: str) -> None:
     report = prefill_prompt(make_cache(*DOCUMENT), prompt(*MIDDLE), linker=linker).report

@@ -14,6 +14,7 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.engine.torch.sampler import Sampler, token_logprobs
 from ragcache.errors import FAULTS
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
@@ -23,7 +24,7 @@ from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Work
 from ragcache.prefix import worth_linking
 from ragcache.report import Report
-from ragcache.sampling import Sampling
+from ragcache.sampling import TokenLogprobs
 from ragcache.store.base import KVStore
 from ragcache.timeline import COMPUTE, LINK, PLACE
 from ragcache.types import Span, VariantKey
@@ -179,12 +180,13 @@ class TorchGeneration(TokenStream):
         """`started`: when the request came; `finish` runs after the last token."""
         self.report = prefilled.report
         self.tokens: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
         self._engine, self._prompt, self._source, self._finish = engine, prompt, source, finish
         self._plan = prefilled.plan
-        sampler = Sampler(prompt.sampling)
+        sampler = Sampler(prompt.sampling, self._plan.ids)
         first = sampler.choose(prefilled.logits)
         self.report.ttft_s = perf_counter() - started
-        self._stream = self._decode(prefilled.buffer, prefilled.length, first, sampler)
+        self._stream = self._decode(prefilled, first, sampler)
 
     def __iter__(self) -> Iterator[int]:
         return self._stream
@@ -194,49 +196,28 @@ class TorchGeneration(TokenStream):
 
     def close(self) -> None:
         self._stream.close()  # it holds the buffer
+        self.finish_reason = self.finish_reason or "cancelled"
 
-    def _decode(self, buffer: KVBuffer, length: int, token: int, sampler: Sampler) -> Generator[int, None, None]:
-        started = perf_counter()
+    def _decode(self, prefilled: Prefilled, token: int, sampler: Sampler) -> Generator[int, None, None]:
+        started, logits, asked = perf_counter(), prefilled.logits, self._prompt.sampling.logprobs
         stop = self._engine.spec.eos | self._prompt.stop
         while token not in stop:
+            if asked is not None:
+                self.logprobs.append(token_logprobs(logits, token, asked))
             self.tokens.append(token)
             yield token
-            if self._is_enough or len(self.tokens) == self._prompt.max_tokens:
+            if self._is_enough:
+                break
+            if len(self.tokens) == self._prompt.max_tokens:
+                self.finish_reason = "length"
                 break
             with self._source.answering():
-                hidden = self._engine.compute([token], [length + len(self.tokens) - 1], buffer)
-                token = sampler.choose(self._engine.logits(hidden)[0])
+                position = prefilled.length + len(self.tokens) - 1
+                logits = self._engine.logits(self._engine.compute([token], [position], prefilled.buffer))[0]
+                token = sampler.choose(logits)
+        self.finish_reason = self.finish_reason or "stop"
         self.report.answer_tokens = len(self.tokens)
         self.report.decode_s = perf_counter() - started
         if self._finish is not None:
             self._finish(self.report)
             self._engine.keep_prefix(self._prompt, self._source, self._plan, self.tokens, self.report)
-
-
-class Sampler:
-    """One answer's random state: the same seed gives the same answer."""
-
-    def __init__(self, sampling: Sampling):
-        self._sampling = sampling
-        self._generator = torch.Generator()
-        if sampling.seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(sampling.seed)
-
-    def choose(self, logits: torch.Tensor) -> int:
-        """logits [vocabulary] -> token."""
-        if self._sampling.temperature == 0:
-            return int(logits.argmax())
-        above = logits.cpu().double() - float(logits.max())  # so that no temperature, however low, overflows
-        kept = _keep(torch.softmax(above / self._sampling.temperature, -1), self._sampling)
-        return int(torch.multinomial(kept, 1, generator=self._generator))
-
-
-def _keep(probabilities: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Zero what top-k and top-p leave out; multinomial needs no sum of 1. [vocabulary]"""
-    ordered, order = probabilities.sort(descending=True)
-    out = ordered.cumsum(-1) - ordered >= sampling.top_p  # the token that crosses the share is still kept
-    if sampling.top_k:
-        out[sampling.top_k :] = True
-    return torch.zeros_like(probabilities).scatter_(0, order, ordered.masked_fill(out, 0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -17,10 +17,13 @@ from ragcache.engine.vllm.requests import KEY, link_params
 from ragcache.errors import ModelError
 from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
+from ragcache.sampling import FinishReason, TokenLogprobs
 from ragcache.timeline import Stretch
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.engine import VllmEngine
+
+REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}  # by vLLM's
 
 
 class VllmGeneration(TokenStream):
@@ -37,15 +40,18 @@ class VllmGeneration(TokenStream):
         ids = [token for segment in prompt.segments for token in segment.ids]
         params = link_params(prompt.segments, linker_spec(prompt.linker))
         self.tokens: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
         self.report = Report(prompt.linker.name, len(ids), 0, 0)
         self._engine, self._finish = engine, finish
         self._stop = engine.spec.eos | prompt.stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._most = prompt.sampling.logprobs
         self._ended = False  # vLLM has said its last word
         self._left = False
         self._linked: dict[str, Any] = {}  # what that word told of the link
         self._started = perf_counter()
-        settings = asdict(prompt.sampling) | {"stop_token_ids": sorted(self._stop)}  # vLLM names them alike
+        settings = asdict(prompt.sampling)  # vLLM names them alike
+        settings |= {"stop_token_ids": sorted(self._stop), "logit_bias": dict(prompt.sampling.logit_bias) or None}
         told = engine.sampling(prompt.max_tokens, {"kv_transfer_params": params}, **settings)
         self._answered = source.begin_answering()
         with ExitStack() as refused:
@@ -67,6 +73,7 @@ class VllmGeneration(TokenStream):
         if getgeneratorstate(self._stream) != GEN_RUNNING:  # else another thread reads it, and closing raises
             self._leave(self._engine.abort)
         self._stream.close()
+        self.finish_reason = self.finish_reason or "cancelled"
 
     def _leave(self, abort: Callable[[str], dict[str, Any]]) -> None:
         if self._left:
@@ -82,19 +89,24 @@ class VllmGeneration(TokenStream):
         _fill(self.report, self._linked)
 
     def _tokens(self) -> Generator[int, None, None]:
-        first = 0.0
+        first, reason = 0.0, REASONS["stop"]
         try:
             while not (self._ended or self._is_enough):
                 output = self._next()
                 if isinstance(output, dict):
+                    self.finish_reason = "cancelled"
                     return
-                first = first or self._first()
-                for token in output.outputs[0].token_ids:
+                first, new = first or self._first(), output.outputs[0]
+                reason = REASONS.get(new.finish_reason, "cancelled")
+                for place, token in enumerate(new.token_ids):
                     if token not in self._stop:
+                        if self._most is not None:
+                            self.logprobs.append(_logprobs(token, new.logprobs[place], self._most))
                         self.tokens.append(token)
                         yield token
                     if self._is_enough:
                         break
+            self.finish_reason = "stop" if self._is_enough else reason
             self._leave(self._engine.abort)  # where it is enough, vLLM is still at it
         finally:  # perhaps because nobody holds the stream any more
             self._leave(self._engine.forsake)
@@ -141,6 +153,12 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
 def _forsake(engine: VllmEngine, request: str, answered: Callable[[], None]) -> None:
     answered()
     engine.forsake(request)
+
+
+def _logprobs(token: int, told: Mapping[int, Any], most: int) -> TokenLogprobs:
+    """Of vLLM's: the likeliest by their ranks, and the chosen one, which may be none of them."""
+    top = sorted((one.rank, other, one.logprob) for other, one in told.items() if one.rank <= most)
+    return TokenLogprobs(token, told[token].logprob, tuple((other, logprob) for _, other, logprob in top))
 
 
 OURS = {"ttft_s", "decode_s", "answer_tokens"}  # timed where the answer is read

@@ -58,6 +58,12 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"where": {"document": 5}}, "where={'document': 5}: give lists of values"),
         ({"history": 5}, "history=5: give pairs"),
         ({"quotes": "no"}, "quotes='no': give True or False"),
+        ({"stop": "\n"}, r"stop='\\n': give up to 4 texts of 1 to 256 characters"),
+        ({"stop": ["a"] * 5}, "stop=.*: give up to 4 texts"),
+        ({"stop": [""]}, r"stop=\[''\]: give"),
+        ({"stop": ["a" * 257]}, "stop=.*: give"),
+        ({"stop": [5]}, r"stop=\[5\]: give"),
+        ({"stop": 5}, "stop=5: give"),
         ({"sampling": 0.5}, "sampling=0.5: give a Sampling of ragcache"),
     ],
 )

@@ -13,7 +13,7 @@ from app.answering.stream import REPEATED
 from app.prompt import PromptTemplate
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.generation import Sampler
+from ragcache.engine.torch.sampler import Sampler
 from ragcache.repetition import FEWEST_TOKENS, Repetition
 
 QUESTION = "Who designed the lighthouse?"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from vllm import SamplingParams
 
+from app.answering import Answer
+from app.answering.pieces import Pieces
+from app.answering.stream import AnswerStream
+from ragcache.engine import TokenStream
 from ragcache.errors import ConfigError
+from ragcache.report import Report
 from ragcache.sampling import Sampling
 from ragcache.types import Segment
 from tests.equivalence.vllm.conftest import OpenPair, Pair
@@ -17,6 +23,8 @@ from tests.vllm_state import drain, free_blocks
 
 SYSTEM, CHUNKS = make_system(), make_chunks(20, 15)
 SEGMENTS: Sequence[Segment] = [SYSTEM, *CHUNKS, make_question()]
+IDS = [token for segment in SEGMENTS for token in segment.ids]
+LONG: Sequence[Segment] = [SYSTEM, *CHUNKS, make_question(400)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,113 @@ def test_where_one_token_is_left_it_is_the_greedy_answer_of_torch(pair: Pair, sa
     assert answer(pair, sampling) == list(pair.torch.generate(SEGMENTS, max_tokens=20))
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.5, 0.75, 7, 2**63 - 1), Sampling(0.5), Sampling(0.5, seed=0)])
+def answers(pair: Pair, sampling: Sampling, count: int = 40) -> list[TokenStream]:
+    """vLLM's and torch's, read to their ends."""
+    streams = [cache.generate(SEGMENTS, max_tokens=count, sampling=sampling) for cache in (pair.vllm, pair.torch)]
+    for stream in streams:
+        assert list(stream) == stream.tokens
+    return streams
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(frequency_penalty=1.5),
+        Sampling(frequency_penalty=-0.5, presence_penalty=2.0),
+        Sampling(presence_penalty=-2.0),
+        Sampling(repetition_penalty=1.3),
+        Sampling(repetition_penalty=0.8),
+        Sampling(logit_bias={SEGMENTS[0].ids[0]: 4.0, 17: -100.0, 50: 6.0}),
+        Sampling(
+            frequency_penalty=0.7,
+            presence_penalty=0.4,
+            repetition_penalty=1.2,
+            logit_bias={17: 5.0, 3: 7.5},
+            logprobs=2,
+        ),
+        Sampling(2.0, top_k=1, seed=5, frequency_penalty=1.0, presence_penalty=1.0, logit_bias={17: 6.0}),
+        Sampling(2.0, min_p=1.0, seed=5, repetition_penalty=1.2),
+    ],
+)
+def test_penalties_and_biases_lead_to_the_answer_of_torch(pair: Pair, sampling: Sampling) -> None:
+    ours, theirs = answers(pair, sampling)
+    assert ours.tokens == theirs.tokens
+    assert ours.tokens != list(pair.torch.generate(SEGMENTS, max_tokens=40))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(logprobs=5),
+        Sampling(logprobs=20, frequency_penalty=1.0, logit_bias={17: 6.0}),
+        Sampling(2.0, top_k=1, seed=5, logprobs=0),
+        Sampling(logprobs=1, logit_bias={17: 100.0}),  # which is not the likeliest
+    ],
+)
+def test_what_was_expected_of_each_token_is_that_of_torch(pair: Pair, sampling: Sampling) -> None:
+    ours, theirs = answers(pair, sampling, 12)
+    assert [told.token for told in ours.logprobs] == ours.tokens == theirs.tokens
+    for told, other in zip(ours.logprobs, theirs.logprobs, strict=True):
+        assert told.logprob == pytest.approx(other.logprob, abs=1e-3)
+        assert [token for token, _ in told.top] == [token for token, _ in other.top]
+        assert [one for _, one in told.top] == pytest.approx([one for _, one in other.top], abs=1e-3)
+        assert len(told.top) == sampling.logprobs
+    assert answers(pair, Sampling(), 2)[0].logprobs == []
+
+
+def test_others_beside_it_do_not_change_what_is_told(pair: Pair) -> None:
+    """vLLM computes as many as the one that wants most."""
+    streams = [
+        pair.vllm.generate(SEGMENTS, max_tokens=12, sampling=Sampling(logprobs=count)) for count in (0, 9, 3, None)
+    ]
+    for stream in streams:
+        list(stream)
+    assert [{len(told.top) for told in stream.logprobs} for stream in streams] == [{0}, {9}, {3}, set()]
+
+
+def test_it_says_why_it_ended(pair: Pair) -> None:
+    def start(stop: frozenset[int] = frozenset(), count: int = 12) -> TokenStream:
+        made: TokenStream = pair.vllm.generate(SEGMENTS, max_tokens=count, stop=stop, sampling=Sampling(logprobs=1))
+        return made
+
+    full = start()
+    assert full.finish_reason is None
+    tokens = list(full)
+    assert (len(tokens), full.finish_reason) == (12, "length")
+    last = next(token for place, token in enumerate(tokens) if place > 2 and token not in tokens[:place])
+    stopped = start(frozenset([last]))
+    assert (list(stopped), stopped.finish_reason) == (tokens[: tokens.index(last)], "stop")
+    assert [told.token for told in stopped.logprobs] == stopped.tokens, "nothing of the one that stopped it"
+    enough = start(count=400)
+    for _ in enough:
+        enough.enough()
+    assert enough.finish_reason == "stop"
+    left = start(count=400)
+    next(iter(left))
+    assert left.finish_reason is None
+    left.close()
+    assert left.finish_reason == "cancelled"
+    cancelled = start(count=400)
+    next(iter(cancelled))
+    cancelled.cancel()
+    list(cancelled)
+    assert cancelled.finish_reason == "cancelled"
+
+
+def test_a_bias_of_what_is_no_token_is_refused(pair: Pair) -> None:
+    with pytest.raises(ConfigError, match=r"^logit_bias names token 199"):
+        answer(pair, Sampling(logit_bias={199: 1.0}))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(0.5, 0.75, 7, 2**63 - 1),
+        Sampling(0.5),
+        Sampling(0.5, seed=0),
+        Sampling(0.5, 0.9, 3, 4, 0.1, 0.2, 0.3, 1.4, {5: 1.5}, 3),
+    ],
+)
 def test_it_reaches_vllm_as_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
     told, submit = list[SamplingParams](), type(pair.engine).submit
 
@@ -50,7 +164,9 @@ def test_it_reaches_vllm_as_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch, s
 
     monkeypatch.setattr(type(pair.engine), "submit", watched)
     list(pair.vllm.generate(SEGMENTS, max_tokens=2, sampling=sampling))
-    assert [Sampling(one.temperature, one.top_p, one.top_k, one.seed) for one in told] == [sampling]
+    names = [field.name for field in fields(Sampling)]
+    found = [{name: getattr(one, name) for name in names} for one in told]
+    assert [Sampling(**{**one, "logit_bias": one["logit_bias"] or {}}) for one in found] == [sampling]
 
 
 def test_what_vllm_does_not_take_is_told(pair: Pair) -> None:
@@ -85,3 +201,42 @@ def test_what_it_lacked_is_kept_where_it_was_enough(pair: Pair, monkeypatch: pyt
     for _ in stream:
         stream.enough()
     assert finished == [1]
+
+
+def test_an_answer_ends_before_a_text(pair: Pair) -> None:
+    """vLLM computes no more of it, and all of the rest is as with torch."""
+
+    def finish(text: str, whole: bool) -> Answer:
+        return Answer("", text, (), Report("", 0, 0, 0), () if whole else ("cut",))
+
+    def letters(ids: Sequence[int]) -> str:
+        return "".join(chr(0x4E00 + one) for one in ids)
+
+    tokens = list(pair.torch.generate(SEGMENTS, max_tokens=12))
+    drain(pair.engine)
+    before = free_blocks(pair.engine)
+    stop = letters(tokens[5:7])
+    for cache in (pair.vllm, pair.torch):
+        generation = cache.generate(SEGMENTS, max_tokens=400, sampling=Sampling(logprobs=1))
+        stream = AnswerStream(generation, Pieces(letters, [stop]), (), finish)
+        assert "".join(stream) == letters(tokens).partition(stop)[0]
+        assert (stream.finish_reason, stream.answer.notes) == ("stop", ())
+        taken = stream.take_tokens()
+        assert [one.token for one in taken] == tokens[: len(stream.text)]
+        assert [one.told.token for one in taken if one.told] == tokens[: len(stream.text)]
+        assert (stream.usage.prompt, stream.usage.answer) == (len(IDS), len(taken) + 2)
+    drain(pair.engine)
+    assert free_blocks(pair.engine) == before
+
+
+def test_a_prompt_that_is_asked_again_is_not_computed_again(pair: Pair) -> None:
+    """As for several answers to one question: all but its last block, which samples."""
+    pair.engine.forget_prefixes()
+    reports = []
+    for seed in range(3):
+        stream = pair.vllm.generate(LONG, max_tokens=4, sampling=Sampling(1.0, seed=seed))
+        list(stream)
+        reports.append(stream.report)
+    count = reports[0].prompt_tokens
+    assert [report.prefix_tokens > count - 128 for report in reports] == [False, True, True]
+    assert all(count - 128 < report.cached < count for report in reports[1:])

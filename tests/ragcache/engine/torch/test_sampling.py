@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ragcache.engine.torch.generation import Sampler
+from ragcache.engine.torch.sampler import Sampler, token_logprobs
 from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
 
@@ -47,6 +53,19 @@ def test_the_best_few_are_kept() -> None:
     assert set(drawn(Sampling(1.0, top_k=100, seed=0))) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("min_p", "expected"), [(0.05, {0, 1, 2, 3}), (0.2, {0, 1, 3}), (0.35, {1, 3}), (0.7, {1}), (1.0, {1})]
+)
+def test_a_share_of_the_best_is_the_least(min_p: float, expected: set[int]) -> None:
+    assert set(drawn(Sampling(1.0, min_p=min_p, seed=0))) == expected
+
+
+def test_the_share_of_top_p_is_of_what_min_p_leaves() -> None:
+    """.5, .3 and .15 are 53, 32 and 16 in a hundred of themselves."""
+    assert set(drawn(Sampling(1.0, top_p=0.84, seed=0))) == {0, 1, 3}
+    assert set(drawn(Sampling(1.0, top_p=0.84, min_p=0.2, seed=0))) == {1, 3}
+
+
 def test_what_is_kept_is_drawn_by_its_probability() -> None:
     found = drawn(Sampling(1.0, seed=1))
     expected = LOGITS.exp()
@@ -83,8 +102,86 @@ def test_the_global_random_state_is_left_alone() -> None:
         ({"top_k": -1}, "top_k is -1"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63}, "seed is 9223372036854775808"),
+        ({"min_p": -0.1}, "min_p is -0.1: use 0"),
+        ({"min_p": 1.01}, "min_p is 1.01"),
+        ({"frequency_penalty": 2.1}, "frequency_penalty is 2.1: use a number from -2 to 2"),
+        ({"presence_penalty": -2.1}, "presence_penalty is -2.1"),
+        ({"presence_penalty": float("nan")}, "presence_penalty is nan"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0: use 1"),
+        ({"repetition_penalty": float("inf")}, "repetition_penalty is inf"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty is nan"),
+        ({"logprobs": 21}, "logprobs is 21: use None"),
+        ({"logprobs": -1}, "logprobs is -1"),
+        ({"logprobs": True}, "logprobs is True"),
+        ({"logit_bias": {3: 100.1}}, "logit_bias of token 3 is 100.1: use a number from -100 to 100"),
+        ({"logit_bias": {3: float("nan")}}, "logit_bias of token 3 is nan"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias names token -1"),
+        ({"logit_bias": {"3": 1.0}}, "logit_bias names token '3': use ids"),
+        ({"logit_bias": {True: 1.0}}, "logit_bias names token True"),
     ],
 )
-def test_values_out_of_range(settings: dict[str, float], message: str) -> None:
+def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Sampling(**settings)  # type: ignore[arg-type]
+        Sampling(**settings)
+
+
+def test_a_bias_is_kept_as_pairs_in_their_order() -> None:
+    made = Sampling(logit_bias={7: -1.0, 3: 2.0})
+    assert made.logit_bias == ((3, 2.0), (7, -1.0))
+    assert {made: "hashed"}[Sampling(logit_bias=((7, -1.0), (3, 2.0)))] == "hashed"
+    assert replace(made, seed=3).logit_bias == made.logit_bias
+
+
+def reference(logits: Sequence[float], sampling: Sampling, prompt: Sequence[int], answer: Sequence[int]) -> list[float]:
+    """Token by token, as it is defined."""
+    changed, bias = list(logits), dict(sampling.logit_bias)
+    for token in range(len(changed)):
+        changed[token] += bias.get(token, 0.0)
+        if token in prompt or token in answer:
+            is_above = changed[token] > 0
+            changed[token] *= 1 / sampling.repetition_penalty if is_above else sampling.repetition_penalty
+        changed[token] -= sampling.frequency_penalty * answer.count(token)
+        changed[token] -= sampling.presence_penalty * (token in answer)
+    return changed
+
+
+@given(
+    st.integers(0, 1000),
+    st.builds(
+        Sampling,
+        frequency_penalty=st.floats(-2, 2),
+        presence_penalty=st.floats(-2, 2),
+        repetition_penalty=st.floats(0.5, 2),
+        logit_bias=st.dictionaries(st.integers(0, 7), st.floats(-100, 100)),
+    ),
+    st.lists(st.integers(0, 7)),
+)
+def test_the_greedy_answer_follows_what_is_left(seed: int, sampling: Sampling, prompt: list[int]) -> None:
+    sampler, answer = Sampler(sampling, prompt), list[int]()
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(12):
+        logits = torch.randn(8, generator=generator)
+        before = logits.clone()
+        token = sampler.choose(logits)
+        left = reference(logits.tolist(), sampling, prompt, answer)
+        assert left[token] == pytest.approx(max(left), abs=1e-4)
+        assert torch.equal(logits, before)
+        answer.append(token)
+
+
+def test_a_drawn_answer_follows_it_too() -> None:
+    sampler = Sampler(Sampling(1.0, seed=0, logit_bias={2: 100.0}))
+    assert {sampler.choose(LOGITS) for _ in range(50)} == {2}
+    spread = Sampler(Sampling(1.0, seed=0, frequency_penalty=2.0))
+    counts = Counter(spread.choose(LOGITS) for _ in range(400))
+    assert max(counts.values()) - min(counts.values()) < 10, "what came often comes less"
+
+
+def test_logprobs_are_of_the_model_alone() -> None:
+    told = token_logprobs(LOGITS + 3, 2, 3)
+    assert (told.token, [token for token, _ in told.top]) == (2, [1, 3, 0])
+    assert [told.logprob, *(logprob for _, logprob in told.top)] == pytest.approx(
+        [math.log(share) for share in (0.05, 0.5, 0.3, 0.15)], abs=1e-6
+    )
+    assert token_logprobs(LOGITS, 1, 0).top == ()
+    assert len(token_logprobs(LOGITS, 1, 20).top) == 4
