@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -159,14 +160,30 @@ class PromptTemplate:
         self._to_answer, self._to_user = self._control(frame.to_answer), self._control(frame.to_user)
         self._gap = frame.gap
         self.stop = self._stop(frame)  # ids that end an answer
-        head = self._control(frame.before_system)
-        middle = self._control(frame.after_system)
-        system = self._plain(check_text("the system prompt", system_prompt).strip())
+        self._head, self._middle = self._control(frame.before_system), self._control(frame.after_system)
         # Tokens that a prompt puts around each chunk. Where they melt into the chunk's own it takes one less.
         self.joins = sum(len(self._plain(text)) for text in (self._wording.before_chunk, self._wording.after_chunk))
-        self._system = System((*head, *system, *middle, *self._plain(self._wording.before_passages)))
-        if not len(self._system):
+        self._border = ""
+        self._system = self._behind(system_prompt)
+
+    def behind(self, system_prompt: str) -> Self:
+        """The same with another system prompt."""
+        other = copy(self)
+        other._system = self._behind(system_prompt)
+        return other
+
+    def within(self, border: str) -> Self:
+        """The same with all its segments within a border."""
+        other = copy(self)
+        other._border, other._system = border, replace(self._system, border=border)
+        return other
+
+    def _behind(self, system_prompt: str) -> System:
+        text = self._plain(check_text("the system prompt", system_prompt).strip())
+        system = System((*self._head, *text, *self._middle, *self._plain(self._wording.before_passages)), self._border)
+        if not len(system):
             raise PromptError("the system prompt is empty, and this model's prompts start with it: give it some words")
+        return system
 
     def system(self) -> System:
         """All that stands before the first chunk."""
@@ -176,7 +193,7 @@ class PromptTemplate:
         words = text.strip()
         if not words:
             raise PromptError("an empty passage cannot stand in a prompt: drop it when splitting")
-        return Chunk(self._plain(f"{self._wording.before_chunk}{words}{self._wording.after_chunk}"))
+        return Chunk(self._plain(f"{self._wording.before_chunk}{words}{self._wording.after_chunk}"), self._border)
 
     def question(self, text: str) -> Text:
         """All that stands after the last chunk, up to where the answer starts."""
@@ -190,7 +207,7 @@ class PromptTemplate:
         """
         earlier = [token for turn in history for token in self.turn(turn)]
         empty = () if passages else self._plain(self._wording.no_passages)
-        return Text((*empty, *earlier, *self._asked(question), *self._tail))
+        return Text((*empty, *earlier, *self._asked(question), *self._tail), self._border)
 
     def turn(self, turn: Turn) -> tuple[int, ...]:
         """The ids of one earlier turn, which are the same wherever it stands."""

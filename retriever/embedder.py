@@ -74,6 +74,10 @@ class Embedder:
             vector: Vectors = self._encoder.encode([text], QUERY)[0]
         return vector
 
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each."""
+        return [self._encoder.length(text) for text in texts]
+
     @property
     def limit(self) -> int:
         """Tokens that the model reads at once. A longer text is read in parts, whose mean is its vector."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.pieces import Pieces
@@ -66,6 +66,13 @@ class Answering:
     embed: Embed | None = None
     catalog: Catalog | None = None
     sampling: Sampling | None = None
+
+    def within(self, border: str, system: str | None = None) -> Self:
+        """The same, with all its KV within a border, and perhaps behind another system prompt."""
+        if not border and system is None:
+            return self
+        template = self.template if system is None else self.template.behind(system)
+        return replace(self, template=template.within(border))
 
     def check(self, question: str, max_tokens: int) -> None:
         """Raises PromptError for a question that cannot be asked, before anything is searched for."""

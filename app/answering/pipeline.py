@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from app.answering import Answer, Asked, AskOptions, Retrieved, retrieved
+from app.answering import Answer, Asked, AskOptions, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
-from app.answering.selection import Limits, beside, places_beside, select
+from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.compose import close, open_library
-from app.errors import CatalogError, NotFound
 from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
-from app.library.catalog.records import Collection, Found
+from app.library.catalog.records import Collection
 from app.library.fidelity import calibrated, is_long
-from app.library.fusion import search_options
 from app.library.kv import remember_identity
-from app.models import Models
+from app.models import Models, resolve_model
 from app.models.cores import in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import Settings, load_settings
 from ragcache.linking.base import Linker
+from retriever.shared_property import shared_property
 
-KEYWORD = "keyword"  # a search that needs no embedder
-
-
-@dataclass(frozen=True)
-class Searched:
-    """What a question found."""
-
-    chunks: list[Retrieved]
-    notes: tuple[str, ...]  # what its user should know
-    seconds: Mapping[str, float]  # of its stages but the search itself
+if TYPE_CHECKING:
+    from app.chat.chat import ChatAnswering
 
 
 class RagPipeline:
@@ -57,7 +44,7 @@ class RagPipeline:
         self._shared = over is not None
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
-        self._checked: set[str] = set()  # uids of collections that our embedder made the vectors of
+        self._searching = CollectionSearch(self.library, self.models)
 
     @property
     def settings(self) -> Settings:
@@ -80,6 +67,17 @@ class RagPipeline:
         """All models, now rather than at the first question."""
         assert self.answering
         self._warm()
+
+    @shared_property
+    def chat(self) -> ChatAnswering:
+        """Answers to messages, without documents."""
+        from app.chat.chat import ChatAnswering
+        from app.chat.rendering import ChatRenderer
+        from app.models.chat_template import load_tokenizer
+
+        answering, settings = self.answering, self.settings
+        tokenizer = load_tokenizer(resolve_model(settings.model, settings.cache_dir))
+        return ChatAnswering(answering.cache, answering.template, ChatRenderer(tokenizer), self.models.sampling)
 
     # -- documents --------------------------------------------------------------------------------------------------
 
@@ -110,9 +108,9 @@ class RagPipeline:
     def search(self, question: str, **options: Unpack[AskOptions]) -> Searched:
         """The same with what its user should know of it."""
         asked = Asked(**options)
-        collection = self._collection(asked.collection)
+        collection = self._searching.collection(asked.collection)
         with self.models.answering():
-            return self._search(collection, check_question(question), asked)
+            return self._searching.run(collection, check_question(question), asked)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -125,16 +123,17 @@ class RagPipeline:
 
     def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
         """`last`: the documents of the last turn's prompt, in its order."""
-        collection = self._collection(asked.collection)
+        collection = self._searching.collection(asked.collection)
         answering = self.answering
         self._warm()
         started = perf_counter()
         settings = self.settings
+        answering = answering.within(asked.border, asked.system)
         answering.check(question, asked.max_tokens or settings.max_tokens)
         with self.models.answering():  # finding chunks is part of it
             query = self.condensed(asked.history, question)
             rewritten = perf_counter()
-            found = self._search(collection, query, asked)
+            found = self._searching.run(collection, query, asked)
             seconds = {"condense": rewritten - started} if asked.history else {}
             return answering.start(
                 AnswerRequest(
@@ -148,7 +147,7 @@ class RagPipeline:
                     asked.quotes,
                     asked.prompt_order or settings.prompt_order,
                     {**seconds, "retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds},
-                    (*found.notes, *(() if self._fits(query) else (_in_parts(self.models.embedder.limit),))),
+                    (*found.notes, *(() if self._searching.fits(query) else (in_parts(self.models.embedder.limit),))),
                     asked.stop,
                 )
             )
@@ -156,14 +155,16 @@ class RagPipeline:
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
         """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""
         if conversation_id is None:
-            return Conversation(self, self._collection(collection).name)
+            return Conversation(self, self._searching.collection(collection).name)
         return Conversation.stored(self, conversation_id)
 
     def condensed(self, history: Sequence[Turn], question: str) -> str:
         """What a question behind these turns is searched by."""
         answering = self.answering
         condense = self.settings.condense
-        return condensed(condense, history, question, lambda: (answering.template, answering.cache), self._fits)
+        return condensed(
+            condense, history, question, lambda: (answering.template, answering.cache), self._searching.fits
+        )
 
     # -- the same in threads ----------------------------------------------------------------------------------------
 
@@ -184,65 +185,11 @@ class RagPipeline:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _collection(self, name: str | None) -> Collection:
-        """Raises CatalogError for one that is not there, is empty, or was embedded by another model."""
-        wanted, catalog = name or self.settings.collection, self.library.catalog
-        collection = catalog.collections.find(wanted)
-        if collection is None:
-            names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
-            raise NotFound(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
-        if collection.uid not in self._checked:  # an embedding anew changes the uid
-            self.library.collection(wanted)
-            self._check_filled(collection)
-            self._checked.add(collection.uid)
-        return collection
-
-    def _check_filled(self, collection: Collection) -> None:
-        """Raises CatalogError where nothing can be found."""
-        if not self.library.catalog.source(collection).position().live:
-            name = collection.name
-            raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
-
-    def _search(self, collection: Collection, query: str, asked: Asked) -> Searched:
-        searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
-        if limits.tokens:
-            limits = replace(limits, joins=self.models.template.joins)
-        options, seconds = search_options(self.settings, collection, asked.mmr), dict[str, float]()
-        live = cache(lambda: self.library.catalog.source(collection).position().live)
-        # A cross-encoder takes long: it goes deeper once, whatever it finds there.
-        for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
-            found = searcher.search(query, depth, where=asked.where, options=options, seconds=seconds)
-            hits = {hit.id: hit.score for hit in found}
-            selection = select(self._rows(list(hits), limits.expected), limits)
-            cut = not selection.ended and depth == len(hits) < live()
-            if not cut:
-                break
-        if not selection.chosen:
-            self._check_filled(collection)  # it may have been emptied since it was last asked
-            if asked.where and not len(self.library.catalog.source(collection).live_ids(asked.where)):
-                raise NotFound(f"no chunk matches all of the filter {dict(asked.where)}: leave some of it out")
-        chunks = [retrieved(one, hits[one.chunk.id]) for one in selection.chosen]
-        if limits.neighbours:
-            there = self.library.catalog.chunks.at(places_beside(selection.chosen, limits.neighbours))
-            joined = beside(selection.chosen, there, limits)
-            chunks += [retrieved(one, hits[hit.chunk.id], "neighbour") for one, hit in joined]
-        return Searched(chunks, (*selection.notes, *((_unseen(depth),) if cut else ())), seconds)
-
-    def _rows(self, ids: Sequence[int], first: int) -> Iterator[Found]:
-        """In their order. Mostly the first so many are enough, and reading rows takes time."""
-        for part in (ids[:first], ids[first:]):
-            if part:
-                yield from self.library.catalog.chunks.found(part)
-
     def _calibrated(self, collection: Collection, wanted: str | None) -> Linker:
         """The linker of an answer from the collection."""
         cache = self.answering.cache
         system = self.answering.template.system().hash
         return calibrated(cache.chosen(wanted), collection, cache.engine.spec.fingerprint, system)
-
-    def _fits(self, query: str) -> bool:
-        """Whether the search reads all of it at once; words take any length."""
-        return self.settings.retrieval == KEYWORD or self.models.embedder.whole_query(query)
 
     def _warm(self) -> None:
         """Load what finds chunks before the clock starts: a report tells what answers cost, not a program's start."""
@@ -276,15 +223,3 @@ def measure_answers(library: Library, models: Models, result: IngestResult) -> N
     from app.answering.calibration import calibrate_if_due  # it imports torch
 
     calibrate_if_due(library, models, result)
-
-
-def _in_parts(limit: int) -> str:
-    return f"the embedder reads {limit} tokens at once: this longer question was searched for in parts"
-
-
-def _unseen(depth: int) -> str:
-    return f"only the best {depth:,} hits were looked at: there may be more chunks"
-
-
-def _how_to_fill(collection: str) -> str:
-    return f"`ragcache ingest PATH -c {shlex.quote(collection)}`"

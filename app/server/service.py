@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.answering.pipeline import RagPipeline
+from app.chat.chat import no_caches
+from app.chat.messages import Resolve
 from app.library.catalog import Catalog
 from app.models import BUNDLED
 from app.settings import Settings
@@ -32,6 +34,13 @@ class Service:
     def catalog(self) -> Catalog:
         return self.pipeline.library.catalog
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.pipeline.answering.template.decode(tokens)
+
+    def resolver(self, border: str) -> Resolve:
+        """Of the context caches of whoever asks."""
+        return no_caches
+
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
         threading.Thread(target=self._load, name="ragcache-load", daemon=True).start()
@@ -39,6 +48,7 @@ class Service:
     def _load(self) -> None:
         try:
             self.pipeline.load()
+            assert self.pipeline.chat
         except FAULTS as error:
             self._failure = str(error)
             _log.error("the models cannot be loaded: %s", error)

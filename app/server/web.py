@@ -11,11 +11,11 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
 from app.server import operations
-from app.server.openai import models
+from app.server.openai import completions, embeddings, models
 from app.server.problems import ProblemBody, tell_problems
 from app.server.service import Service
 
-ROUTERS = (operations.router, models.router)
+ROUTERS = (operations.router, models.router, completions.router, embeddings.router)
 
 
 def create_app(service: Service) -> FastAPI:

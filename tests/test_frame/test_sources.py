@@ -41,7 +41,14 @@ LAZY = {("app/cli/bench.py", "benchmarks")}
 AT_THE_TOP = ("app/", "retriever/", "splitter/")
 SLOW = {"app.models.sentences", "alembic", "httpx2", "huggingface_hub", "readline", "tqdm", "vllm.platforms"}
 SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "app.cli.engine_check", "app.prompt"}
-SLOW |= {"app.models.sampling", "app.ingestion.estimate", "app.library.catalog.source", "app.answering.calibration"}
+SLOW |= {
+    "app.chat.chat",
+    "app.chat.rendering",
+    "app.models.sampling",
+    "app.ingestion.estimate",
+    "app.library.catalog.source",
+    "app.answering.calibration",
+}
 SLOW |= {
     "ragcache.store.remote.bucket",
     "app.library.indexes",

@@ -106,7 +106,7 @@ def test_a_question_that_no_prompt_takes_is_refused_before_it_is_searched_for(
     pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[str] = []
-    monkeypatch.setattr(pipeline, "_search", lambda collection, query, asked: searched.append(query))
+    monkeypatch.setattr(pipeline._searching, "run", lambda collection, query, asked: searched.append(query))
     with pytest.raises(PromptError, match="the question is too long"):
         pipeline.ask("why " * 5000)
     assert searched == []

@@ -1,0 +1,136 @@
+"""Messages as the segments of a prompt, by the model's own chat template.
+
+Where texts look like nothing but texts, the ids are those that transformers gives for the same messages. A text that
+spells a control token is rendered as a mark, and put in its place as the characters that it is; so is a context cache,
+as its chunks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jinja2 import TemplateError
+
+from app.chat.messages import CachePart, ChatTurn, Resolve, TextPart
+from app.prompt import check_text
+from ragcache.errors import PromptError
+from ragcache.types import Segment, System, Text
+from splitter.base import FastTokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Piece = str | TextPart | CachePart  # a str is what the template writes
+
+
+class ChatRenderer:
+    """Threads may share it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        """Whether control tokens are read is a state of a tokenizer: this one is nobody else's."""
+        self._tokenizer = tokenizer
+        self._tokens = FastTokens(tokenizer)
+        self._controls = [token.content for token in tokenizer.added_tokens_decoder.values()]
+
+    def segments(self, turns: Sequence[ChatTurn], resolve: Resolve, border: str = "") -> list[Segment]:
+        """Raises PromptError for what cannot be rendered, and what `resolve` raises.
+
+        In front of caches, all that stands before the first message that is not the system's is the System segment.
+        """
+        if not turns:
+            raise PromptError("there are no messages: give at least one")
+        for turn in turns:
+            for text in turn.texts:
+                check_text(f"a message of the {turn.role}", text)
+        if not any(turn.caches for turn in turns):
+            return [Text(self._ids([*self._pieces(turns)]), border)]
+        return self._with_caches(turns, resolve, border)
+
+    def plain(self, text: str) -> tuple[int, ...]:
+        """Of a prompt that its author has written whole, control tokens too."""
+        return self._encoded(check_text("the prompt", text), begin=True)
+
+    def _with_caches(self, turns: Sequence[ChatTurn], resolve: Resolve, border: str) -> list[Segment]:
+        head = len(turns[0].parts) if turns[0].role == "system" and not turns[0].caches else 0
+        pieces = [*self._pieces(turns)]
+        places = [place for place, piece in enumerate(pieces) if not isinstance(piece, str)]
+        first = places[head] if head < len(places) else len(pieces)
+        segments: list[Segment] = []
+        if ids := self._ids(pieces[:first]):
+            segments.append(System(ids, border))
+        waiting: list[Piece] = []
+        for piece in pieces[first:]:
+            if not isinstance(piece, CachePart):
+                waiting.append(piece)
+                continue
+            segments += [Text(ids, border)] if (ids := self._ids(waiting)) else []
+            waiting = []
+            segments += resolve(piece.cache_id)
+        segments += [Text(ids, border)] if (ids := self._ids(waiting)) else []
+        if not isinstance(segments[-1], Text):
+            raise PromptError("a prompt ends with a context cache: this model's template writes nothing behind it")
+        return segments
+
+    def _pieces(self, turns: Sequence[ChatTurn]) -> Iterator[Piece]:
+        """In the order of the prompt."""
+        if all(isinstance(part, TextPart) for turn in turns for part in turn.parts) and not self._spells(turns):
+            yield self._rendered([{"role": turn.role, "content": "".join(turn.texts)} for turn in turns])
+            return
+        marks: dict[str, TextPart | CachePart] = {}
+        told = []
+        for turn in turns:
+            own = {f"RAGCACHE{secrets.token_hex(8).upper()}": part for part in turn.parts}
+            told.append({"role": turn.role, "content": "".join(own)})
+            marks |= own
+        rest = self._rendered(told)
+        for mark, part in marks.items():
+            before, found, rest = rest.partition(mark)
+            if not found:
+                raise PromptError("the model's chat template leaves out or turns round some of the messages")
+            if before:
+                yield before
+            yield part
+        if rest:
+            yield rest
+
+    def _spells(self, turns: Sequence[ChatTurn]) -> bool:
+        """Whether some text has the characters of a control token."""
+        return any(control in text for turn in turns for text in turn.texts for control in self._controls)
+
+    def _rendered(self, messages: list[dict[str, str]]) -> str:
+        if not self._tokenizer.chat_template:
+            return _without_template(messages)
+        try:
+            found = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise PromptError(f"the model's chat template refuses these messages: {error}") from error
+        assert isinstance(found, str)
+        return found
+
+    def _ids(self, pieces: Sequence[Piece]) -> tuple[int, ...]:
+        """Texts that are only texts are read together with what stands around them, as transformers does."""
+        found: list[int] = []
+        joined = ""
+        for piece in pieces:
+            assert not isinstance(piece, CachePart)
+            text = piece if isinstance(piece, str) else piece.text
+            if isinstance(piece, TextPart) and any(control in text for control in self._controls):
+                found += self._encoded(joined)
+                found += self._tokens.ids(text)
+                joined = ""
+            else:
+                joined += text
+        return (*found, *self._encoded(joined))
+
+    def _encoded(self, text: str, *, begin: bool = False) -> tuple[int, ...]:
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, split_special_tokens=False)
+        return tuple(found)
+
+
+def _without_template(messages: Sequence[dict[str, str]]) -> str:
+    """For a base model, as its prompts over documents are: plain text."""
+    ends = {"system": "\n\n", "user": "\nAnswer:", "assistant": "\n\n"}
+    before = {"assistant": " "}
+    return "".join(f"{before.get(one['role'], '')}{one['content']}{ends[one['role']]}" for one in messages)

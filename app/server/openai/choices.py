@@ -1,0 +1,99 @@
+"""The answers to one request, side by side, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from app.answering import Answer
+from app.answering.stream import AnswerStream, AnswerToken, AsyncAnswerStream, Usage
+from app.server.problems import RefusedRequest
+from ragcache.errors import FAULTS, ModelError
+
+T = TypeVar("T")
+GONE = 499  # as nginx counts them; nobody reads it
+WAITING = 32  # pieces that a client may be behind; then its answers wait for him
+
+
+@dataclass(frozen=True)
+class ChoicePiece:
+    """A part of the answer with this number; `answer` with its last one."""
+
+    index: int
+    text: str
+    tokens: Sequence[AnswerToken] = ()
+    answer: Answer | None = None
+    finish_reason: str = ""
+    usage: Usage | None = None
+
+
+async def pieces_of(starts: Sequence[Callable[[], AnswerStream]]) -> AsyncGenerator[ChoicePiece, None]:
+    """Each begins on a thread of its own. Closing this ends them all; raises what the first of them raises."""
+    queue: asyncio.Queue[ChoicePiece | Exception] = asyncio.Queue(WAITING)
+    tasks = [asyncio.create_task(_follow(index, start, queue)) for index, start in enumerate(starts)]
+    try:
+        left = len(tasks)
+        while left:
+            found = await queue.get()
+            if isinstance(found, Exception):
+                raise found
+            left -= found.answer is not None
+            yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _follow(index: int, start: Callable[[], AnswerStream], queue: asyncio.Queue[ChoicePiece | Exception]) -> None:
+    try:
+        async with await AsyncAnswerStream.of(start) as stream:
+            async for text in stream:
+                await queue.put(ChoicePiece(index, text, stream.take_tokens()))
+            answer = await stream.answer()
+            reason = stream.finish_reason
+            if reason == "cancelled":
+                raise ModelError("the engine gave the answer up before its end")
+            assert reason is not None
+            await queue.put(ChoicePiece(index, "", stream.take_tokens(), answer, reason, stream.usage))
+    except FAULTS as error:
+        await queue.put(error)
+
+
+async def begun(pieces: AsyncGenerator[ChoicePiece, None]) -> AsyncGenerator[ChoicePiece, None]:
+    """The same, when the first has come: what cannot be asked has its status by then."""
+    first = await anext(pieces)
+
+    async def all_of_them() -> AsyncGenerator[ChoicePiece, None]:
+        async with aclosing(pieces) as rest:
+            yield first
+            async for piece in rest:
+                yield piece
+
+    return all_of_them()
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Cancelled when the client goes away, who would not see it."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise RefusedRequest(GONE, "the client has gone away")
+    finally:
+        for one in (task, gone):
+            one.cancel()
+            with suppress(asyncio.CancelledError, *FAULTS):
+                await one
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
