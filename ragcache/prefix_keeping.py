@@ -46,6 +46,7 @@ ENDS = 128  # of recent prompts
 RETRY = 16  # prompts, after which a store that could not keep a block is offered another one
 # Computes these blocks of a planned prompt. What goes wrong with what the plan has joins the list.
 Compute = Callable[[Plan, Sequence[BlockAddress], "Pause | None", list[str]], Iterator[Variant]]
+Keep = Callable[[Sequence[Segment], Sequence[BlockAddress]], list[str]]
 
 
 class Recurrence:
@@ -105,17 +106,23 @@ class Prefixes:
         return without_covered(plan)
 
     def answered(
-        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
+        self,
+        plan: Plan,
+        segments: Sequence[Segment],
+        answer: Sequence[int],
+        report: Report,
+        compute: Compute,
+        era: int,
     ) -> None:
         """After the last token of an answer, which is there and does not fail because of it."""
         try:
-            self._answered(plan, segments, answer, report, compute)
+            self._answered(plan, segments, answer, report, partial(self._keep, compute, era))
         except FAULTS as error:
             logger.warning("the prefix of a prompt was not kept", exc_info=True)
             report.incidents.append(not_captured(error))
 
     def _answered(
-        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
+        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, keep: Keep
     ) -> None:
         self._use(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
@@ -130,13 +137,15 @@ class Prefixes:
         if self._rests > 0:
             self._rests -= 1
             return
-        task = partial(self._keep, segments, wanted, compute)
+        task = partial(keep, segments, wanted)
         if self._keeper is not None:
             self._keeper.later(task)
         else:
             report.incidents += task()
 
-    def _keep(self, segments: Sequence[Segment], wanted: Sequence[BlockAddress], compute: Compute) -> list[str]:
+    def _keep(
+        self, compute: Compute, era: int, segments: Sequence[Segment], wanted: Sequence[BlockAddress]
+    ) -> list[str]:
         """What is missing of these blocks, from the front: who is killed leaves a chain that ends sooner."""
         plan = plan_prompt(segments, self._fingerprint, self._store, others=False)
         lead = exact_lead(plan)
@@ -144,7 +153,7 @@ class Prefixes:
         room = int(FILLED * share_of(self._store.kept.budget, SHARE)) // self._block_bytes
         wanted = [block for block in wanted if block.span.end > covered][:room]
         there = [block for block in wanted if self._has(block)]
-        if len(there) == len(wanted) or not plan.system_exact:
+        if len(there) == len(wanted) or not plan.system_exact or self._store.era() != era:
             return []
         incidents = list[str]()
         name, pause = prefix_name(self._fingerprint), self._keeper.pause if self._keeper else None
@@ -158,7 +167,8 @@ class Prefixes:
             return []
         try:
             for variant in compute(without_covered(plan), missing, pause, incidents):
-                self._store.put(variant)
+                if not self._store.put_within(era, variant):
+                    return incidents
         except StoreError as error:
             self._rests = RETRY
             logger.warning("KV not stored: %s", error)

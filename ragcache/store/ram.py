@@ -15,7 +15,7 @@ import torch
 
 from ragcache.address import behind_another_system
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
+from ragcache.store.base import ELSEWHERE, KV, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
@@ -50,6 +50,8 @@ class RamTier(Tier):
         self._families: defaultdict[str, set[str]] = defaultdict(set)
         self._alike: defaultdict[_Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
         self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
+        self._eras = count(NO_ERA + 1)
+        self._era = next(self._eras)
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
@@ -93,6 +95,12 @@ class RamTier(Tier):
                 f"a chunk of {len(variant)} tokens needs {variant.nbytes:,} bytes and the RAM budget of "
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
             )
+
+    def era(self) -> int:
+        return self._era
+
+    def end_era(self) -> None:
+        self._era = next(self._eras)
 
     def use(self, key: VariantKey) -> None:
         with self._lock:

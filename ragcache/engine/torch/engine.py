@@ -152,7 +152,8 @@ class TorchEngine(Engine):
     ) -> None:
         """After an answer, for prompts that begin alike."""
         if source.prefixes is not None:
-            source.prefixes.answered(plan, prompt.segments, answer, report, partial(prefix_blocks, self, source))
+            compute = partial(prefix_blocks, self, source)
+            source.prefixes.answered(plan, prompt.segments, answer, report, compute, prompt.era)
 
     def buffer(self, capacity: int, apart: bool = False) -> KVBuffer:
         """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.

@@ -178,7 +178,5 @@ class BucketCatalog:
 
     def _entry_of(self, fetch: Fetch, place: ObjectPlace) -> RemoteEntry:
         reader = EntryReader(fetch, place.size, self.where(place))
-        key, header = self.check(reader, place), reader.header
-        profile, lossless = reader.profile(), header.lineage.lossless
-        info = VariantInfo(key, header.shape.tokens, place.size, BUCKET, profile, lossless, self._level)
-        return RemoteEntry(place, info, frozenset((key.chunk, *key.context, *header.lineage.seen)))
+        key, seen = self.check(reader, place), reader.header.lineage.seen
+        return RemoteEntry(place, reader.info(BUCKET, self._level), frozenset((key.chunk, *key.context, *seen)))

@@ -167,6 +167,12 @@ class SharedStore(KVStore):
             _log.warning("not uploaded: %s", error)
         self._courier.wake()
 
+    def era(self) -> int:
+        return self._local.era()
+
+    def end_era(self) -> None:
+        self._local.end_era()
+
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self._local.at_hand(key)
 

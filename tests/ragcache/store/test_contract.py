@@ -156,6 +156,30 @@ def test_of_one_fingerprint_no_more_than_its_share_stays(stores: Any, make_varia
     assert there() == [*[False] * 4, *[True] * 3], "of whatever engine"
 
 
+@pytest.mark.parametrize(
+    ("delete", "ends"),
+    [
+        (lambda store, key: store.drop_chunk("engine-b", "system", "nothing"), True),
+        (lambda store, key: store.drop_seeing(["nothing"]), True),
+        (lambda store, key: store.drop_prefixes(), True),
+        (lambda store, key: store.delete(key), False),
+        (lambda store, key: store.trim("engine-a", 0.0), False),
+    ],
+)
+def test_what_was_computed_before_a_deletion_is_not_put_after_it(
+    stores: Any, make_variant: Any, delete: Any, ends: bool
+) -> None:
+    """Whatever it was of; evictions and single deletions end no era."""
+    store, a, b = stores.open(), make_variant((1, 2)), make_variant((3, 4))
+    era = store.era()
+    assert store.put_within(era, a)
+    delete(store, a.key)
+    assert store.put_within(era, b) is not ends
+    assert (store.get(b.key) is None) is ends
+    assert store.put_within(store.era(), b)
+    assert store.get(b.key) is not None
+
+
 def test_a_pinned_entry_stays_until_let_go(stores: Any, make_variant: Any) -> None:
     store = stores.open(budget=2)
     pinned, b, c, d = (make_variant((i, i, i)) for i in range(4))
