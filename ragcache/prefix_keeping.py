@@ -156,9 +156,10 @@ class Prefixes:
         if len(there) == len(wanted) or not plan.system_exact or self._store.era() != era:
             return []
         incidents = list[str]()
-        name, pause = prefix_name(self._fingerprint), self._keeper.pause if self._keeper else None
+        pause = self._keeper.pause if self._keeper else None
         self._use(block.key for block in there)  # so that others go before them
-        self._store.trim(name, SHARE, min(len(wanted) - len(there), AT_ONCE) * self._block_bytes)
+        more = min(len(wanted) - len(there), AT_ONCE) * self._block_bytes
+        self._store.trim(prefix_name(self._fingerprint), SHARE, int(more / FILLED))
         chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)
         plan = with_prefix(replace(plan, chunks=tuple(chunks)), segments, self._fingerprint, self._store)
         until = max(covered, plan.prefix_end) + AT_ONCE * BLOCK  # so many rows, whatever is stored behind a gap
@@ -173,7 +174,6 @@ class Prefixes:
             self._rests = RETRY
             logger.warning("KV not stored: %s", error)
             incidents.append(f"KV not stored: {error}")
-        self._store.trim(name, SHARE)
         self._use(block.key for block in wanted)
         return incidents
 

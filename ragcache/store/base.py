@@ -240,8 +240,8 @@ class KVStore(ABC):
 
     @abstractmethod
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        """Evict what was used longest ago of the entries whose fingerprint ends so, until they and `more` bytes are at
-        most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
+        """Evict what was used longest ago of the exact prefixes whose fingerprint ends so, until they and `more` bytes
+        are at most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
         """
 
     @abstractmethod

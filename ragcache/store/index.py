@@ -25,7 +25,7 @@ from ragcache.store.eviction import Evictable
 from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
-from ragcache.store.index_parts import ENTRY, evictable, fresh_number
+from ragcache.store.index_parts import ENTRY, PREFIXES, evictable, fresh_number
 from ragcache.store.index_seen import PLACE_AND_ADDRESS, entries_seeing, key_told, short_names
 from ragcache.store.layout import (
     KV,
@@ -90,12 +90,15 @@ class Change:
         return list(self._evictables("WHERE family = ?", family))
 
     def trim(self, fingerprint: str, most: int) -> int:
-        """Remove of the entries whose fingerprint ends so what leaves so many bytes -> how many went. It looks at all
-        rows.
+        """Remove of the exact prefixes whose fingerprint ends so what leaves so many bytes -> how many went. No other
+        rows are looked at.
         """
-        own = list(self._evictables("WHERE substr(fingerprint, -length(?1)) = ?1 ORDER BY used", fingerprint))
-        loose = (one for one in own if not one.pinned)
-        return sum(self.remove(Path(one.name)) for one in first_of(loose, sum(one.nbytes for one in own) - most))
+        own = f"WHERE {PREFIXES} AND substr(fingerprint, -length(?1)) = ?1"
+        ((need,),) = self._connection.execute(
+            f"SELECT coalesce(sum(nbytes), 0) - ?2 FROM entries {own}", (fingerprint, most)
+        )
+        loose = (one for one in self._evictables(f"{own} ORDER BY used", fingerprint) if not one.pinned)
+        return sum(self.remove(Path(one.name)) for one in first_of(loose, need))
 
     def end_era(self) -> None:
         self._connection.execute("UPDATE folder SET era = ?", (fresh_number(),))

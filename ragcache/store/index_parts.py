@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragcache.address import prefix_name
 from ragcache.host import FILE, network_file_system
 from ragcache.store.eviction import Evictable
 from ragcache.store.layout import KV, OLD_PIN, FolderLayout
@@ -29,6 +30,7 @@ _COLUMNS = (
     *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
     *("codec", "lost", "seen", "nbytes", "inode", "file", "used", "coming"),
 )
+PREFIXES = f"substr(fingerprint, {-len(prefix_name(''))}) = '{prefix_name('')}'"  # rows of theirs
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE folder (
@@ -57,6 +59,7 @@ CREATE TABLE entries (
 CREATE INDEX by_family ON entries (family, engine, digest, file);
 CREATE INDEX by_chunk ON entries (chunk, border, engine, used);
 CREATE INDEX by_use ON entries (used);
+CREATE INDEX by_prefix ON entries (used, fingerprint, nbytes) WHERE {PREFIXES};
 CREATE INDEX by_coming ON entries (coming) WHERE coming IS NOT NULL;
 CREATE TABLE pins (
     digest TEXT NOT NULL, owner TEXT NOT NULL, expires INTEGER, PRIMARY KEY (digest, owner)
