@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from ragcache.prefix import (
 )
 from ragcache.report import COMPUTED, Report
 from ragcache.store.base import KVStore, share_of
-from ragcache.types import KVForm, Segment, Text, Variant, VariantKey
+from ragcache.types import KVForm, Segment, Text, Variant, VariantKey, digest_of
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -55,30 +56,30 @@ class Recurrence:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blocks = OrderedDict[str, None]()
-        self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts
+        self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts, within their borders
 
-    def met(self, ids: Sequence[int], blocks: Sequence[BlockAddress], head: int = 0) -> tuple[int, bool]:
+    def met(self, segments: Sequence[Segment], blocks: Sequence[BlockAddress], head: int = 0) -> tuple[int, bool]:
         """How many of a prompt's blocks an earlier one had too, and whether it goes on from the end of one; from now on
         it is an earlier one itself. Everybody goes on from a prompt that ends with the System segment, the `head`.
         """
-        data, digests = np.asarray(ids, "<i4").tobytes(), [block.key.digest for block in blocks]
-        own = len(ids), hashlib.sha256(data).hexdigest()
+        digests = [block.key.digest for block in blocks]
+        own, data = sum(map(len, segments)), _ids(segments)
         with self._lock:
             common = next((place for place, one in enumerate(digests) if one not in self._blocks), len(digests))
-            goes_on = self._goes_on(data, head)
-            _remember(self._ends, own, ENDS)
+            goes_on = self._goes_on(segments, data, head)
+            _remember(self._ends, (own, _end(hashlib.sha256(data).hexdigest(), segments, own)), ENDS)
             for digest in digests:
                 _remember(self._blocks, digest, BLOCKS)
         return common, goes_on
 
-    def _goes_on(self, data: bytes, head: int) -> bool:
+    def _goes_on(self, segments: Sequence[Segment], data: bytes, head: int) -> bool:
         sums, done = hashlib.sha256(), 0
         for length, digest in sorted(self._ends):
             if 4 * length >= len(data):
                 return False
             sums.update(data[done : 4 * length])
             done = 4 * length
-            if length > head and sums.hexdigest() == digest:
+            if length > head and _end(sums.hexdigest(), segments, length) == digest:
                 return True
         return False
 
@@ -126,7 +127,7 @@ class Prefixes:
     ) -> None:
         self._use(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
-        common, goes_on = self.recurrence.met(plan.ids, blocks, plan.head)
+        common, goes_on = self.recurrence.met(segments, blocks, plan.head)
         until = _exact_until(plan, report)
         if goes_on and until == len(plan.ids) and answer:
             segments = (*segments, Text(tuple(answer)))
@@ -196,6 +197,19 @@ def _exact_until(plan: Plan, report: Report) -> int:
         if not told.exact and not (told.tier == COMPUTED and (is_new or will_serve)):
             return chunk.span.start
     return len(plan.ids)
+
+
+def _ids(segments: Sequence[Segment]) -> bytes:
+    return np.asarray([token for segment in segments for token in segment.ids], "<i4").tobytes()
+
+
+def _end(ids: str, segments: Sequence[Segment], length: int) -> str:
+    """Names so many tokens of a prompt, and the borders that they stand within: nobody learns by what is kept of his
+    prompt what was asked within another one.
+    """
+    starts = accumulate(map(len, segments), initial=0)
+    borders = {segment.border for segment, start in zip(segments, starts, strict=False) if start < length}
+    return digest_of(ids, *sorted(borders))
 
 
 def _remember(known: OrderedDict[T, None], one: T, most: int) -> None:
