@@ -9,13 +9,13 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from time import monotonic
 
-from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, RemoteError
+from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, NewerEntry, RemoteError
 from ragcache.store.base import BUCKET, Flaw
 from ragcache.store.entry import EntryReader, KnownForms
 from ragcache.store.eviction import VARIANTS
@@ -64,7 +64,7 @@ class BucketCatalog:
         self._looks: dict[str, tuple[float, Future[RemoteFamily]]] = {}  # under way, since when
         self._hurried_until = 0.0  # nobody waits: the bucket was late
         self._nbytes = 0
-        self._bad: OrderedDict[tuple[str, str], str] = OrderedDict()  # by path and version
+        self._bad: OrderedDict[tuple[str, str], bool] = OrderedDict()  # by path and version: is it a newer version's?
         self._flaws: list[Flaw] = []  # that nobody was told of
 
     def known(self, family: str) -> RemoteFamily | None:
@@ -102,11 +102,11 @@ class BucketCatalog:
             self._looks.pop(family, None)  # what it found may be older
 
     def refuse(self, place: ObjectPlace, error: Exception) -> None:
-        """A bad object: it is used no more, and told of once."""
+        """A bad object, or a newer version's: it is used no more, and told of once."""
         with self._lock:
             if (place.path, place.version) in self._bad:
                 return
-            self._bad[place.path, place.version] = str(error)
+            self._bad[place.path, place.version] = isinstance(error, NewerEntry)
             while len(self._bad) > MOST_BAD:
                 self._bad.popitem(last=False)
             self._flaws = [*self._flaws, Flaw(f"{self._bucket.url}/{place.path}", str(error))][-LOOKED_AT:]
@@ -144,7 +144,7 @@ class BucketCatalog:
                 self._nbytes -= self._families.popitem(last=False)[1][1].nbytes
 
     async def _looked(self, family: str) -> RemoteFamily:
-        places = await self.places(family)
+        places = [place for place in await self.places(family) if not self.is_newer(place)]
         looks = await asyncio.gather(*(self._entry(place) for place in places[:LOOKED_AT]))
         # Of one digest there may be two, of writers that knew more or less of what had a part in it: the newest.
         entries = {one.place.digest: one for one in reversed(looks) if one is not None}
@@ -153,12 +153,15 @@ class BucketCatalog:
     async def places(self, family: str) -> list[ObjectPlace]:
         """That are not known to be bad, the newest first. One page: whoever fills a folder is not followed."""
         async for page in self._bucket.places(folder_of(family)):
-            return sorted(self._sound(page), key=lambda place: place.written, reverse=True)
+            with self._lock:
+                sound = [place for place in page if self._bad.get((place.path, place.version), True)]
+            return sorted(sound, key=lambda place: place.written, reverse=True)
         return []
 
-    def _sound(self, places: Iterable[ObjectPlace]) -> list[ObjectPlace]:
+    def is_newer(self, place: ObjectPlace) -> bool:
+        """Whether it is known to be a newer version's, which may still want it."""
         with self._lock:
-            return [place for place in places if (place.path, place.version) not in self._bad]
+            return self._bad.get((place.path, place.version), False)
 
     async def _entry(self, place: ObjectPlace) -> RemoteEntry | None:
         try:
