@@ -12,7 +12,7 @@ from functools import partial
 from ragcache.address import border_behind, tellable, visible
 from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
 from ragcache.errors import FAULTS, PromptError, StoreError
-from ragcache.keeping import Keeper, not_captured
+from ragcache.keeping import MOST_WAITING, Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -57,6 +57,7 @@ class ChunkCache(ChunkIngest):
         prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
         self.source = LinkSource(store, self.system.fetched, begin, loader, rates, prefixes)
         self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
+        self._met = deque[str](maxlen=MOST_WAITING)  # incidents of looks ahead, which no report tells yet
 
     def generate(
         self,
@@ -85,13 +86,21 @@ class ChunkCache(ChunkIngest):
             failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
             stream.report.incidents += self.keeper.take_told() if self.keeper else []
+            self._tell_met(stream.report)
         return stream
 
     def _wanted(self, segments: Sequence[Segment]) -> list[VariantKey]:
         """That a prompt will load, as far as its plan can tell."""
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        self._met.extend(plan.incidents)  # each is met once: by then it is out of the way
         best = (chunk.candidates[0].info for chunk in plan.chunks if chunk.candidates)
         return [info.key for info in (*plan.system_infos, *best)]
+
+    def _tell_met(self, report: Report) -> None:
+        with suppress(IndexError):  # threads share it
+            while True:
+                told = self._met.popleft()
+                report.incidents += [] if told in report.incidents else [told]
 
     def _era(self) -> int:
         with suppress(StoreError):  # whoever plans with it is told
@@ -108,6 +117,7 @@ class ChunkCache(ChunkIngest):
 
     def _finish(self, segments: Sequence[Segment], era: int, report: Report) -> None:
         """After the last token of an answer."""
+        self._tell_met(report)
         if _lacked_nothing(report):
             return
         if self.keeper is None:

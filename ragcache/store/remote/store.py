@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -20,7 +21,7 @@ from ragcache.store.entry import KnownForms
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout
 from ragcache.store.ram import HeldEntry
-from ragcache.store.remote.arrivals import Arrivals
+from ragcache.store.remote.arrivals import Arrival, Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
 from ragcache.store.remote.courier import Courier
@@ -125,15 +126,18 @@ class SharedStore(KVStore):
 
     def _bring(self, chosen: Callable[[], Sequence[VariantKey]], given_up: threading.Event) -> None:
         """On a thread. Whoever wants what fails here asks for it again, and is told."""
+        begun = deque[Arrival]()
         try:
             with suppress(*FAULTS):
-                wanted = [entry.place for key in chosen() for entry in self._far(key)]
-                begun = [self._arrivals.begin(place, ahead=True) for place in wanted]
-                for arrival in begun:
-                    if arrival is not None:
-                        with suppress(*FAULTS):
-                            self._arrivals.take(arrival, wanted=lambda: not given_up.is_set())
+                for place in [entry.place for key in chosen() for entry in self._far(key)]:
+                    if (arrival := self._arrivals.begin(place, ahead=True)) is not None:
+                        begun.append(arrival)
+                while begun:
+                    with suppress(*FAULTS):
+                        self._arrivals.take(begun.popleft(), wanted=lambda: not given_up.is_set())
         finally:
+            for arrival in begun:
+                self._arrivals.leave(arrival)
             self._threads.release()
 
     def _far(self, key: VariantKey) -> list[RemoteEntry]:

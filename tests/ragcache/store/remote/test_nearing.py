@@ -1,0 +1,100 @@
+"""What is brought ahead of a prompt: its report tells what was met on the way, and what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ragcache.cache import ChunkCache
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.store.remote.arrivals import Arrival
+from ragcache.store.remote.names import ObjectPlace
+from ragcache.store.remote.store import NEARING, SharedStore
+from ragcache.types import VariantKey
+from tests.prefixes import SYSTEM, said, text
+from tests.ragcache.store.conftest import MakeVariant
+from tests.ragcache.store.remote.conftest import OpenMachine, object_of, settled
+from tests.tiny import make_chunks, make_tiny
+from tests.waiting import wait_until
+
+(CHUNK,) = make_chunks(90)
+
+
+@pytest.fixture(scope="module")
+def engine() -> TorchEngine:
+    return make_tiny(max_position_embeddings=2048).engine
+
+
+def ahead_of_prompts(store: SharedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks ahead end before a prompt's own plan begins."""
+    near = store.near
+
+    def waited(chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
+        done = threading.Event()
+
+        def told() -> Sequence[VariantKey]:
+            try:
+                return chosen()
+            finally:
+                done.set()
+
+        give_up = near(told)
+        assert done.wait(60)
+        store.stats()  # what was bad is out of the way
+        return give_up
+
+    monkeypatch.setattr(store, "near", waited)
+
+
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+def test_a_report_tells_what_its_look_ahead_has_met(
+    engine: TorchEngine,
+    machine: OpenMachine,
+    folder_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    one = machine("one", folder_url)
+    *_, variant = ChunkCache(engine, one, "naive").ingest(SYSTEM, [CHUNK])
+    settled(one)
+    if where == "disk":
+        (path,) = one._disk.root.rglob(f"{variant.key.digest}.kv")
+        store = machine("one", folder_url)
+    else:
+        path = object_of(Path(folder_url.removeprefix("file://")), variant.key)
+        store = machine("other", folder_url)
+    path.write_bytes(b"bad" + path.read_bytes()[3:])
+    ahead_of_prompts(store, monkeypatch)
+    cache = ChunkCache(engine, store, "naive", keep_missed=False)
+    _, report = said(cache, SYSTEM, CHUNK, text(20, 1))
+    assert len([told for told in report.incidents if variant.key.digest in told]) == 1
+    _, report = said(cache, SYSTEM, CHUNK, text(20, 1))
+    assert report.incidents == []
+
+
+def test_what_is_begun_is_given_up_where_something_fails_behind_it(
+    machine: OpenMachine, folder_url: str, make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = machine("one", folder_url), machine("other", folder_url)
+    variants = [make_variant((number, 1, 2)) for number in range(3)]
+    for variant in variants:
+        one.put(variant)
+    settled(one)
+    for variant in variants:
+        assert other.variants(variant.key.family)
+    begin, begun = other._arrivals.begin, list[Arrival | None]()
+
+    def fails(place: ObjectPlace, *, ahead: bool = False) -> Arrival | None:
+        if len(begun) == 2:
+            raise RuntimeError("no more")
+        begun.append(begin(place, ahead=ahead))
+        return begun[-1]
+
+    monkeypatch.setattr(other._arrivals, "begin", fails)
+    other.near(lambda: [variant.key for variant in variants])
+    wait_until(lambda: other._threads._value == NEARING, 60)
+    assert len(begun) == 2
+    assert other._arrivals._coming == {}
