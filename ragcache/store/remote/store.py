@@ -50,6 +50,7 @@ class SharedStore(KVStore):
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
         self._process = os.getpid()
+        self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
         self._threads = threading.BoundedSemaphore(NEARING)
         if self._journal.waiting():
             self._courier.wake()
@@ -70,12 +71,16 @@ class SharedStore(KVStore):
             return
         for family in list(dict.fromkeys(families))[:AHEAD]:
             with suppress(StoreError):  # whoever looks it up is told
-                if not self._local.variants(family):
+                flaws = list[Flaw]()
+                if not self._local.variants(family, flaws):
                     self._catalog.look(family)
+                self._met.extend(flaws)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """The bucket's where there are none nearer: it is waited for, so long in all for what is looked up ahead."""
         infos = self._local.variants(family, flaws)
+        if flaws is not None:
+            flaws += [flaw for flaw in self._take_met() if flaw not in flaws]
         if infos:
             return infos
         found = self._remote(family)
@@ -91,6 +96,11 @@ class SharedStore(KVStore):
         if found is None:
             return []
         return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
+
+    def _take_met(self) -> Iterator[Flaw]:
+        with suppress(IndexError):  # threads share it
+            while True:
+                yield self._met.popleft()
 
     def _flaws(self) -> list[Flaw]:
         told = (Flaw(self._bucket.url, one) for one in self._bucket.take_told())

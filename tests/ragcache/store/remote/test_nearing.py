@@ -10,6 +10,7 @@ import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.store.base import Flaw
 from ragcache.store.remote.arrivals import Arrival
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.store import NEARING, SharedStore
@@ -73,6 +74,23 @@ def test_a_report_tells_what_its_look_ahead_has_met(
     assert len([told for told in report.incidents if variant.key.digest in told]) == 1
     _, report = said(cache, SYSTEM, CHUNK, text(20, 1))
     assert report.incidents == []
+
+
+def test_a_look_ahead_keeps_what_it_met_for_whoever_asks(
+    machine: OpenMachine, folder_url: str, make_variant: MakeVariant
+) -> None:
+    variant, sound = make_variant(), make_variant(context=("c0",))
+    for one in (variant, sound):
+        machine("one", folder_url).put(one)
+    store, flaws = machine("one", folder_url), list[Flaw]()
+    (path,) = store._disk.root.rglob(f"{variant.key.digest}.kv")
+    path.write_bytes(b"bad")
+    store.look_ahead([variant.key.family])
+    assert store.stats()[-1].quarantined == 1
+    assert [info.key for info in store.variants(variant.key.family, flaws)] == [sound.key]
+    assert [flaw.where for flaw in flaws] == [str(path)]
+    assert store.variants(variant.key.family, flaws)
+    assert len(flaws) == 1
 
 
 def test_what_is_begun_is_given_up_where_something_fails_behind_it(
