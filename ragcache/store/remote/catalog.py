@@ -30,7 +30,8 @@ HELD_S, LACKED_S = 120.0, 30.0  # for which is remembered what a family has, and
 MOST_FAMILIES = 4096
 MOST_NBYTES = 64 << 20  # of profiles
 MOST_OBJECT = 2 << 30  # bytes: no KV of 4,096 tokens of a model with 70 billion parameters has as many
-MOST_BAD = 4096  # objects that are remembered as bad
+MOST_BAD = 4096  # objects that are remembered as bad, or as late
+LATE_S, LONGEST_LATE_S = 60.0, 3600.0  # for which an object that did not come in time is not asked for again
 LOOKED_AT = 2 * VARIANTS  # of a family, the newest
 _log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class BucketCatalog:
         self._hurried_until = 0.0  # nobody waits: the bucket was late
         self._nbytes = 0
         self._bad: OrderedDict[tuple[str, str], bool] = OrderedDict()  # by path and version: is it a newer version's?
+        self._late: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # until when, and for how long
         self._flaws: list[Flaw] = []  # that nobody was told of
 
     def known(self, family: str) -> RemoteFamily | None:
@@ -112,6 +114,20 @@ class BucketCatalog:
             self._flaws = [*self._flaws, Flaw(f"{self._bucket.url}/{place.path}", str(error))][-LOOKED_AT:]
         _log.warning("not used: %s", error)
         self.forget(place.family)
+
+    def put_off(self, place: ObjectPlace) -> None:
+        """It did not come in time, though the bucket answers: each prompt would wait for it from its beginning."""
+        with self._lock:
+            _, pause = self._late.pop((place.path, place.version), (0.0, 0.0))
+            pause = min(LONGEST_LATE_S, max(LATE_S, 2 * pause))
+            self._late[place.path, place.version] = self._clock() + pause, pause
+            while len(self._late) > MOST_BAD:
+                self._late.popitem(last=False)
+
+    def is_late(self, place: ObjectPlace) -> bool:
+        with self._lock:
+            until, _ = self._late.get((place.path, place.version), (0.0, 0.0))
+            return self._clock() < until
 
     def take_flaws(self) -> list[Flaw]:
         with self._lock:

@@ -89,13 +89,16 @@ class SharedStore(KVStore):
         return [entry.info for entry in found]
 
     def _remote(self, family: str, *, ask: bool = True) -> list[RemoteEntry]:
-        """What it has of a family, save for what has gone here; as far as is known where it is not to be asked."""
+        """What it has of a family, save for what has gone here or was late; as far as is known where it is not to be
+        asked.
+        """
         if self._is_child:
             return []
         found = self._catalog.look(family, LOOK_S) if ask else self._catalog.known(family)
         if found is None:
             return []
-        return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
+        soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
+        return [entry for entry in soon if not self._journal.has_gone(entry.info.key, entry.parts)]
 
     def _take_met(self) -> Iterator[Flaw]:
         with suppress(IndexError):  # threads share it

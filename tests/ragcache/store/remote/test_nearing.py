@@ -10,11 +10,15 @@ import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import RemoteError
 from ragcache.store.base import Flaw
+from ragcache.store.remote import arrivals, catalog
+from ragcache.store.remote import store as module
 from ragcache.store.remote.arrivals import Arrival
 from ragcache.store.remote.names import ObjectPlace
 from ragcache.store.remote.store import NEARING, SharedStore
 from ragcache.types import VariantKey
+from tests.buckets import Proxy, S3Bucket
 from tests.prefixes import SYSTEM, said, text
 from tests.ragcache.store.conftest import MakeVariant
 from tests.ragcache.store.remote.conftest import OpenMachine, object_of, settled
@@ -116,3 +120,39 @@ def test_what_is_begun_is_given_up_where_something_fails_behind_it(
     wait_until(lambda: other._threads._value == NEARING, 60)
     assert len(begun) == 2
     assert other._arrivals._coming == {}
+
+
+def test_what_did_not_come_in_time_is_begun_again_ever_more_seldom(
+    machine: OpenMachine,
+    far: S3Bucket,
+    network: Proxy,
+    make_variant: MakeVariant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By itself: what is small comes all the same, so the bucket as a whole is not left alone."""
+    monkeypatch.setattr(module, "LOOK_S", 20.0)
+    variant = make_variant()
+    one, other = machine("one", far.url), machine("other", far.url)
+    one.put(variant)
+    settled(one)
+    now = [0.0]
+    monkeypatch.setattr(other._catalog, "_clock", lambda: now[0])
+
+    def fetched() -> bool:
+        """As a prompt does; the bucket's own pause is over."""
+        other._bucket.reading.succeeded()
+        network.requests.clear()
+        return bool(other.variants(variant.key.family)) and other.get(variant.key) is not None
+
+    for pause in (catalog.LATE_S, 2 * catalog.LATE_S):
+        assert other.variants(variant.key.family)
+        network.fault = lambda method, path: "stall"
+        with monkeypatch.context() as hurry, pytest.raises(RemoteError, match="did not come"):
+            hurry.setattr(arrivals, "FETCH_S", 0.2)
+            fetched()
+        network.fault = lambda method, path: ""
+        now[0] += pause - 1
+        assert not fetched()
+        assert sum(variant.key.digest in path for _, path in network.requests) <= 1, "its head at most"
+        now[0] += 2
+    assert fetched()
