@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
 from ragcache.address import border_behind, tellable, visible
 from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
-from ragcache.errors import FAULTS, PromptError
-from ragcache.keeping import Keeper, not_captured
+from ragcache.errors import FAULTS, PromptError, StoreError
+from ragcache.keeping import MOST_WAITING, Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
@@ -22,7 +22,7 @@ from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
-from ragcache.store.base import KVStore
+from ragcache.store.base import NO_ERA, KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class ChunkCache(ChunkIngest):
         prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
         self.source = LinkSource(store, self.system.fetched, begin, loader, rates, prefixes)
         self._patient = KVGen(engine, context_chunks, keeper.pause if keeper else None)
+        self._met = deque[str](maxlen=MOST_WAITING)  # incidents of looks ahead, which no report tells yet
 
     def generate(
         self,
@@ -76,23 +77,38 @@ class ChunkCache(ChunkIngest):
             raise PromptError(f"max_tokens is {max_tokens}: ask for at least one token")
         if sampling is not None:
             self.engine.check_sampling(sampling)
-        prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop)
+        era = self._era()
+        prompt = PromptRequest(segments, self.chosen(linker), max_tokens, sampling or Sampling(), stop, era)
         # A linker that recomputes all looked nothing up: what it computed may well be stored.
         keeps = self.keep_missed and not prompt.linker.recompute_all
         with ExitStack() as failed:
             if not prompt.linker.recompute_all:  # it may wait for the engine, while what is far comes nearer
                 failed.callback(self.store.near(partial(self._wanted, segments)))
-            stream = self.engine.answer(prompt, self.source, partial(self._finish, segments) if keeps else None)
+            finish = partial(self._finish, segments, era) if keeps else None
+            stream = self.engine.answer(prompt, self.source, finish)
             failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
             stream.report.incidents += self.keeper.take_told() if self.keeper else []
+            self._tell_met(stream.report)
         return stream
 
     def _wanted(self, segments: Sequence[Segment]) -> list[VariantKey]:
         """That a prompt will load, as far as its plan can tell."""
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store)
+        self._met.extend(plan.incidents)  # each is met once: by then it is out of the way
         best = (chunk.candidates[0].info for chunk in plan.chunks if chunk.candidates)
         return [info.key for info in (*plan.system_infos, *best)]
+
+    def _tell_met(self, report: Report) -> None:
+        with suppress(IndexError):  # threads share it
+            while True:
+                told = self._met.popleft()
+                report.incidents += [] if told in report.incidents else [told]
+
+    def _era(self) -> int:
+        with suppress(StoreError):  # whoever plans with it is told
+            return self.store.era()
+        return NO_ERA
 
     def chosen(self, linker: Linker | str | None) -> Linker:
         """The cache's own where none is given. Raises ConfigError for one that this engine cannot serve."""
@@ -102,13 +118,14 @@ class ChunkCache(ChunkIngest):
         self.engine.check_linker(made)
         return made
 
-    def _finish(self, segments: Sequence[Segment], report: Report) -> None:
+    def _finish(self, segments: Sequence[Segment], era: int, report: Report) -> None:
         """After the last token of an answer."""
+        self._tell_met(report)
         if _lacked_nothing(report):
             return
         if self.keeper is None:
             try:
-                self.keep(segments, report)
+                self.keep(segments, report, era)
             except FAULTS as error:  # the answer is there, and does not fail because of it
                 logger.warning("what a prompt lacked was not captured", exc_info=True)
                 report.incidents.append(not_captured(error))
@@ -116,27 +133,28 @@ class ChunkCache(ChunkIngest):
         own = replace(report, seconds={}, incidents=[])  # the answer's may be read by now
 
         def later() -> list[str]:
-            self.keep(segments, own)
+            self.keep(segments, own, era)
             return own.incidents
 
         self.keeper.later(later)
 
-    def keep(self, segments: Sequence[Segment], report: Report) -> None:
+    def keep(self, segments: Sequence[Segment], report: Report, era: int) -> None:
         """Capture what the store lacks, so the next prompt finds it: chunks that were computed, or served by KV of
         another System segment, each behind the chunks before it, and the lead variant of the first chunk.
+        Nothing once the `era` has ended in which they were asked for.
         """
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
         leads = _lacks_lead(plan) and not self._refused.skips(plan.chunks[0].segment.hash)
         needed = self._needed(plan, report)
-        if not leads and not needed:
+        if not (leads or needed) or self.store.era() != era:
             return
         with report.stage("keep"):
             behind = self.system.fetched(plan.system, report.incidents).variant if plan.system else None
             if leads and behind:
-                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report)
+                self._keep(self._patient.capture(behind, [], plan.chunks[0].segment), report, era)
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
             for chunk in needed:
-                context.append(self._served(behind, list(context), chunk, report))
+                context.append(self._served(behind, list(context), chunk, report, era))
 
     def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
         """Those that lacked a variant and still have none, and those that they are captured behind."""
@@ -153,7 +171,9 @@ class ChunkCache(ChunkIngest):
             before = context if lacks else before - 1
         return needed[::-1]
 
-    def _served(self, system: Variant | None, before: list[Variant], chunk: PlannedChunk, report: Report) -> Variant:
+    def _served(
+        self, system: Variant | None, before: list[Variant], chunk: PlannedChunk, report: Report, era: int
+    ) -> Variant:
         """The variant that serves a chunk, or a new one, stored."""
         for candidate in chunk.candidates:
             if (found := fetched(self.store, candidate.info.key, report.incidents)) is not None:
@@ -163,11 +183,11 @@ class ChunkCache(ChunkIngest):
         else:
             context = tellable(visible(before, border_behind(system.key.border, chunk.segment)))
             variant = self._patient.capture(system, context, chunk.segment)
-        self._keep(variant, report)
+        self._keep(variant, report, era)
         return variant
 
-    def _keep(self, variant: Variant, report: Report) -> None:
-        keep(self.store, variant, self._refused, report.incidents)
+    def _keep(self, variant: Variant, report: Report, era: int) -> None:
+        keep(self.store, variant, self._refused, report.incidents, era)
 
 
 def _lacked_nothing(report: Report) -> bool:

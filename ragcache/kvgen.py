@@ -255,10 +255,10 @@ def fetched(store: KVStore, key: VariantKey, incidents: list[str]) -> Fetched | 
         return None
 
 
-def keep(store: KVStore, variant: Variant, refused: Refused, incidents: list[str]) -> None:
-    """An answer does not fail because its KV cannot be kept."""
+def keep(store: KVStore, variant: Variant, refused: Refused, incidents: list[str], era: int | None = None) -> None:
+    """An answer does not fail because its KV cannot be kept. What is a text's is kept within an `era`."""
     try:
-        store.put(variant)
+        store.put(variant) if era is None else store.put_within(era, variant)
     except StoreError as error:
         refused.add(variant.key.chunk)
         logger.warning("KV not stored: %s", error)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from ragcache.prefix import (
 )
 from ragcache.report import COMPUTED, Report
 from ragcache.store.base import KVStore, share_of
-from ragcache.types import KVForm, Segment, Text, Variant, VariantKey
+from ragcache.types import KVForm, Segment, Text, Variant, VariantKey, digest_of
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ ENDS = 128  # of recent prompts
 RETRY = 16  # prompts, after which a store that could not keep a block is offered another one
 # Computes these blocks of a planned prompt. What goes wrong with what the plan has joins the list.
 Compute = Callable[[Plan, Sequence[BlockAddress], "Pause | None", list[str]], Iterator[Variant]]
+Keep = Callable[[Sequence[Segment], Sequence[BlockAddress]], list[str]]
 
 
 class Recurrence:
@@ -54,30 +56,30 @@ class Recurrence:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blocks = OrderedDict[str, None]()
-        self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts
+        self._ends = OrderedDict[tuple[int, str], None]()  # length and digest of whole prompts, within their borders
 
-    def met(self, ids: Sequence[int], blocks: Sequence[BlockAddress], head: int = 0) -> tuple[int, bool]:
+    def met(self, segments: Sequence[Segment], blocks: Sequence[BlockAddress], head: int = 0) -> tuple[int, bool]:
         """How many of a prompt's blocks an earlier one had too, and whether it goes on from the end of one; from now on
         it is an earlier one itself. Everybody goes on from a prompt that ends with the System segment, the `head`.
         """
-        data, digests = np.asarray(ids, "<i4").tobytes(), [block.key.digest for block in blocks]
-        own = len(ids), hashlib.sha256(data).hexdigest()
+        digests = [block.key.digest for block in blocks]
+        own, data = sum(map(len, segments)), _ids(segments)
         with self._lock:
             common = next((place for place, one in enumerate(digests) if one not in self._blocks), len(digests))
-            goes_on = self._goes_on(data, head)
-            _remember(self._ends, own, ENDS)
+            goes_on = self._goes_on(segments, data, head)
+            _remember(self._ends, (own, _end(hashlib.sha256(data).hexdigest(), segments, own)), ENDS)
             for digest in digests:
                 _remember(self._blocks, digest, BLOCKS)
         return common, goes_on
 
-    def _goes_on(self, data: bytes, head: int) -> bool:
+    def _goes_on(self, segments: Sequence[Segment], data: bytes, head: int) -> bool:
         sums, done = hashlib.sha256(), 0
         for length, digest in sorted(self._ends):
             if 4 * length >= len(data):
                 return False
             sums.update(data[done : 4 * length])
             done = 4 * length
-            if length > head and sums.hexdigest() == digest:
+            if length > head and _end(sums.hexdigest(), segments, length) == digest:
                 return True
         return False
 
@@ -105,21 +107,27 @@ class Prefixes:
         return without_covered(plan)
 
     def answered(
-        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
+        self,
+        plan: Plan,
+        segments: Sequence[Segment],
+        answer: Sequence[int],
+        report: Report,
+        compute: Compute,
+        era: int,
     ) -> None:
         """After the last token of an answer, which is there and does not fail because of it."""
         try:
-            self._answered(plan, segments, answer, report, compute)
+            self._answered(plan, segments, answer, report, partial(self._keep, compute, era))
         except FAULTS as error:
             logger.warning("the prefix of a prompt was not kept", exc_info=True)
             report.incidents.append(not_captured(error))
 
     def _answered(
-        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, compute: Compute
+        self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, keep: Keep
     ) -> None:
         self._use(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
-        common, goes_on = self.recurrence.met(plan.ids, blocks, plan.head)
+        common, goes_on = self.recurrence.met(segments, blocks, plan.head)
         until = _exact_until(plan, report)
         if goes_on and until == len(plan.ids) and answer:
             segments = (*segments, Text(tuple(answer)))
@@ -130,13 +138,15 @@ class Prefixes:
         if self._rests > 0:
             self._rests -= 1
             return
-        task = partial(self._keep, segments, wanted, compute)
+        task = partial(keep, segments, wanted)
         if self._keeper is not None:
             self._keeper.later(task)
         else:
             report.incidents += task()
 
-    def _keep(self, segments: Sequence[Segment], wanted: Sequence[BlockAddress], compute: Compute) -> list[str]:
+    def _keep(
+        self, compute: Compute, era: int, segments: Sequence[Segment], wanted: Sequence[BlockAddress]
+    ) -> list[str]:
         """What is missing of these blocks, from the front: who is killed leaves a chain that ends sooner."""
         plan = plan_prompt(segments, self._fingerprint, self._store, others=False)
         lead = exact_lead(plan)
@@ -144,12 +154,13 @@ class Prefixes:
         room = int(FILLED * share_of(self._store.kept.budget, SHARE)) // self._block_bytes
         wanted = [block for block in wanted if block.span.end > covered][:room]
         there = [block for block in wanted if self._has(block)]
-        if len(there) == len(wanted) or not plan.system_exact:
+        if len(there) == len(wanted) or not plan.system_exact or self._store.era() != era:
             return []
         incidents = list[str]()
-        name, pause = prefix_name(self._fingerprint), self._keeper.pause if self._keeper else None
+        pause = self._keeper.pause if self._keeper else None
         self._use(block.key for block in there)  # so that others go before them
-        self._store.trim(name, SHARE, min(len(wanted) - len(there), AT_ONCE) * self._block_bytes)
+        more = min(len(wanted) - len(there), AT_ONCE) * self._block_bytes
+        self._store.trim(prefix_name(self._fingerprint), SHARE, int(more / FILLED))
         chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)
         plan = with_prefix(replace(plan, chunks=tuple(chunks)), segments, self._fingerprint, self._store)
         until = max(covered, plan.prefix_end) + AT_ONCE * BLOCK  # so many rows, whatever is stored behind a gap
@@ -158,12 +169,12 @@ class Prefixes:
             return []
         try:
             for variant in compute(without_covered(plan), missing, pause, incidents):
-                self._store.put(variant)
+                if not self._store.put_within(era, variant):
+                    return incidents
         except StoreError as error:
             self._rests = RETRY
             logger.warning("KV not stored: %s", error)
             incidents.append(f"KV not stored: {error}")
-        self._store.trim(name, SHARE)
         self._use(block.key for block in wanted)
         return incidents
 
@@ -186,6 +197,19 @@ def _exact_until(plan: Plan, report: Report) -> int:
         if not told.exact and not (told.tier == COMPUTED and (is_new or will_serve)):
             return chunk.span.start
     return len(plan.ids)
+
+
+def _ids(segments: Sequence[Segment]) -> bytes:
+    return np.asarray([token for segment in segments for token in segment.ids], "<i4").tobytes()
+
+
+def _end(ids: str, segments: Sequence[Segment], length: int) -> str:
+    """Names so many tokens of a prompt, and the borders that they stand within: nobody learns by what is kept of his
+    prompt what was asked within another one.
+    """
+    starts = accumulate(map(len, segments), initial=0)
+    borders = {segment.border for segment, start in zip(segments, starts, strict=False) if start < length}
+    return digest_of(ids, *sorted(borders))
 
 
 def _remember(known: OrderedDict[T, None], one: T, most: int) -> None:

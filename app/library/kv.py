@@ -17,7 +17,6 @@ from app.library import Library
 from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
-from ragcache.address import prefix_name
 from ragcache.errors import ConfigError, ModelError, StoreError
 from ragcache.store.folder import CacheFolder, Item
 from ragcache.types import VariantKey
@@ -223,7 +222,7 @@ def drop_prefixes(models: Models) -> None:
     StoreError.
     """
     if may_have_kv(models.settings):
-        models.store.trim(prefix_name(""), 0.0)
+        models.store.drop_prefixes()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,12 @@ class UnchangingStore(KVStore):
     def put(self, variant: Variant) -> None:
         pass
 
+    def era(self) -> int:
+        return self._store.era()
+
+    def end_era(self) -> None:
+        pass
+
     def delete(self, key: VariantKey) -> bool:
         return False
 

@@ -19,7 +19,7 @@ from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
 from ragcache.sampling import FinishReason, Sampling, TokenLogprobs
-from ragcache.store.base import Fetched, KVStore
+from ragcache.store.base import NO_ERA, Fetched, KVStore
 from ragcache.types import KVForm, Segment, System, Variant, VariantKey, check_ids
 
 
@@ -96,6 +96,7 @@ class PromptRequest:
     max_tokens: int  # of the answer
     sampling: Sampling = field(default_factory=Sampling)
     stop: frozenset[int] = frozenset()
+    era: int = NO_ERA  # of the store when it came: nothing is kept for it when that has ended
 
 
 @dataclass(frozen=True)

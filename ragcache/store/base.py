@@ -9,6 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from ragcache.address import prefix_name
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
 UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
 BUCKET = "bucket"  # and of the one that is farthest
+NO_ERA = 0  # in which nothing is kept
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
 
 
@@ -161,6 +163,26 @@ class KVStore(ABC):
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """
 
+    def put_within(self, era: int, variant: Variant) -> bool:
+        """`put` what was computed since that `era`, if it has not ended; says whether it is there. Raises as `put`."""
+        if self.era() != era:
+            return False
+        try:
+            self.put(variant)
+        finally:  # also what a full disk left to RAM
+            if is_over := self.era() != era:
+                self.delete(variant.key)
+        return not is_over
+
+    @abstractmethod
+    def era(self) -> int:
+        """A number that lasts until texts are deleted, by whatever process: a deletion ends it before it looks for what
+        is to go. So what is put within one is found by the deletion that ends it, or by `put_within` itself.
+        """
+
+    @abstractmethod
+    def end_era(self) -> None: ...
+
     @abstractmethod
     def use(self, key: VariantKey) -> None:
         """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
@@ -175,8 +197,9 @@ class KVStore(ABC):
         """Delete every variant of a chunk (by its token hash) behind one System segment (by its hash), and behind all
         others and of all engines (`elsewhere`), within one border -> how many.
 
-        Variants that others put meanwhile may stay.
+        Variants that others put meanwhile may stay, unless they do so within an era.
         """
+        self.end_era()
         key = VariantKey(fingerprint, system, (), chunk, border=border)
         gone = sum(map(self.delete, self.everywhere(key))) if elsewhere else 0
         # Its own System's also by their family, which is told too where a header could not be read. That may raise.
@@ -190,7 +213,13 @@ class KVStore(ABC):
 
     def drop_seeing(self, chunks: Collection[str]) -> list[VariantKey]:
         """Delete what any of these chunks had a part in, and leave their own variants -> what went."""
+        self.end_era()
         return [key for key in self.seeing(chunks) if self.delete(key)]
+
+    def drop_prefixes(self) -> None:
+        """Delete all exact prefixes, of whatever engine."""
+        self.end_era()
+        self.trim(prefix_name(""), 0.0)
 
     def look_ahead(self, families: Collection[str]) -> None:  # noqa: B027
         """These are looked up next: what is far is asked for all of them at once. Waits for nothing, raises nothing."""
@@ -211,8 +240,8 @@ class KVStore(ABC):
 
     @abstractmethod
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
-        """Evict what was used longest ago of the entries whose fingerprint ends so, until they and `more` bytes are at
-        most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
+        """Evict what was used longest ago of the exact prefixes whose fingerprint ends so, until they and `more` bytes
+        are at most that share of each tier's budget (of UNBOUNDED bytes where it has none). What is pinned stays.
         """
 
     @abstractmethod

@@ -51,8 +51,7 @@ class DiskTier(Tier):
         evicts: bool = True,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
-        K/V heads that `get` brings; a file holds all of them, so such a tier takes nothing in. `floor` and `evicts`:
-        see DiskRoom.
+        K/V heads that `get` brings; such a tier takes nothing in. `floor` and `evicts`: see DiskRoom.
         """
         root = root.resolve()  # a program may change its working directory
         self._layout = FolderLayout(root)
@@ -142,6 +141,14 @@ class DiskTier(Tier):
                     return
         raise StoreError(f"{target} was deleted again and again before it was there")
 
+    def era(self) -> int:
+        with reporting("read", self._layout.root):
+            return self._index.era()
+
+    def end_era(self) -> None:
+        with reporting("delete from", self._layout.root):
+            self._index.change(Change.end_era)
+
     def delete(self, key: VariantKey) -> bool:
         path = self._layout.entry(key)
         with reporting("delete from", self._layout.root):
@@ -175,7 +182,6 @@ class DiskTier(Tier):
             self._tally("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
 
     def holds(self, key: VariantKey) -> bool:
-        """Whether the file is there."""
         with reporting("read", self._layout.root):
             return stat_of(self._layout.entry(key)) is not None
 
@@ -199,9 +205,8 @@ class DiskTier(Tier):
         usage, rows, files = self._index.audit()
         assert rows == files, rows.items() ^ files.items()
         assert usage == (len(rows), sum(rows.values())), usage
-        # Pinned entries outlive a budget that was lowered below them.
         loose = self._index.change(lambda change: sum(one.nbytes for one in change.loose()))
-        budget = self._room.budget
+        budget = self._room.budget  # which pinned entries outlive when it is lowered below them
         assert budget is None or usage[1] <= max(budget, usage[1] - loose), (usage, budget)
 
     def _fresh_info(self, path: Path, file: int, flaws: list[Flaw]) -> VariantInfo | None:
@@ -210,20 +215,15 @@ class DiskTier(Tier):
                 self._background.add(self._forget, path)
                 return None
             try:
-                info = self._read_info(path, fd)
+                reader = EntryReader.parts(fd, str(path))
+                self._expect_place(reader, path)
+                info = reader.info(self.name, self.level)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
                 self._background.add(self._take_away, BadFile.of(path, os.fstat(fd), error))
                 return None
             self._infos.put(path.stem, file, info)
             return info
-
-    def _read_info(self, path: Path, fd: int) -> VariantInfo:
-        reader = EntryReader.parts(fd, str(path))
-        self._expect_place(reader, path)
-        header = reader.header
-        told = (header.shape.tokens, reader.file_size, self.name, reader.profile(), header.lineage.lossless, self.level)
-        return VariantInfo(header.key, *told)
 
     def _flaw(self, path: Path) -> Flaw | None:
         with opened(path) as fd:

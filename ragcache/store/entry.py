@@ -27,7 +27,7 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
-from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantKey, ids_hash
+from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantInfo, VariantKey, ids_hash
 
 LOSSLESS = "raw"
 Guard = Callable[[], AbstractContextManager[None]]
@@ -126,6 +126,11 @@ class EntryReader:
     def variant(self) -> Variant:
         k, v = self.whole_kv()
         return Variant(self.header.key, self.ids(), k, v, self.profile(), self.header.lineage)
+
+    def info(self, tier: str, level: int) -> VariantInfo:
+        header, profile = self.header, self.profile()
+        told = (header.shape.tokens, self.file_size, tier, profile, header.lineage.lossless, level)
+        return VariantInfo(header.key, *told)
 
     def ids(self) -> tuple[int, ...]:
         section = self.header.sections[1]

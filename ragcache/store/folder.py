@@ -19,7 +19,8 @@ from ragcache.errors import StoreError
 from ragcache.host import private_file, private_folder
 from ragcache.store.background import Background
 from ragcache.store.frame import key_of, read_fields
-from ragcache.store.index import Change, FolderIndex, reporting, seen
+from ragcache.store.index import Change, FolderIndex, reporting
+from ragcache.store.index_parts import seen
 from ragcache.store.layout import KV, FolderLayout, stat_of, sweep
 from ragcache.types import VariantKey
 
@@ -120,6 +121,7 @@ class CacheFolder:
 
 
 def _remove(change: Change, items: Iterable[Item], unused_since_ns: int) -> list[Item]:
+    change.end_era()  # of a text that is gone, a keep may be under way
     gone = []
     for item in items:
         known = change.entry(item.address)

@@ -19,9 +19,20 @@ import torch
 import xxhash
 
 from ragcache.address import MOST_TOLD, lineage_flaw, untold_lineage
-from ragcache.errors import ConfigError, CorruptEntry, ForeignEntry
+from ragcache.errors import ConfigError, CorruptEntry
 from ragcache.store.codec import KVShape, stored_codec
-from ragcache.store.frame import CHECKSUM, MAGIC, PREFIX, UNREADABLE, VERSION, Fetch, are_names, key_of, unframed
+from ragcache.store.frame import (
+    CHECKSUM,
+    MAGIC,
+    PREFIX,
+    UNREADABLE,
+    VERSION,
+    Fetch,
+    are_names,
+    key_of,
+    made_by_a_newer_one,
+    unframed,
+)
 from ragcache.types import Lineage, Pass, Span, VariantKey
 
 ALIGNMENT = 64
@@ -105,7 +116,7 @@ def pack_header(header: Header) -> bytes:
 
 
 def unpack_header(fetch: Fetch, file_size: int, where: str) -> tuple[Header, int]:
-    """The header and the offset of the first section. Raises CorruptEntry or ForeignEntry."""
+    """The header and the offset of the first section. Raises CorruptEntry or ForeignEntry, NewerEntry among them."""
     frame = unframed(fetch, file_size, where)
     try:
         fields = json.loads(frame.text)
@@ -132,7 +143,7 @@ def _check(header: Header, data_size: int, where: str) -> None:
     try:
         last = header.sections[-1]
     except ConfigError as error:
-        raise ForeignEntry(f"{where} cannot be decoded here: {error}") from error
+        raise made_by_a_newer_one(where, str(error)) from error
     if last.offset + last.padded != data_size:
         raise CorruptEntry(f"{where} holds {data_size} bytes after its header instead of {last.offset + last.padded}")
 

@@ -61,11 +61,15 @@ def unframed(fetch: Fetch, file_size: int, where: str) -> HeaderFrame:
     if CHECKSUM.unpack(framed[end:])[0] != xxhash.xxh3_64_intdigest(framed[:end]):
         raise CorruptEntry(f"the header of {where} does not match its checksum")
     if version not in READ:
-        raise (NewerEntry if version > VERSION else ForeignEntry)(
-            f"{where} was written by another version of ragcache (schema {version}, this one reads up to {VERSION}): "
-            "it will be computed again"
-        )
+        told = f"schema {version}, this one reads up to {VERSION}"
+        if version > VERSION:
+            raise made_by_a_newer_one(where, told)
+        raise ForeignEntry(f"{where} was made by another version of ragcache ({told}): it will be computed again")
     return HeaderFrame(version, framed[PREFIX.size : end].tobytes(), len(framed))
+
+
+def made_by_a_newer_one(where: str, why: str) -> NewerEntry:
+    return NewerEntry(f"{where} was made by a newer version of ragcache ({why}): this one does not use it")
 
 
 def key_of(fields: Mapping[str, Any]) -> VariantKey:

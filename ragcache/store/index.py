@@ -25,11 +25,10 @@ from ragcache.store.eviction import Evictable
 from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
-from ragcache.store.index_parts import ENTRY, evictable, fresh_number, look
+from ragcache.store.index_parts import ENTRY, PREFIXES, evictable, fresh_number
 from ragcache.store.index_seen import PLACE_AND_ADDRESS, entries_seeing, key_told, short_names
 from ragcache.store.layout import (
     KV,
-    OLD_PIN,
     OLD_USAGE,
     FolderLayout,
     being_written,
@@ -91,12 +90,18 @@ class Change:
         return list(self._evictables("WHERE family = ?", family))
 
     def trim(self, fingerprint: str, most: int) -> int:
-        """Remove of the entries whose fingerprint ends so what leaves so many bytes -> how many went. It looks at all
-        rows.
+        """Remove of the exact prefixes whose fingerprint ends so what leaves so many bytes -> how many went. No other
+        rows are looked at.
         """
-        own = list(self._evictables("WHERE substr(fingerprint, -length(?1)) = ?1 ORDER BY used", fingerprint))
-        loose = (one for one in own if not one.pinned)
-        return sum(self.remove(Path(one.name)) for one in first_of(loose, sum(one.nbytes for one in own) - most))
+        own = f"WHERE {PREFIXES} AND substr(fingerprint, -length(?1)) = ?1"
+        ((need,),) = self._connection.execute(
+            f"SELECT coalesce(sum(nbytes), 0) - ?2 FROM entries {own}", (fingerprint, most)
+        )
+        loose = (one for one in self._evictables(f"{own} ORDER BY used", fingerprint) if not one.pinned)
+        return sum(self.remove(Path(one.name)) for one in first_of(loose, need))
+
+    def end_era(self) -> None:
+        self._connection.execute("UPDATE folder SET era = ?", (fresh_number(),))
 
     def loose(self) -> Iterator[Evictable]:
         """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""
@@ -237,6 +242,10 @@ class FolderIndex:
         ((entries, nbytes),) = self._file.read("SELECT entries, nbytes FROM folder")
         return entries, nbytes
 
+    def era(self) -> int:
+        ((era,),) = self._file.read("SELECT era FROM folder")
+        return int(era)
+
     def use(self, digest: str) -> None:
         """Write down later that it was used."""
         if self._uses.add(digest):
@@ -276,24 +285,3 @@ def reporting(act: str, root: Path) -> Iterator[None]:
             f"cannot {act} the cache folder {root}: {error}. Free some space, make it writable, or choose another "
             "folder"
         ) from error
-
-
-def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: str | None = None) -> list[Evictable]:
-    """What there is, for those who change nothing: of all engines or some, or of one family. Without an index that can
-    be relied on the folder is listed.
-    """
-    sql = evictable(time.time_ns()) + " WHERE file > 0"
-    rows = look(layout, sql) if family is None else look(layout, f"{sql} AND family = ?", (family,))
-    if rows is not None:
-        return [
-            Evictable(str(layout.place(engine, family, digest)), nbytes, used, bool(pinned))
-            for engine, family, digest, nbytes, used, pinned in rows
-            if engines is None or engine in engines
-        ]
-    files = list(layout.files(engines, family))
-    pins = {found.path for found in files if found.path.endswith(OLD_PIN)}
-    return [
-        Evictable(found.path, found.stat.st_size, found.stat.st_mtime_ns, found.path.removesuffix(KV) + OLD_PIN in pins)
-        for found in files
-        if found.path.endswith(KV)
-    ]

@@ -6,14 +6,17 @@ import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragcache.address import prefix_name
 from ragcache.host import FILE, network_file_system
-from ragcache.store.layout import FolderLayout
+from ragcache.store.eviction import Evictable
+from ragcache.store.layout import KV, OLD_PIN, FolderLayout
 
 BUSY_S = 60.0  # that a change waits for those of other processes
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -22,20 +25,22 @@ _LOOKS = 5  # beside those who change it: a mark is there a moment before its ch
 _TORN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN}
 Rows = list[tuple[Any, ...]]
-VERSION = 4  # an index of another version is made again
+VERSION = 5  # an index of another version is made again
 _COLUMNS = (
     *("digest", "engine", "family", "fingerprint", "system", "context", "history", "chunk", "border"),
     *("codec", "lost", "seen", "nbytes", "inode", "file", "used", "coming"),
 )
+PREFIXES = f"substr(fingerprint, {-len(prefix_name(''))}) = '{prefix_name('')}'"  # rows of theirs
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE folder (
     revision INTEGER NOT NULL,  -- the last change: a number that no other one has
     entries INTEGER NOT NULL,
     nbytes INTEGER NOT NULL,
-    made INTEGER NOT NULL  -- a number that no other index has
+    made INTEGER NOT NULL,  -- a number that no other index has
+    era INTEGER NOT NULL  -- another one after each deletion of texts
 );
-INSERT INTO folder VALUES (1, 0, 0, random());
+INSERT INTO folder VALUES (1, 0, 0, random(), random());
 CREATE TABLE entries (
     digest TEXT NOT NULL UNIQUE,
     engine TEXT NOT NULL,
@@ -54,6 +59,7 @@ CREATE TABLE entries (
 CREATE INDEX by_family ON entries (family, engine, digest, file);
 CREATE INDEX by_chunk ON entries (chunk, border, engine, used);
 CREATE INDEX by_use ON entries (used);
+CREATE INDEX by_prefix ON entries (used, fingerprint, nbytes) WHERE {PREFIXES};
 CREATE INDEX by_coming ON entries (coming) WHERE coming IS NOT NULL;
 CREATE TABLE pins (
     digest TEXT NOT NULL, owner TEXT NOT NULL, expires INTEGER, PRIMARY KEY (digest, owner)
@@ -199,3 +205,24 @@ def look(layout: FolderLayout, sql: str, values: Sequence[Any] = ()) -> Rows | N
             if rows is not None and (used or layout.mark.read_bytes() == mark):
                 return rows
     return None
+
+
+def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: str | None = None) -> list[Evictable]:
+    """What there is, for those who change nothing: of all engines or some, or of one family. Without an index that can
+    be relied on the folder is listed.
+    """
+    sql = evictable(time.time_ns()) + " WHERE file > 0"
+    rows = look(layout, sql) if family is None else look(layout, f"{sql} AND family = ?", (family,))
+    if rows is not None:
+        return [
+            Evictable(str(layout.place(engine, family, digest)), nbytes, used, bool(pinned))
+            for engine, family, digest, nbytes, used, pinned in rows
+            if engines is None or engine in engines
+        ]
+    files = list(layout.files(engines, family))
+    pins = {found.path for found in files if found.path.endswith(OLD_PIN)}
+    return [
+        Evictable(found.path, found.stat.st_size, found.stat.st_mtime_ns, found.path.removesuffix(KV) + OLD_PIN in pins)
+        for found in files
+        if found.path.endswith(KV)
+    ]

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import torch
 
-from ragcache.address import behind_another_system
+from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
+from ragcache.store.base import ELSEWHERE, KV, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
@@ -49,7 +49,10 @@ class RamTier(Tier):
         self._residents = OrderedDict[str, _Resident]()  # by digest, the one that was used longest ago first
         self._families: defaultdict[str, set[str]] = defaultdict(set)
         self._alike: defaultdict[_Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
+        self._prefixes = dict[str, None]()  # exact ones, of whatever engine
         self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
+        self._eras = count(NO_ERA + 1)
+        self._era = next(self._eras)
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
@@ -94,6 +97,12 @@ class RamTier(Tier):
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
             )
 
+    def era(self) -> int:
+        return self._era
+
+    def end_era(self) -> None:
+        self._era = next(self._eras)
+
     def use(self, key: VariantKey) -> None:
         with self._lock:
             if (resident := self._residents.get(key.digest)) is not None:
@@ -101,9 +110,10 @@ class RamTier(Tier):
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         with self._lock:
-            own = [name for name, one in self._residents.items() if one.variant.key.fingerprint.endswith(fingerprint)]
-            need = sum(self._residents[name].nbytes for name in own) + more - share_of(self._budget, share)
-            loose = [one for one in map(self._candidate, own) if not one.pinned]
+            found = {name: self._residents[name].variant.key for name in self._prefixes}
+            own = [self._candidate(name) for name, key in found.items() if key.fingerprint.endswith(fingerprint)]
+            need = sum(one.nbytes for one in own) + more - share_of(self._budget, share)
+            loose = sorted((one for one in own if not one.pinned), key=least_recently_used)
             self._evictions += sum(self._drop(one.name) for one in first_of(loose, need))
 
     def _touch(self, resident: _Resident) -> None:
@@ -129,6 +139,8 @@ class RamTier(Tier):
             self._residents[name] = _Resident(variant, nbytes, next(self._ticks))
             self._families[variant.key.family].add(name)
             self._alike[_place(variant.key)][name] = None
+            if is_prefix(variant.key):
+                self._prefixes[name] = None
             self._nbytes += nbytes
         return True
 
@@ -172,6 +184,8 @@ class RamTier(Tier):
             indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
             assert all(self._families.values())
+            held = {name for name, resident in self._residents.items() if is_prefix(resident.variant.key)}
+            assert held == self._prefixes.keys()
             alike: defaultdict[_Place, list[str]] = defaultdict(list)
             for name, resident in self._residents.items():
                 alike[_place(resident.variant.key)].append(name)
@@ -212,6 +226,7 @@ class RamTier(Tier):
         family, place = resident.variant.key.family, _place(resident.variant.key)
         self._families[family].discard(name)
         del self._alike[place][name]
+        self._prefixes.pop(name, None)
         if not self._families[family]:
             del self._families[family]
         if not self._alike[place]:

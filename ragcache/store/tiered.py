@@ -133,6 +133,12 @@ class TieredStore(KVStore):
             raise
         self._promote(variant, len(self._faster))
 
+    def era(self) -> int:
+        return self._last.era()
+
+    def end_era(self) -> None:
+        self._last.end_era()
+
     def delete(self, key: VariantKey) -> bool:
         # The last one first: see _promote.
         deleted = [tier.delete(key) for tier in reversed(self._tiers)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from ragcache.engine.torch import attention
 from ragcache.engine.torch import engine as engine_module
-from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.torch.decoder import Decoder, KVBuffer
 from ragcache.engine.torch.engine import PREFILL_ROWS, TorchEngine
 from tests.tiny import Stock, Tiny, assert_close, draw, garbage, make_config, make_model, make_tiny, stock, to_bfloat16
 
@@ -87,6 +89,25 @@ def test_scattered_rows_in_turns(long_tiny: Tiny) -> None:
     buffer.v[:, :, rows] = 30.0
     assert_close(engine.logits(engine.compute([ids[row] for row in rows], rows, buffer)), expected.logits[rows[-1] :])
     assert_same_kv(buffer, expected)
+
+
+def test_what_can_wait_holds_the_rows_of_one_turn(long_tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,200, and pauses before each turn in each layer."""
+    count, engine = 1200, long_tiny.engine
+    ids, whole, buffer = draw(count, 3), engine.buffer(count, apart=True), engine.buffer(count)
+    engine.compute(ids, range(count), whole)
+    forward, held, pauses = Decoder.forward, list[int](), list[int]()
+
+    def counted(self: Decoder, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+        held.append(hidden.untyped_storage().nbytes() // hidden[0].nbytes)
+        return forward(self, hidden, *rest)
+
+    monkeypatch.setattr(Decoder, "forward", counted)
+    engine.compute_patiently(ids, range(count), buffer, pause=lambda: pauses.append(len(held)))
+    assert max(held) == PREFILL_ROWS
+    assert pauses == list(range(3 * engine.spec.layers))
+    assert torch.equal(buffer.k, whole.k)
+    assert torch.equal(buffer.v, whole.v)
 
 
 def test_runs_in_one_piece(every_tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,7 +263,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch, engine: 
     cache, met = cache_over(engine, open_store(None, None, None, "raw")), Recurrence()
 
     def meet(prompt: Sequence[Segment]) -> tuple[int, bool]:
-        return met.met([token for one in prompt for token in one.ids], blocks_of(cache, prompt))
+        return met.met(prompt, blocks_of(cache, prompt))
 
     for seed in range(9):
         assert meet([SYSTEM, text(300, seed)]) == (0, False)

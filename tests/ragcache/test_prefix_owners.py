@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from ragcache.address import prefix_name
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.prefix import BLOCK
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment
+from ragcache.types import Chunk, Segment, Text
 from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, said, stored, text, warm
 from tests.tiny import draw, make_chunks, make_tiny
 
@@ -60,6 +61,25 @@ def test_a_border_holds(engine: TorchEngine, tmp_path: Path) -> None:
     assert found == ["", "ann", "ann", "ann"]
     known = {border: warm(cache, prompt(border)).report.prefix_tokens for border in ("ann", "bob", "")}
     assert known == {"ann": 4 * BLOCK - len(SYSTEM), "bob": BLOCK - len(SYSTEM), "": BLOCK - len(SYSTEM)}
+
+
+def test_what_was_asked_within_another_border_is_no_earlier_turn(engine: TorchEngine, tmp_path: Path) -> None:
+    """Else what is kept of a prompt would tell that somebody else has asked its beginning."""
+    cache = cache_over(engine, disk(tmp_path))
+    first, more = text(200, 1, "ann"), text(300, 2)
+    said(cache, SYSTEM, first)
+    longer = {border: [SYSTEM, replace(first, border=border), more] for border in ("bob", "", "ann")}
+    kept = {border: said(cache, *prompt) and any(stored(cache, prompt)) for border, prompt in longer.items()}
+    assert kept == {"bob": False, "": False, "ann": True}
+
+
+def test_an_end_is_within_the_borders_of_what_stands_before_it(engine: TorchEngine, tmp_path: Path) -> None:
+    """However it is cut, and whatever comes behind it."""
+    cache = cache_over(engine, disk(tmp_path))
+    said(cache, SYSTEM, text(200, 1))
+    prompt = [SYSTEM, *(Text(text(200, 1).ids[part]) for part in (slice(90), slice(90, None))), text(150, 2, "ann")]
+    said(cache, *prompt)
+    assert stored(cache, prompt)[:2] == [True, True]
 
 
 def test_where_two_borders_meet_nothing_is_kept(engine: TorchEngine, tmp_path: Path) -> None:

@@ -62,6 +62,27 @@ def test_a_gap_at_the_front_is_closed_within_the_rows_of_one_keep(
     assert 0 < max(rows) <= 2 * BLOCK
 
 
+def test_room_is_made_once_for_a_keep(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the headers of its blocks take, so that nothing is left to be done after it."""
+    budget = int(4.7 * BLOCK * engine.spec.token_bytes / SHARE)
+    cache = cache_over(engine, open_store(None, budget, None, "raw"))
+    trim, asked = cache.store.trim, []
+
+    def counted(*of: object) -> None:
+        asked.append(of)
+        trim(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cache.store, "trim", counted)
+    for seed in range(3):
+        prompt = [SYSTEM, text(450, seed)]
+        for _ in range(2):
+            said(cache, *prompt, tokens=1)
+        assert stored(cache, prompt) == [True] * 3
+    assert len(asked) == 3
+    assert cache.store.kept.evictions == 2 + 3
+    assert cache.store.kept.entries == 1 + 1 + 3, "the System segment, one of before, and the last"
+
+
 def test_nobody_goes_on_from_the_system_segment_alone(engine: TorchEngine) -> None:
     cache, prompt = cache_over(engine, open_store(None, None, None, "raw")), [SYSTEM, text(600, 1)]
     said(cache, SYSTEM, tokens=1)

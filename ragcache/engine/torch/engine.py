@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -126,15 +126,18 @@ class TorchEngine(Engine):
         tap: Tap | None = None,
         pause: Pause | None = None,
     ) -> None:
-        """A layer at a time if it can wait, so that whoever waits for an answer waits no longer for it than that."""
+        """A turn of rows in one layer at a time if it can wait, so that whoever waits for an answer waits no longer for
+        it than that.
+        """
         if pause is None:
             self.compute(ids, positions, buffer, tap=tap)
             return
-        places = torch.tensor(positions, device=self.spec.device)
-        hidden = self.decoder.embed(torch.tensor(ids, device=self.spec.device))
-        for layer in range(self.spec.layers):
-            pause()
-            hidden = self.forward(hidden, places, buffer, layers=range(layer, layer + 1), tap=tap)
+        places, tokens = (torch.tensor(of, device=self.spec.device) for of in (positions, ids))
+        for turn in self._turns(places):
+            hidden = self.decoder.embed(tokens[turn])
+            for layer in range(self.spec.layers):
+                pause()
+                hidden = self._turn(hidden, places, turn, buffer, range(layer, layer + 1), tap)
 
     def check_linker(self, linker: Linker) -> None:
         """It serves all of them."""
@@ -152,7 +155,8 @@ class TorchEngine(Engine):
     ) -> None:
         """After an answer, for prompts that begin alike."""
         if source.prefixes is not None:
-            source.prefixes.answered(plan, prompt.segments, answer, report, partial(prefix_blocks, self, source))
+            compute = partial(prefix_blocks, self, source)
+            source.prefixes.answered(plan, prompt.segments, answer, report, compute, prompt.era)
 
     def buffer(self, capacity: int, apart: bool = False) -> KVBuffer:
         """`apart` from the memory that one prompt after the other takes: for what holds on while they are answered.
@@ -201,17 +205,30 @@ class TorchEngine(Engine):
         Rows beyond PREFILL_ROWS go in turns, which is exact: a row attends only to positions before it.
         """
         layers = range(self.spec.layers) if layers is None else layers
-        size = CUDA_ROWS if hidden.is_cuda else PREFILL_ROWS
+        turns = self._turns(positions)
+        return torch.cat([self._turn(hidden[turn], positions, turn, buffer, layers, tap) for turn in turns])
+
+    def _turns(self, positions: torch.Tensor) -> Iterator[slice]:
+        size, count = CUDA_ROWS if positions.is_cuda else PREFILL_ROWS, len(positions)
         # Turns begin where blocks of rows do: the first is longer, so that there are no more of them.
-        late = 0 if hidden.is_cuda or len(hidden) <= size else -int(positions[0]) % APART
-        parts = []
-        for begin in range(late, max(len(hidden), late + 1), size):
-            turn = slice(begin if begin > late else 0, begin + size)
-            if tap is not None:
-                tap.first = turn.start
-            with self._cores.lent():
-                parts.append(self.decoder.forward(hidden[turn], positions[turn], buffer, layers, tap))
-        return torch.cat(parts)
+        late = 0 if positions.is_cuda or count <= size else -int(positions[0]) % APART
+        for begin in range(late, max(count, late + 1), size):
+            yield slice(begin if begin > late else 0, begin + size)
+
+    def _turn(
+        self,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        turn: slice,
+        buffer: KVBuffer,
+        layers: range,
+        tap: Tap | None,
+    ) -> torch.Tensor:
+        """`hidden` of these of the rows."""
+        if tap is not None:
+            tap.first = turn.start
+        with self._cores.lent():
+            return self.decoder.forward(hidden, positions[turn], buffer, layers, tap)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -74,6 +74,7 @@ class Arrivals:
             late = monotonic() + FETCH_S
             while not wait([arrival.data], RECHECK_S).done and wanted():
                 if monotonic() > late:
+                    self._catalog.put_off(arrival.place)
                     where = self._catalog.where(arrival.place)
                     raise self._bucket.reading.failed(f"{where} did not come in {FETCH_S:g} s")
             if not arrival.data.done():

@@ -9,13 +9,13 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from time import monotonic
 
-from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, RemoteError
+from ragcache.errors import FAULTS, CorruptEntry, ForeignEntry, NewerEntry, RemoteError
 from ragcache.store.base import BUCKET, Flaw
 from ragcache.store.entry import EntryReader, KnownForms
 from ragcache.store.eviction import VARIANTS
@@ -30,7 +30,8 @@ HELD_S, LACKED_S = 120.0, 30.0  # for which is remembered what a family has, and
 MOST_FAMILIES = 4096
 MOST_NBYTES = 64 << 20  # of profiles
 MOST_OBJECT = 2 << 30  # bytes: no KV of 4,096 tokens of a model with 70 billion parameters has as many
-MOST_BAD = 4096  # objects that are remembered as bad
+MOST_BAD = 4096  # objects that are remembered as bad, or as late
+LATE_S, LONGEST_LATE_S = 60.0, 3600.0  # for which an object that did not come in time is not asked for again
 LOOKED_AT = 2 * VARIANTS  # of a family, the newest
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ class BucketCatalog:
         self._looks: dict[str, tuple[float, Future[RemoteFamily]]] = {}  # under way, since when
         self._hurried_until = 0.0  # nobody waits: the bucket was late
         self._nbytes = 0
-        self._bad: OrderedDict[tuple[str, str], str] = OrderedDict()  # by path and version
+        self._bad: OrderedDict[tuple[str, str], bool] = OrderedDict()  # by path and version: is it a newer version's?
+        self._late: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # until when, and for how long
         self._flaws: list[Flaw] = []  # that nobody was told of
 
     def known(self, family: str) -> RemoteFamily | None:
@@ -102,16 +104,30 @@ class BucketCatalog:
             self._looks.pop(family, None)  # what it found may be older
 
     def refuse(self, place: ObjectPlace, error: Exception) -> None:
-        """A bad object: it is used no more, and told of once."""
+        """A bad object, or a newer version's: it is used no more, and told of once."""
         with self._lock:
             if (place.path, place.version) in self._bad:
                 return
-            self._bad[place.path, place.version] = str(error)
+            self._bad[place.path, place.version] = isinstance(error, NewerEntry)
             while len(self._bad) > MOST_BAD:
                 self._bad.popitem(last=False)
             self._flaws = [*self._flaws, Flaw(f"{self._bucket.url}/{place.path}", str(error))][-LOOKED_AT:]
         _log.warning("not used: %s", error)
         self.forget(place.family)
+
+    def put_off(self, place: ObjectPlace) -> None:
+        """It did not come in time, though the bucket answers: each prompt would wait for it from its beginning."""
+        with self._lock:
+            _, pause = self._late.pop((place.path, place.version), (0.0, 0.0))
+            pause = min(LONGEST_LATE_S, max(LATE_S, 2 * pause))
+            self._late[place.path, place.version] = self._clock() + pause, pause
+            while len(self._late) > MOST_BAD:
+                self._late.popitem(last=False)
+
+    def is_late(self, place: ObjectPlace) -> bool:
+        with self._lock:
+            until, _ = self._late.get((place.path, place.version), (0.0, 0.0))
+            return self._clock() < until
 
     def take_flaws(self) -> list[Flaw]:
         with self._lock:
@@ -144,7 +160,7 @@ class BucketCatalog:
                 self._nbytes -= self._families.popitem(last=False)[1][1].nbytes
 
     async def _looked(self, family: str) -> RemoteFamily:
-        places = await self.places(family)
+        places = [place for place in await self.places(family) if not self.is_newer(place)]
         looks = await asyncio.gather(*(self._entry(place) for place in places[:LOOKED_AT]))
         # Of one digest there may be two, of writers that knew more or less of what had a part in it: the newest.
         entries = {one.place.digest: one for one in reversed(looks) if one is not None}
@@ -153,12 +169,15 @@ class BucketCatalog:
     async def places(self, family: str) -> list[ObjectPlace]:
         """That are not known to be bad, the newest first. One page: whoever fills a folder is not followed."""
         async for page in self._bucket.places(folder_of(family)):
-            return sorted(self._sound(page), key=lambda place: place.written, reverse=True)
+            with self._lock:
+                sound = [place for place in page if self._bad.get((place.path, place.version), True)]
+            return sorted(sound, key=lambda place: place.written, reverse=True)
         return []
 
-    def _sound(self, places: Iterable[ObjectPlace]) -> list[ObjectPlace]:
+    def is_newer(self, place: ObjectPlace) -> bool:
+        """Whether it is known to be a newer version's, which may still want it."""
         with self._lock:
-            return [place for place in places if (place.path, place.version) not in self._bad]
+            return self._bad.get((place.path, place.version), False)
 
     async def _entry(self, place: ObjectPlace) -> RemoteEntry | None:
         try:
@@ -178,7 +197,5 @@ class BucketCatalog:
 
     def _entry_of(self, fetch: Fetch, place: ObjectPlace) -> RemoteEntry:
         reader = EntryReader(fetch, place.size, self.where(place))
-        key, header = self.check(reader, place), reader.header
-        profile, lossless = reader.profile(), header.lineage.lossless
-        info = VariantInfo(key, header.shape.tokens, place.size, BUCKET, profile, lossless, self._level)
-        return RemoteEntry(place, info, frozenset((key.chunk, *key.context, *header.lineage.seen)))
+        key, seen = self.check(reader, place), reader.header.lineage.seen
+        return RemoteEntry(place, reader.info(BUCKET, self._level), frozenset((key.chunk, *key.context, *seen)))

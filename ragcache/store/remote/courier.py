@@ -213,7 +213,9 @@ class Courier:
         return True
 
     def _displaced(self, header: Header, there: Sequence[ObjectPlace]) -> list[str]:
-        """Of a chunk's variants, those that were put there longest ago; not the one without context."""
+        """Of a chunk's variants, those that were put there longest ago. The one without context stays, and a newer
+        version's.
+        """
         lead = header.key.lead.digest
-        loose = [place.path for place in reversed(there) if place.digest != lead]
+        loose = [one.path for one in reversed(there) if one.digest != lead and not self._catalog.is_newer(one)]
         return loose[: max(0, len(there) + 1 - VARIANTS)]

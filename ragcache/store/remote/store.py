@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -20,7 +21,7 @@ from ragcache.store.entry import KnownForms
 from ragcache.store.format import Header
 from ragcache.store.layout import FolderLayout
 from ragcache.store.ram import HeldEntry
-from ragcache.store.remote.arrivals import Arrivals
+from ragcache.store.remote.arrivals import Arrival, Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
 from ragcache.store.remote.courier import Courier
@@ -49,6 +50,7 @@ class SharedStore(KVStore):
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
         self._process = os.getpid()
+        self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
         self._threads = threading.BoundedSemaphore(NEARING)
         if self._journal.waiting():
             self._courier.wake()
@@ -69,12 +71,16 @@ class SharedStore(KVStore):
             return
         for family in list(dict.fromkeys(families))[:AHEAD]:
             with suppress(StoreError):  # whoever looks it up is told
-                if not self._local.variants(family):
+                flaws = list[Flaw]()
+                if not self._local.variants(family, flaws):
                     self._catalog.look(family)
+                self._met.extend(flaws)
 
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         """The bucket's where there are none nearer: it is waited for, so long in all for what is looked up ahead."""
         infos = self._local.variants(family, flaws)
+        if flaws is not None:
+            flaws += [flaw for flaw in self._take_met() if flaw not in flaws]
         if infos:
             return infos
         found = self._remote(family)
@@ -83,13 +89,21 @@ class SharedStore(KVStore):
         return [entry.info for entry in found]
 
     def _remote(self, family: str, *, ask: bool = True) -> list[RemoteEntry]:
-        """What it has of a family, save for what has gone here; as far as is known where it is not to be asked."""
+        """What it has of a family, save for what has gone here or was late; as far as is known where it is not to be
+        asked.
+        """
         if self._is_child:
             return []
         found = self._catalog.look(family, LOOK_S) if ask else self._catalog.known(family)
         if found is None:
             return []
-        return [entry for entry in found.entries if not self._journal.has_gone(entry.info.key, entry.parts)]
+        soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
+        return [entry for entry in soon if not self._journal.has_gone(entry.info.key, entry.parts)]
+
+    def _take_met(self) -> Iterator[Flaw]:
+        with suppress(IndexError):  # threads share it
+            while True:
+                yield self._met.popleft()
 
     def _flaws(self) -> list[Flaw]:
         told = (Flaw(self._bucket.url, one) for one in self._bucket.take_told())
@@ -125,15 +139,18 @@ class SharedStore(KVStore):
 
     def _bring(self, chosen: Callable[[], Sequence[VariantKey]], given_up: threading.Event) -> None:
         """On a thread. Whoever wants what fails here asks for it again, and is told."""
+        begun = deque[Arrival]()
         try:
             with suppress(*FAULTS):
-                wanted = [entry.place for key in chosen() for entry in self._far(key)]
-                begun = [self._arrivals.begin(place, ahead=True) for place in wanted]
-                for arrival in begun:
-                    if arrival is not None:
-                        with suppress(*FAULTS):
-                            self._arrivals.take(arrival, wanted=lambda: not given_up.is_set())
+                for place in [entry.place for key in chosen() for entry in self._far(key)]:
+                    if (arrival := self._arrivals.begin(place, ahead=True)) is not None:
+                        begun.append(arrival)
+                while begun:
+                    with suppress(*FAULTS):
+                        self._arrivals.take(begun.popleft(), wanted=lambda: not given_up.is_set())
         finally:
+            for arrival in begun:
+                self._arrivals.leave(arrival)
             self._threads.release()
 
     def _far(self, key: VariantKey) -> list[RemoteEntry]:
@@ -166,6 +183,12 @@ class SharedStore(KVStore):
         except StoreError as error:  # it is kept all the same
             _log.warning("not uploaded: %s", error)
         self._courier.wake()
+
+    def era(self) -> int:
+        return self._local.era()
+
+    def end_era(self) -> None:
+        self._local.end_era()
 
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self._local.at_hand(key)

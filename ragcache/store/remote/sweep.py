@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry
 from ragcache.store.frame import UNREADABLE, Fetch, key_of, seen_of, unframed
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.heads import from_head
@@ -18,6 +19,7 @@ from ragcache.store.remote.names import ObjectPlace, Suspicion
 
 MOST_VICTIMS = 10_000  # that are chosen in one walk
 LOWERED = 0.95  # of the budget, to which a walk goes down: the next one is due that much later
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -48,10 +50,15 @@ class Sweep:
         return gone
 
     async def _guilty(self, bucket: Bucket, place: ObjectPlace) -> bool:
-        """By its header; where that cannot be read, its name is all that tells."""
+        """By its header; where that cannot be read, its name is all that tells, and it goes. Not a newer version's: a
+        name suspects it of what it never saw.
+        """
         try:
             fields = await from_head(bucket, place, place.path, lambda fetch: _fields(fetch, place))
             return fields is not None and self._named_by(fields)
+        except NewerEntry as error:
+            _log.warning("not deleted: %s", error)
+            return False
         except (CorruptEntry, ForeignEntry, *UNREADABLE):
             return True
 

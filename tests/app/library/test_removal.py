@@ -84,6 +84,34 @@ def test_a_collection_takes_what_is_kept_of_conversations(library: Library, mode
     assert not kept & files(library)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_conversations_with_models_of_before_go_too(
+    library: Library, models: Models, settings: Settings, named: bool
+) -> None:
+    """Of an engine that nothing tells of any more."""
+    collection = fill(library, models, books={"/a.txt": ["The bell rang at noon."]})
+    with Models(settings.model_copy(update={"dtype": "bfloat16"})) as before:
+        kept = set(converse(before, 200, 280))
+    assert len(kept & files(library)) >= 2
+    now = models if named else Models(settings.model_copy(update={"model": str(settings.cache_dir / "none")}))
+    remove_collection(library, now, collection)
+    assert not kept & files(library)
+
+
+def test_what_is_still_to_be_kept_of_conversations_is_not(library: Library, models: Models, settings: Settings) -> None:
+    """Of a program that answers, while another one deletes the collection."""
+    collection = fill(library, models, kv=True)
+    list(models.cache.generate([models.template.system()], max_tokens=1))
+    with models.language.keeper.answering(), Models(settings) as other:
+        front, ids = models.template.system(), tuple(range(5, 85)) * 4
+        for count in (200, 280):
+            list(models.cache.generate([front, Text(ids[:count])], max_tokens=1))
+        there = files(library)
+        assert remove_collection(library, other, collection).kv_variants
+    models.language.keeper.settle()
+    assert files(library) < there
+
+
 def test_kv_of_answers_goes_though_no_ingest_made_any(library: Library, models: Models) -> None:
     """A collection ingested without KV gets some from each answer."""
     collection = fill(library, models, books={"/a.txt": ["The bell rang at noon."]})

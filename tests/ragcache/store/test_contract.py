@@ -126,10 +126,10 @@ def test_the_least_recently_used_goes_first(stores: Any, make_variant: Any) -> N
         assert stats.nbytes <= stats.budget
 
 
-def test_of_one_fingerprint_no_more_than_its_share_stays(stores: Any, make_variant: Any) -> None:
+def test_of_exact_prefixes_no_more_than_their_share_stays(stores: Any, make_variant: Any) -> None:
     """What was used longest ago goes first, a use that brought nothing counts, and pins and others' entries stay."""
     store = stores.open(budget=8)
-    own = [make_variant((i, i, i), fingerprint="engine-p") for i in range(4)]
+    own = [make_variant((i, i, i), fingerprint="engine-prefix") for i in range(4)]
     others = [make_variant((i, i, i)) for i in range(3)]
     for variant in (*own, *others):
         store.put(variant)
@@ -140,20 +140,44 @@ def test_of_one_fingerprint_no_more_than_its_share_stays(stores: Any, make_varia
     def there() -> list[bool]:
         return [store.get(variant.key) is not None for variant in (*own, *others)]
 
-    store.trim("engine-p", 1.0)
-    store.trim("engine", 0.0)
+    store.trim("engine-prefix", 1.0)
+    store.trim("engine-a", 0.0)
     assert there() == [True] * 7
     store.use(own[0].key)
     room = min(stats.nbytes // stats.entries for stats in store.stats())
-    store.trim("engine-p", 4 / 8, room // 2)
+    store.trim("engine-prefix", 4 / 8, room // 2)
     assert there() == [True, True, False, True, *[True] * 3]
-    store.trim("engine-p", 0.0)
+    store.trim("engine-prefix", 0.0)
     assert there() == [False, True, False, False, *[True] * 3]
     store.pin(own[1].key, False)
-    own[0] = make_variant((5, 5, 5), fingerprint="another-p")
+    own[0] = make_variant((5, 5, 5), fingerprint="another-prefix")
     store.put(own[0])
-    store.trim("-p", 0.0)
+    store.trim("-prefix", 0.0)
     assert there() == [*[False] * 4, *[True] * 3], "of whatever engine"
+
+
+@pytest.mark.parametrize(
+    ("delete", "ends"),
+    [
+        (lambda store, key: store.drop_chunk("engine-b", "system", "nothing"), True),
+        (lambda store, key: store.drop_seeing(["nothing"]), True),
+        (lambda store, key: store.drop_prefixes(), True),
+        (lambda store, key: store.delete(key), False),
+        (lambda store, key: store.trim("-prefix", 0.0), False),
+    ],
+)
+def test_what_was_computed_before_a_deletion_is_not_put_after_it(
+    stores: Any, make_variant: Any, delete: Any, ends: bool
+) -> None:
+    """Whatever it was of; evictions and single deletions end no era."""
+    store, a, b = stores.open(), make_variant((1, 2)), make_variant((3, 4))
+    era = store.era()
+    assert store.put_within(era, a)
+    delete(store, a.key)
+    assert store.put_within(era, b) is not ends
+    assert (store.get(b.key) is None) is ends
+    assert store.put_within(store.era(), b)
+    assert store.get(b.key) is not None
 
 
 def test_a_pinned_entry_stays_until_let_go(stores: Any, make_variant: Any) -> None:

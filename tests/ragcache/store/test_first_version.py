@@ -99,17 +99,20 @@ def test_a_border_is_no_matter_of_its(tmp_path: Path, make_variant: Any) -> None
     assert tier.variants(replace(variant.key, border="another").family) == []
 
 
-def test_what_a_newer_one_wrote_is_left_alone(tmp_path: Path, make_variant: Any) -> None:
+@pytest.mark.parametrize("newer", [{"version": 3}, {"codec": "int3"}])
+def test_what_a_newer_one_wrote_is_left_alone(tmp_path: Path, make_variant: Any, newer: dict[str, Any]) -> None:
     """It may be running beside this one."""
     tier, variant = DiskTier(tmp_path, None, "raw"), make_variant()
     tier.put(variant)
     (path,) = tmp_path.glob("*/*/*/*.kv")
-    path.write_bytes(with_header(path.read_bytes(), version=3))
+    path.write_bytes(with_header(path.read_bytes(), **newer))
     with pytest.raises(NewerEntry):
         tier.get(variant.key)
     flaws: list[Flaw] = []
     assert DiskTier(tmp_path, None, "raw").variants(variant.key.family, flaws) == []
     assert len(flaws) == 1
+    (flaw,) = tier.verify()
+    assert "made by a newer version" in flaw.reason
     assert tier.stats()[0].quarantined == 0
     assert path.exists()
 

@@ -43,7 +43,9 @@ def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:
     user.pin(folder.key(second) or build_variant().key)
     user.get(folder.key(third) or build_variant().key)
     user.stats()  # the use is written down
+    era = user.era()
     assert folder.remove([first, second, third], now) == [first], "not what is pinned, nor what was used since"
+    assert user.era() != era, "a keep that is under way brings none of it back"
     assert folder.remove([first], LATER) == []
     assert not first.path.parent.exists()
     store = open_store(tmp_path, 0, None, "raw")

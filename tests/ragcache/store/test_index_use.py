@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from ragcache.store.folder import CacheFolder
+from ragcache.store.index import Change
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_parts import look
 from ragcache.store.layout import FolderLayout
+from tests.ragcache.store.conftest import build_variant
 from tests.ragcache.store.folders import VARIANTS, filled, kept, opened, told
 from tests.rights import without_rights
 
@@ -108,6 +111,23 @@ def test_a_network_file_system_has_no_write_ahead_log(root: Path, tmp_path: Path
         file.change(lambda connection: None)
         assert file.read("PRAGMA journal_mode") == [(expected,)]
         file.end(lambda connection: None)
+
+
+def test_exact_prefixes_are_trimmed_without_a_look_at_other_rows(root: Path) -> None:
+    filled(root).put(build_variant((1, 2), fingerprint="engine-prefix"))
+    asked: list[str] = []
+
+    def trim(connection: sqlite3.Connection) -> tuple[int, int]:
+        connection.set_trace_callback(asked.append)
+        gone = [Change(connection, FolderLayout(root)).trim("engine-prefix", most) for most in (10**6, 0)]
+        connection.set_trace_callback(None)
+        return gone[0], gone[1]
+
+    assert IndexFile(FolderLayout(root)).change(trim) == (0, 1)
+    plans = [told(root, f"EXPLAIN QUERY PLAN {sql}") for sql in asked if "FROM entries WHERE substr" in sql]
+    assert len(plans) == 4, "the sum, and which go"
+    assert all("entries USING" in plan[0][-1] and "INDEX by_prefix" in plan[0][-1] for plan in plans)
+    assert not any("B-TREE" in row[-1] for plan in plans for row in plan), "nothing is sorted"
 
 
 def test_an_index_is_for_its_owner_alone(root: Path) -> None:

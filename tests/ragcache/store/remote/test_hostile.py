@@ -14,11 +14,13 @@ from ragcache.errors import CorruptEntry, StoreError
 from ragcache.store.base import Flaw
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack
+from ragcache.store.eviction import VARIANTS
 from ragcache.store.frame import PREFIX
 from ragcache.store.remote import arrivals, catalog, heads
 from ragcache.store.remote.names import object_name
 from ragcache.types import KVForm, Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
+from tests.ragcache.store.test_format import with_header
 
 Forge = Callable[[bytes], bytes]
 
@@ -183,6 +185,44 @@ def test_what_cannot_be_read_goes_with_the_texts_of_its_name(
     store.drop_seeing({"c0"})
     settled(store)
     assert not path.exists()
+
+
+NEWER = [{"version": 3}, {"codec": "int3"}]
+
+
+@pytest.mark.parametrize("newer", NEWER)
+def test_what_a_newer_version_put_there_is_not_deleted_on_suspicion(
+    machine: OpenMachine, folder_url: str, folder: Path, make_variant: Any, newer: dict[str, Any]
+) -> None:
+    """Its name, which has bits for few texts, tells of any."""
+    variant = make_variant(tuple(range(30)), plain=True)
+    name = object_name(variant.key, variant.lineage)
+    bits = name.split(".")[1]
+    path = folder / name.replace(bits, "_" * len(bits))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(with_header(file_of(variant), **newer))
+    store = machine("one", folder_url)
+    store.drop_seeing({"another"})
+    store.drop_chunk("engine-a", "system", "another", elsewhere=True)
+    settled(store)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("newer", NEWER)
+def test_what_a_newer_version_put_there_is_not_replaced(
+    machine: OpenMachine, folder_url: str, folder: Path, variant: Variant, make_variant: Any, newer: dict[str, Any]
+) -> None:
+    """Nor does it make room for others of its chunk, though it is the oldest."""
+    path = placed(folder, variant, data := with_header(file_of(variant), **newer))
+    os.utime(path, (1, 1))
+    store, flaws = machine("one", folder_url), list[Flaw]()
+    assert store.variants(variant.key.family, flaws) == []
+    assert "made by a newer version" in flaws[0].reason
+    for number in range(-1, VARIANTS + 1):
+        store.put(make_variant(variant.ids, context=(f"c{number}",)) if number >= 0 else variant)
+        settled(store)
+    assert path.read_bytes() == data
+    assert len(digests_in(store)) == VARIANTS
 
 
 def test_a_head_that_is_long_is_read_on(
