@@ -124,11 +124,11 @@ class Loads:
         self._tiers[tier] = (self._tiers.pop(tier, None) or _Reads.of(tier)).with_read(nbytes, seconds)
         _bound(self._tiers)
 
-    def seconds(self, tier: str, nbytes: float) -> float:
+    def seconds(self, tier: str, nbytes: float, reads: int = 1) -> float:
         if nbytes <= 0:
             return 0.0
         a_read, a_byte = (self._tiers.get(tier) or _Reads.of(tier)).line
-        return a_read + a_byte * nbytes
+        return a_read * reads + a_byte * nbytes
 
     def knows(self, tier: str) -> bool:
         return tier in self._tiers

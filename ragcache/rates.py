@@ -145,9 +145,10 @@ class Rates:
             with self._lock:
                 self._loads.observe(tier, nbytes, seconds)
 
-    def load_seconds(self, tier: str, nbytes: int) -> float:
+    def load_seconds(self, tier: str, nbytes: int, reads: int = 1) -> float:
+        """Of so many reads together."""
         with self._lock:
-            return self._loads.seconds(tier, nbytes)
+            return self._loads.seconds(tier, nbytes, reads)
 
     def has_read(self, tier: str) -> bool:
         with self._lock:
