@@ -35,6 +35,7 @@ from ragcache.policy import Rates
 from ragcache.records import Basis
 from ragcache.store import KVStore, open_store
 from ragcache.store.disk_room import Floor
+from ragcache.store.remote.bucket import shown
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> 
     engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
     keeper, spec = Keeper(release_helpers), engine.spec
     facts = {"device": str(spec.device), "dtype": str(spec.dtype), "codec": settings.codec}
-    facts["threads"] = str(torch.get_num_threads())
+    facts |= {"threads": str(torch.get_num_threads()), "bucket": shown(settings.remote)}
     learnt = RememberedRates(records, folder, facts, keeper.later)
     return TorchModel(settings, engine, template, learnt, keeper=keeper)
 
