@@ -21,7 +21,8 @@ FORGETS = 0.98  # with each time that it was declined, or one bad sight of it wo
 LEAST_VARIANCE = 0.05
 FEWEST = 2.5  # reads, faded, that tell it
 KNOWN_SIZES = (1e5, 1e6, 1e7)  # bytes of the reads that stand for what the last run has left
-SLOWEST, LONGEST = 1.0, 3600.0  # seconds a byte, and a read: a record that claims more is none
+FAR = 1e4  # times the first guess, or a part of it: a record that claims more or less is none
+LONGEST = 10.0  # seconds of a read whatever its size, by the same rule
 
 
 class Ratios:
@@ -124,11 +125,11 @@ class Loads:
         self._tiers[tier] = (self._tiers.pop(tier, None) or _Reads.of(tier)).with_read(nbytes, seconds)
         _bound(self._tiers)
 
-    def seconds(self, tier: str, nbytes: float) -> float:
+    def seconds(self, tier: str, nbytes: float, reads: int = 1) -> float:
         if nbytes <= 0:
             return 0.0
         a_read, a_byte = (self._tiers.get(tier) or _Reads.of(tier)).line
-        return a_read + a_byte * nbytes
+        return a_read * reads + a_byte * nbytes
 
     def knows(self, tier: str) -> bool:
         return tier in self._tiers
@@ -148,7 +149,9 @@ class Loads:
             if not (isinstance(values, list) and len(values) == 3):
                 continue
             a_read, a_byte, spread = values
-            if is_within(a_read, LONGEST) and is_within(a_byte, SLOWEST) and is_within(spread, 1.0):
+            first = LOAD_PRIORS.get(tier, LOAD_PRIOR)
+            sound = is_within(a_read, LONGEST) and is_within(a_byte, FAR * first) and is_within(spread, 1.0)
+            if sound and FAR * (a_read + a_byte * PRIOR_BYTES) >= first * PRIOR_BYTES:
                 reads = _Reads()
                 for nbytes in KNOWN_SIZES:
                     reads = reads.with_read(nbytes, a_read + a_byte * nbytes)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragcache.loads import Loads, Ratios, is_within
+from ragcache.loads import FAR, Loads, Ratios, is_within
 
 # Seconds for each part of Work, until something was measured: a small model on two cores. Only their proportions count
 # then, and a few prompts overrule them.
@@ -33,7 +33,6 @@ MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
 STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
-LARGEST = 1e6  # seconds of one token, or of one pass: a record that claims more is none
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,9 +144,10 @@ class Rates:
             with self._lock:
                 self._loads.observe(tier, nbytes, seconds)
 
-    def load_seconds(self, tier: str, nbytes: int) -> float:
+    def load_seconds(self, tier: str, nbytes: int, reads: int = 1) -> float:
+        """Of so many reads together."""
         with self._lock:
-            return self._loads.seconds(tier, nbytes)
+            return self._loads.seconds(tier, nbytes, reads)
 
     def has_read(self, tier: str) -> bool:
         with self._lock:
@@ -200,8 +200,7 @@ class Rates:
     def _take_up(self, known: Mapping[str, Any]) -> None:
         """As first guesses that count as much as a measurement or two. It may have been written by anybody."""
         work, spread = known.get("work"), known.get("spread")
-        sound = isinstance(work, list) and len(work) == len(PRIOR) and all(is_within(one, LARGEST) for one in work)
-        if isinstance(work, list) and sound and any(work):  # none is quite nothing: a first guess is divided by
+        if isinstance(work, list) and _is_sound(work):  # none is quite nothing: a first guess is divided by
             self._prior = np.maximum(work, 1e-3 * max(work) * PRIOR / PRIOR.max())
             self._weight = KNOWN_WEIGHT
         if spread is not None and is_within(spread, 1.0):
@@ -210,6 +209,14 @@ class Rates:
             found = known.get(told)
             if isinstance(found, dict):
                 kept.take_up({name: value for name, value in found.items() if isinstance(name, str)})
+
+
+def _is_sound(work: list[Any]) -> bool:
+    """Whether a machine can be so slow, and so quick: some parts may well have taken no time that could be told."""
+    if len(work) != len(PRIOR):
+        return False
+    pairs = list(zip(work, PRIOR.tolist(), strict=True))
+    return all(is_within(one, FAR * first) for one, first in pairs) and any(one * FAR >= first for one, first in pairs)
 
 
 def _descended(squares: list[list[float]], products: list[float]) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ from ragcache.host import private_folder
 FOLDER = "records"
 FORMAT = 1  # raised when what is recorded changes meaning
 LIBRARIES = ("ragcache-kv", "torch", "transformers", "tokenizers")
-MOST = 64  # records that are kept; older ones go
+MOST = 64  # records of a kind that are kept; older ones go
 Basis: TypeAlias = list[Any]
 log = logging.getLogger(__name__)
 
@@ -57,10 +57,12 @@ class Records:
             return
         try:
             private_folder(self.root)
-            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.root, suffix=".tmp", delete=False) as file:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self.root, prefix=f"{kind}-", suffix=".tmp", delete=False
+            ) as file:
                 json.dump({"basis": basis, "values": values}, file)
             Path(file.name).replace(self._path(kind, folder, facts))
-            self._bound()
+            self._bound(kind)
         except OSError as error:
             log.debug("nothing of %s is remembered for the next start: %s", folder, error)
 
@@ -68,10 +70,12 @@ class Records:
         named = json.dumps([kind, os.path.realpath(folder), facts], sort_keys=True)
         return self.root / f"{kind}-{hashlib.sha256(named.encode('utf-8', 'replace')).hexdigest()[:24]}.json"
 
-    def _bound(self) -> None:
-        # A temporary file that a killed process has left counts as a record, and goes when it is old.
-        paths = sorted(self.root.iterdir(), key=_changed, reverse=True)
-        for path in paths[MOST:]:
+    def _bound(self, kind: str) -> None:
+        """Of each kind by itself: one that is written often, or by many machines, drives out no other."""
+        # A temporary file that a killed process has left counts as a record, and goes when it is old. Those of earlier
+        # versions name no kind.
+        paths = (path for path in self.root.iterdir() if path.name.rpartition("-")[0] in ("", kind))
+        for path in sorted(paths, key=_changed, reverse=True)[MOST:]:
             with suppress(FileNotFoundError):
                 path.unlink()
 

@@ -93,7 +93,12 @@ def warm(settings: Settings, as_json: Json = False) -> None:
 def prune(
     settings: Settings,
     all_engines: Annotated[
-        bool, typer.Option("--all-engines", help="Also all KV of other models, system prompts and conversations.")
+        bool,
+        typer.Option(
+            "--all-engines",
+            help="Also all KV of other models and number formats, whatever collection has its chunks, of other system "
+            "prompts, and of conversations.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     quarantine_days: Annotated[int, typer.Option(min=0, help="Bad files are kept so long.")] = 7,
@@ -101,7 +106,8 @@ def prune(
 ) -> None:
     """Delete KV that no chunk of any collection needs, leftovers of killed processes, and old bad files.
 
-    Catalogs that share a cache folder lose KV to each other by it: those of one RAGCACHE_DATA_DIR are all it knows.
+    Catalogs that share a cache folder lose KV to each other by it: those of one RAGCACHE_DATA_DIR are all it knows. So
+    do clients of a vLLM server, whose chunks no collection has. A bucket keeps what it has.
     """
     age = timedelta(days=quarantine_days)
     with opened(settings, looking=dry_run) as (library, models):
@@ -183,7 +189,11 @@ def _tell_prune(pruned: Pruned, as_json: bool) -> None:
         return
     rows = [
         ("unreferenced KV", f"{pruned.unreferenced.entries:,}", size(pruned.unreferenced.nbytes)),
-        ("KV of other engines", f"{pruned.other.entries:,}", size(pruned.other.nbytes)),
+        (
+            "KV of others (--all-engines)",
+            f"{pruned.other.entries:,}",
+            size(pruned.other.nbytes),
+        ),
         ("temporary files", f"{pruned.temporaries:,}", ""),
         ("quarantined files", f"{pruned.quarantined:,}", ""),
     ]

@@ -33,6 +33,11 @@ AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
 PER_CHARACTER, WORDS = 3, 1
 SENTENCE, SHORT_SENTENCE = 80, 20  # characters, as most are, and where rows and turns are sentences too
 FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
+# All that goes where KV of other models is to go.
+OTHERS_GO = (
+    "delete KV of other models, and with it that of other system prompts, of conversations and of what no collection "
+    "has (`ragcache cache prune --all-engines`)"
+)
 LOGGED = 2  # what SQLite writes of each change: to its log, and then to the catalog
 
 
@@ -115,7 +120,7 @@ class KvRoom:
 
     def more(self) -> str:
         """What to do for more of it."""
-        first = "delete KV of other models (`ragcache cache prune --all-engines`), or " if self._of_others else ""
+        first = f"{OTHERS_GO}, or " if self._of_others else ""
         if self._of_budget() <= self._of_disk():
             return f"{first}raise RAGCACHE_DISK_BYTES"
         leaves = _gib(self._stays_free())

@@ -35,6 +35,7 @@ from ragcache.policy import Rates
 from ragcache.records import Basis
 from ragcache.store import KVStore, open_store
 from ragcache.store.disk_room import Floor
+from ragcache.store.remote.bucket import shown
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class VllmModel(LoadedModel):
     """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
 
     engine: VllmEngine
+    learnt: RememberedRates | None = None  # what it judges by, where that is kept for the next run
 
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         cache = super().cache(store, linker, keep_missed=keep_missed)
@@ -146,21 +148,32 @@ class VllmModel(LoadedModel):
             super().close()
         finally:
             self.engine.close()
+            if self.learnt is not None:
+                self.learnt.write()
+
+
+def _remembered(settings: Settings, folder: Path, keeper: Keeper, **facts: str) -> RememberedRates:
+    """Of an engine that runs as the settings say. Asked for while torch's threads are those that it computes on."""
+    device = resolve_device(settings)
+    facts |= {"engine": settings.engine, "device": str(device), "dtype": str(resolve_dtype(settings, device))}
+    facts |= {"threads": str(torch.get_num_threads()), "codec": settings.codec, "bucket": shown(settings.remote)}
+    return RememberedRates(settings.records, folder, facts, keeper.later)
 
 
 def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> TorchModel:
     device = resolve_device(settings)
     digests, records = Digests(settings.digests_file), settings.records
     engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
-    keeper, spec = Keeper(release_helpers), engine.spec
-    facts = {"device": str(spec.device), "dtype": str(spec.dtype), "codec": settings.codec}
-    facts["threads"] = str(torch.get_num_threads())
-    learnt = RememberedRates(records, folder, facts, keeper.later)
-    return TorchModel(settings, engine, template, learnt, keeper=keeper)
+    keeper = Keeper(release_helpers)
+    return TorchModel(settings, engine, template, _remembered(settings, folder, keeper), keeper=keeper)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:
-    return VllmModel(settings, open_engine(settings, folder), template)
+    keeper = Keeper(release_helpers)
+    learnt = _remembered(settings, folder, keeper, compile=settings.vllm_compile)
+    engine = open_engine(settings, folder)
+    engine.use_rates(learnt)
+    return VllmModel(settings, engine, template, learnt, keeper=keeper)
 
 
 ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,8 @@ from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import Pace, at_hand, bring
 from ragcache.loader.sequential import delivered
 from ragcache.loader.threads import Clock, DiskThreads, Task
-from ragcache.rates import Rates, Work
+from ragcache.loader.waiting import Waiting
+from ragcache.rates import Rates
 from ragcache.store.base import RAM, KVStore
 
 DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
@@ -65,13 +66,11 @@ class Expectation:
         return seconds + doubt <= left if final else seconds < self.overdue
 
 
-def expected(
-    rates: Rates, waiting: Iterable[SegmentPiece], reading: Sequence[SegmentPiece], so_far: float
-) -> Expectation:
-    """By the running rates, of what nobody has begun and what is read now."""
-    wait, read = (sum(rates.load_seconds(one.tier, one.nbytes) for one in pieces) for pieces in (waiting, reading))
+def expected(rates: Rates, waiting: float, reading: Sequence[SegmentPiece], so_far: float) -> Expectation:
+    """By the running rates, of what nobody has begun, in seconds, and of what is read now."""
+    read = sum(rates.load_seconds(one.tier, one.nbytes) for one in reading)
     known = bool(reading) and rates.has_read(reading[0].tier)  # a first guess is many times off
-    return Expectation(wait, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
+    return Expectation(waiting, read, so_far if reading else 0.0, HOPELESS if known else 1.0)
 
 
 def doubt(rates: Rates, computing: float, loading: float, tier: str) -> float:
@@ -134,7 +133,7 @@ class _Meeting(Loading):
         self._lock = threading.Lock()
         # Who plans for whoever claims nothing here does not know what is in RAM here.
         self._near = deque(piece for piece in pieces if piece.tier == RAM or not claims)
-        self._left = deque(piece for piece in pieces if piece.tier != RAM and claims)  # of which nothing is begun
+        self._left = Waiting(piece for piece in pieces if piece.tier != RAM and claims)
         self._reads: list[_Read] = []
         self._moved = clock()  # when the last read ended, or the first began
         # Behind what is linked at once nothing can be computed ahead.
@@ -154,7 +153,7 @@ class _Meeting(Loading):
                     return
                 if sum(read.piece.nbytes for read in self._reads) >= AHEAD_BYTES:
                     return
-                if self._computes and self._comes_too_late(self._left[-1]):
+                if self._computes and self._comes_too_late():
                     return
                 piece = self._left.pop()
                 read = _Read(piece)
@@ -183,12 +182,11 @@ class _Meeting(Loading):
         assert found.loaded is not None, "all of a piece is brought at once"
         return replace(found, loaded=replace(found.loaded, seconds=max(0.0, seconds)))
 
-    def _comes_too_late(self, last: SegmentPiece) -> bool:
-        """Whether all that is left is computed before that piece is here, by what is known of both sides."""
-        if not all(piece.tokens for piece in self._left):
+    def _comes_too_late(self) -> bool:
+        """Whether all that is left is computed before its last piece is here, by what is known of both sides."""
+        if (work := self._left.work) is None:
             return False
-        works = (Work.of_rows(one.start, one.start + one.tokens) + Work(passes=1) for one in self._left)
-        computed = self._rates.seconds(sum(works, Work()))
+        (last,), computed = self._left.last(1), self._rates.seconds(work)
         brought = self._arrival.brought + self._rates.load_seconds(last.tier, last.nbytes)
         return computed + doubt(self._rates, computed, brought, last.tier) < brought
 
@@ -220,7 +218,7 @@ class _Meeting(Loading):
     def _read_after_all(self, piece: SegmentPiece) -> None:
         """It has left RAM since it was seen there."""
         with self._lock:
-            self._left = deque(sorted((*self._left, piece), key=lambda one: one.start))
+            self._left.add(piece)
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
         with self._lock:
@@ -246,7 +244,7 @@ class _Meeting(Loading):
     @property
     def _arrival(self) -> Expectation:
         reading = [read.piece for read in self._reads if not read.ended]
-        return expected(self._rates, self._left, reading, self._clock() - self._moved)
+        return expected(self._rates, self._left.seconds(self._rates), reading, self._clock() - self._moved)
 
     def _forget(self, read: _Read) -> None:
         with self._lock:
@@ -264,22 +262,16 @@ class _Meeting(Loading):
 
     def drop(self, index: int) -> None:
         with self._lock:
-            self._clear(index)
+            self._near = deque(piece for piece in self._near if piece.index != index)
+            self._left.drop(index)
         for read in [one for one in self._reads if one.piece.index == index]:
             self._give_up(read)
 
     def stop(self) -> None:
         with self._lock:
-            self._clear()
+            self._near, self._left = deque(), Waiting()
         for read in list(self._reads):
             self._give_up(read)
-
-    def _clear(self, index: int | None = None) -> None:
-        """All that nobody has begun, or one of them."""
-        for waiting in (self._near, self._left):
-            kept = [] if index is None else [piece for piece in waiting if piece.index != index]
-            waiting.clear()
-            waiting.extend(kept)
 
     def _give_up(self, read: _Read) -> None:
         self._forget(read)

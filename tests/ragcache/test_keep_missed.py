@@ -93,7 +93,7 @@ def test_kept_chunks_behind_inexact_ones_are_not_taken_for_exact(make_cache: Mak
 
 
 class SlowDisk(Rates):
-    def load_seconds(self, tier: str, nbytes: int) -> float:
+    def load_seconds(self, tier: str, nbytes: int, reads: int = 1) -> float:
         return 1e6
 
 

@@ -195,7 +195,7 @@ def test_a_slow_disk_costs_no_more_than_computing(engine: TorchEngine, tmp_path:
     kept(engine, tmp_path, LONG)
 
     class SlowDisk(Rates):
-        def load_seconds(self, tier: str, nbytes: int) -> float:
+        def load_seconds(self, tier: str, nbytes: int, reads: int = 1) -> float:
             return 1e6
 
     found = warm(ChunkCache(engine, disk(tmp_path), "naive", rates=SlowDisk()), LONG)
@@ -211,8 +211,8 @@ class Steady(Rates):
 
     def observe(self, work: Work, seconds: float) -> None: ...
 
-    def load_seconds(self, tier: str, nbytes: int) -> float:
-        return self._load
+    def load_seconds(self, tier: str, nbytes: int, reads: int = 1) -> float:
+        return reads * self._load
 
 
 @pytest.mark.parametrize("near", [True, False])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,26 @@ def test_only_so_many_are_kept(records: Records, model: Path) -> None:
         records.write("a", model, {}, records.basis(model), number=str(number))
     assert len(list(records.root.iterdir())) == MOST
     assert records.read("a", model, number=str(MOST + 4)) == {}
+
+
+def test_a_kind_of_which_there_are_many_drives_out_no_other(records: Records, model: Path) -> None:
+    records.write("identity", model, {}, records.basis(model))
+    for number in range(MOST + 5):
+        records.write("rates", model, {}, records.basis(model), host=str(number))
+    assert records.read("identity", model) == {}
+    assert len(list(records.root.iterdir())) == 1 + MOST
+
+
+@pytest.mark.parametrize("name", ["a-k3x9.tmp", "tmpk3x9.tmp"])
+def test_what_a_killed_process_has_left_goes_with_time(records: Records, model: Path, name: str) -> None:
+    """Also one of an earlier version, whose name tells no kind."""
+    records.root.mkdir()
+    (records.root / name).write_text("{")
+    os.utime(records.root / name, (1.0, 1.0))
+    for number in range(MOST):
+        records.write("a", model, {}, records.basis(model), number=str(number))
+    assert not (records.root / name).exists()
+    assert len(list(records.root.iterdir())) == MOST
 
 
 def test_where_nothing_can_be_written_nothing_is_remembered(tmp_path: Path, model: Path) -> None:

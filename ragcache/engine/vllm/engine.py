@@ -35,6 +35,7 @@ from ragcache.keeping import Pause
 from ragcache.linking import linker_spec, make_linker
 from ragcache.linking.base import Linker
 from ragcache.planning import check_segments
+from ragcache.rates import Rates
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant, VariantKey
@@ -146,6 +147,10 @@ class VllmEngine(Engine):
     def use_store(self, store: KVStore) -> None:
         """Link from another store from the next request on."""
         self._connector.scheduler.store = self._worker.store = store
+
+    def use_rates(self, rates: Rates) -> None:
+        """Of an earlier run: by them it is judged what is sooner linked, and they learn on."""
+        self._connector.scheduler.use_rates(rates)
 
     def forget_prefixes(self) -> None:
         """Empty vLLM's own prefix cache. Raises ModelError while requests run."""

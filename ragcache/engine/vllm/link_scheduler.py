@@ -22,6 +22,7 @@ from ragcache.engine.vllm.requests import CaptureRequest, read_request
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
+from ragcache.rates import Rates
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -200,6 +201,10 @@ class LinkScheduler:
         self._asked.pop(request, None)
         self._plans.drop(request)
         return self.outcomes.gone(request)
+
+    def use_rates(self, rates: Rates) -> None:
+        """Judge by these, and learn into them, from the next request on."""
+        self._pace.rates = rates
 
     def close(self) -> None:
         self._plans.close()

@@ -12,6 +12,7 @@ from ragcache.linking.base import Positions
 from ragcache.loader import SegmentPiece
 from ragcache.loader.cake import DEPTH, Expectation, doubt, expected
 from ragcache.loader.threads import Clock
+from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.base import RAM
 
@@ -23,7 +24,7 @@ class Approach:
 
     def __init__(self, pieces: Sequence[SegmentPiece], rates: Rates, seconds: Seconds, clock: Clock):
         self._rates, self._computing, self._clock = rates, seconds, clock
-        self._left = [*reversed(pieces)]  # as they are read
+        self._left = Waiting(pieces)  # the last of which are read now
         self._looked: float | None = None
         self._moved = 0.0  # when the last piece came, or reading began
 
@@ -45,7 +46,7 @@ class Approach:
         more. `rows`: with all that is lacking before it. `final`: see `Loading.claim`.
         """
         # What is in RAM is there at once; that it was placed is only not known yet.
-        if self._looked is None or piece not in self._left or any(one.tier == RAM for one in self._left):
+        if self._looked is None or piece not in self._left or self._left.has(RAM):
             return False
         arrival = self._arrival(self._looked)
         unheard = 0.0 if arrival.overdue else self._clock() - self._looked  # they read on meanwhile
@@ -56,4 +57,6 @@ class Approach:
         return True
 
     def _arrival(self, looked: float) -> Expectation:
-        return expected(self._rates, self._left[DEPTH:], self._left[:DEPTH], looked - self._moved)
+        reading, all_left = self._left.last(DEPTH), self._left.seconds(self._rates)
+        begun = sum(self._rates.load_seconds(one.tier, one.nbytes) for one in reading)
+        return expected(self._rates, all_left - begun, reading, looked - self._moved)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.output import LATER
+from app.ingestion.room import OTHERS_GO
 from app.library import Library
 from app.models import Models
 from tests.app.cli.inside import Run, make_run
@@ -37,7 +38,8 @@ def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) 
     assert "\nunreferenced         2  " in shown
     assert "\ndefault          3       3        3  " in shown
     # Its own two, and the three of the other document that were computed behind them.
-    assert "\nunreferenced KV          5  " in run("cache", "prune", "--dry-run").out
+    told = run("cache", "prune", "--dry-run").out.splitlines()
+    assert ["unreferenced", "KV", "5"] in [line.split()[:3] for line in told]
     pruned = run("cache", "prune", "--json").json
     assert (pruned["unreferenced"]["entries"], pruned["dry_run"]) == (5, False)
     left = run("cache", "prune", "--all-engines").out.splitlines()
@@ -57,6 +59,16 @@ def test_looking_makes_no_catalog(run: Run, tmp_path: Path, command: str, code: 
     assert ran.code == code
     assert code == 0 or ran.err.startswith("error: no ")
     assert not (tmp_path / "data").exists()
+
+
+def test_whoever_is_told_to_make_room_for_kv_is_told_all_that_goes(run: Run) -> None:
+    """It takes more than that of other models (test_other_engines_and_systems_go_when_asked and the one behind it)."""
+    told = " ".join(run("cache", "prune", "--help").out.split())
+    for what in ("other models", "other system prompts", "of conversations"):
+        assert what in told
+        assert what in OTHERS_GO
+    assert "no chunk of any collection needs" in told
+    assert "what no collection has" in OTHERS_GO
 
 
 def test_verify_fails_on_flaws(run: Run, library: Library, models: Models, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from app.ingestion import IngestOptions
 from app.ingestion.capture import KvRemoval
 from app.ingestion.ingest import Ingest
 from app.ingestion.outlook import FILES, looked_at
-from app.ingestion.room import DiskCheck, KvRoom
+from app.ingestion.room import OTHERS_GO, DiskCheck, KvRoom
 from app.ingestion.survey import Pending
 from app.library import Library
 from app.library.catalog.records import FileState
@@ -98,7 +98,7 @@ def test_kv_of_a_model_of_before_is_named_where_it_takes_the_room(
     assert "--all-engines" not in own and "raise RAGCACHE_DISK_BYTES" in own
     load_store(library.settings.model_copy(update={"disk_bytes": 1 << 30})).put(build_variant((1, 2)))
     (note,) = ingest(books / "lighthouse.txt", kv="auto").notes
-    assert "delete KV of other models (`ragcache cache prune --all-engines`), or raise RAGCACHE_DISK_BYTES" in note
+    assert f"{OTHERS_GO}, or raise RAGCACHE_DISK_BYTES" in note
 
 
 def test_without_kv_nothing_is_told_to_come_back(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,9 @@ def test_a_run_that_measured_nothing_leaves_what_is_there(records: Records, mode
         {"work": [10**400, 1, 1, 1], "loads": {"disk": [10**400, 0, 0]}},
         {"work": [None, True, {}, []], "spread": True, "loads": {"disk": "fast"}, "shares": {"auto": None}},
         {"work": [0, 0, 0, 0], "spread": float("nan"), "loads": {"disk": [float("nan"), 0, 0]}},
+        {"work": [0, 4.0, 0, 0], "loads": {"disk": [0, 2e-5, 0.1]}},  # four seconds a token, 50 KB/s
+        {"work": [1e-7, 1e-9, 1e-12, 0], "loads": {"disk": [0, 0, 0.1]}},  # in no time
+        {"loads": {"disk": [60.0, 1e-9, 0.1]}},  # a minute for each read
     ],
 )
 def test_a_record_of_nonsense_is_as_good_as_none(records: Records, model: Path, values: Any) -> None:
@@ -101,6 +105,16 @@ def test_a_record_of_nonsense_is_as_good_as_none(records: Records, model: Path, 
     assert found.link_share("auto") == fresh.link_share("auto")
 
 
+def test_what_is_slow_or_quick_within_reason_is_believed() -> None:
+    slow = Rates({"work": [50.0, 3.0, 0, 0], "loads": {"disk": [5.0, 9e-6, 0.1], "bucket": [0, 1e-4, 0.1]}})
+    assert slow.seconds(Work(rows=1)) == pytest.approx(3.0, rel=0.01)
+    assert slow.load_seconds("disk", 10**6) == pytest.approx(14.0, rel=0.01)
+    assert slow.load_seconds("bucket", 10**6) == pytest.approx(100.0, rel=0.1)
+    quick = Rates({"work": [2e-6, 0, 0, 0], "loads": {"disk": [0, 1e-12, 0.1]}})
+    assert quick.seconds(Work(passes=1)) == pytest.approx(2e-6, rel=0.01)
+    assert quick.load_seconds("disk", 10**6) < 0.1 * Rates().load_seconds("disk", 10**6)
+
+
 def test_a_torn_record_is_as_good_as_none(records: Records, model: Path) -> None:
     learnt(records, model, 3.0).write()
     (path,) = records.root.iterdir()
@@ -109,10 +123,30 @@ def test_a_torn_record_is_as_good_as_none(records: Records, model: Path) -> None
         assert RememberedRates(records, model, FACTS, nobody).seconds(WORK) == Rates().seconds(WORK)
 
 
-def test_a_model_that_is_closed_has_written_them(tiny_folder: Path, tmp_path: Path) -> None:
-    def opened() -> TorchModel:
-        return load_torch_model(load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, link_when="sooner"))
+@pytest.fixture
+def opened(tiny_folder: Path, tmp_path: Path) -> Callable[..., TorchModel]:
+    def made(remote: str = "") -> TorchModel:
+        settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path, link_when="sooner", remote=remote)
+        return load_torch_model(settings)
 
+    return made
+
+
+def test_of_another_bucket_nothing_is_known(opened: Callable[..., TorchModel]) -> None:
+    """Whoever signs in to it."""
+    near = opened("https://me:secret@near/kv")
+    near.learnt.observe(WORK, 1.0)
+    for _ in range(20):
+        near.learnt.observe_load("bucket", 10**6, 1e-3)
+    near.close()
+    again, far = opened("https://near/kv/"), opened("https://far/kv")
+    assert again.learnt.load_seconds("bucket", 10**6) == pytest.approx(1e-3, rel=0.3), "not 20 ms"
+    assert far.learnt.load_seconds("bucket", 10**6) == Rates().load_seconds("bucket", 10**6)
+    for model in (again, far):
+        model.close()
+
+
+def test_a_model_that_is_closed_has_written_them(opened: Callable[..., TorchModel]) -> None:
     parts = opened()
     cache, template = parts.cache(open_store(None, None, None, "raw")), parts.template
     list(cache.generate((template.system(), template.chunk("One."), template.question("Which?")), max_tokens=1))

@@ -99,7 +99,7 @@ def test_a_slow_disk_behind_a_chunk_that_is_linked_at_once_is_left_out(
     kept = slow.get(slow.variants(key_of(tiny, slow, 3))[0].key)
     assert kept is not None
     both.put(kept.variant)
-    rates = known_rates(compute_s=1e-3, load_s=1e-3)
+    rates = known_rates(compute_s=1e-3, load_s=1e-5)
     segments = [LEAD, DOCUMENT[0], DOCUMENT[3], DOCUMENT[5], DOCUMENT[6], QUESTION]
     made = prefill_prompt(cake(tiny, both, threads, rates=rates), segments, "naive")
     assert [chunk.tier for chunk in made.report.chunks][2:] == [COMPUTED] * 2
@@ -214,7 +214,7 @@ def test_what_would_come_too_late_is_not_begun(tiny: Tiny, tmp_path: Path, threa
     store, gate, name = ingested(tiny, tmp_path), Gate(10**6), tiny.engine.spec.fingerprint
     plan = plan_prompt(prompt(), name, store)
     pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
-    loading = CakeLoader(threads, pace=gate).begin(pieces, store, known_rates(compute_s=1e-4, load_s=1e-3))
+    loading = CakeLoader(threads, pace=gate).begin(pieces, store, known_rates(compute_s=1e-4, load_s=1e-5))
     threads.submit(lambda: None).future.result(LIMIT_S)
     assert gate.reads == 0
     assert loading.claim(pieces[0], 1e-2)

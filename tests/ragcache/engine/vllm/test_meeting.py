@@ -26,7 +26,7 @@ from tests.ragcache.engine.vllm.conftest import DOCUMENT, FREE, QUESTION, SYSTEM
 from tests.tiny import Tiny
 
 LOAD_S, ROW_S = 1.0, 0.01  # of a piece, and of a row
-NBYTES = 1000
+NBYTES = 10**6
 PROMPT = [SYSTEM, *DOCUMENT, QUESTION]
 ENDS = {SYSTEM_PIECE: 7, 0: 27, 1: 58, 2: 76, 3: 101}
 PIECES = tuple(SegmentPiece(place, 10 * place, (), tier="disk", nbytes=NBYTES) for place in range(4))
