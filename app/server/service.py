@@ -10,6 +10,7 @@ from pathlib import Path
 from app.answering.pipeline import RagPipeline
 from app.library.catalog import Catalog
 from app.models import BUNDLED
+from app.server.generations import Generations
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
 
@@ -25,6 +26,7 @@ class Service:
         self.model = model_name(settings.model)
         self.embedder = model_name(settings.embedder)
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
+        self.generations = Generations(settings.serve_concurrent + settings.serve_queue)
         self._loaded = threading.Event()
         self._failure: str | None = None
 
@@ -61,7 +63,10 @@ class Service:
             self.pipeline.models.store.stats()
 
     def close(self) -> None:
-        self.pipeline.close()
+        try:
+            self.generations.close()
+        finally:
+            self.pipeline.close()
 
 
 def model_name(model: str) -> str:
