@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragcache.cache import ChunkCache
 
 LONGEST_TITLE = 80
+NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
 JOINED = 2  # earlier questions; what was asked before these is seldom still meant
 WORD = re.compile(r"\S+")
@@ -90,7 +91,7 @@ class Conversation:
         messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
         asked = [place for place, message in enumerate(messages) if message.role == "user"]
         if not asked:
-            raise NotFound("nothing has been asked here yet")
+            raise NotFound(NOTHING_ASKED)
         before = messages[: asked[-1]]
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
         return self._pipeline.start(messages[asked[-1]].content, told, _last_documents(before))

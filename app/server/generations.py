@@ -14,7 +14,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import Any
 
 from app.answering import Answer
@@ -75,7 +74,12 @@ class Generation:
     async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
         """All events behind the first `after`, as they come."""
         woken = asyncio.Event()
-        listener = partial(asyncio.get_running_loop().call_soon_threadsafe, woken.set)
+        loop = asyncio.get_running_loop()
+
+        def listener() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(woken.set)
+
         with self._lock:
             self._listeners.add(listener)
         try:
@@ -142,8 +146,7 @@ class Generation:
                 self.ended_at, self._stream = time.monotonic(), None
             listeners = list(self._listeners)
         for wake in listeners:
-            with suppress(RuntimeError):  # its loop has ended
-                wake()
+            wake()
 
 
 class Generations:
@@ -163,7 +166,9 @@ class Generations:
             if self._closed:
                 raise RefusedRequest(503, "the server is ending", headers={"Retry-After": "30"})
             if any(one.name == name for one in running):
-                raise RefusedRequest(409, "an answer is being made here: wait for its end, or stop it", code="answering")
+                raise RefusedRequest(
+                    409, "an answer is being made here: wait for its end, or stop it", code="answering"
+                )
             if len(running) >= self._most:
                 told = f"{len(running)} answers are being made: come again later"
                 raise RefusedRequest(429, told, code="busy", headers={"Retry-After": "5"})

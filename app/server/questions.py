@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, AskOptions
-from app.answering.conversation import Conversation, title_of
+from app.answering.conversation import NOTHING_ASKED, Conversation, title_of
 from app.errors import NotFound
 from app.library.catalog.records import Message, StoredConversation
 from app.models.cores import in_thread
@@ -91,7 +91,7 @@ async def follow(
         return streamed(generation.follow(generation.after(last_event_id)))
     stored = await in_thread(cards_of, conversation_id, service, caller)
     if not stored:
-        raise NotFound("nothing has been asked here yet")
+        raise NotFound(NOTHING_ASKED)
     last = EndedAnswer(id="", question=_last(stored, "user"), answer=_last(stored, "assistant"), notes=[])
     return Response(event(last.model_dump(), name="done"), media_type=MEDIA_TYPE)
 
@@ -128,6 +128,8 @@ def _compared(conversation_id: str, body: AnswerChoices, service: Service, calle
     options = _options(body, service)
     options["linker"] = FULL
     conversation = Conversation(service.pipeline, collection.name, stored.id)
+    if not conversation.messages:
+        raise NotFound(NOTHING_ASKED)
     stream = partial(conversation.again, **options)
     return service.generations.start(stored.id, stream, _comparison)
 
