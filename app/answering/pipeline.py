@@ -17,6 +17,7 @@ from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
 from app.answering.selection import Limits, beside, places_beside, select
 from app.answering.stream import AnswerStream, AsyncAnswerStream
+from app.chat.verbs import ContextVerbs
 from app.compose import close, open_library
 from app.errors import CatalogError, NotFound
 from app.ingestion import IngestOptions, IngestResult
@@ -44,7 +45,7 @@ class Searched:
     seconds: Mapping[str, float]  # of its stages but the search itself
 
 
-class RagPipeline:
+class RagPipeline(ContextVerbs):
     """Threads may share it. Methods that begin with `a` do the same in a thread, for programs with an event loop.
 
     Raises RagcacheError, in one of its kinds, for all that its users can mend.

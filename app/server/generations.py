@@ -32,7 +32,7 @@ Begin = Callable[[], AnswerStream]
 Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that has ended, and is stored by now
 
 
-class Generation:
+class ServedAnswer:
     """One answer. Its events: `start`, a `piece` for each piece of text, and `done` or `error` at its end."""
 
     def __init__(self, name: str, begin: Begin, finish: Finish):
@@ -149,7 +149,7 @@ class Generation:
             wake()
 
 
-class Generations:
+class ServedAnswers:
     """Those that run, and the last ones that have ended, each under a name. Threads share it."""
 
     def __init__(self, most: int):
@@ -157,9 +157,9 @@ class Generations:
         self._most = most
         self._lock = threading.Lock()
         self._closed = False
-        self._all: list[Generation] = []  # in the order of their starts
+        self._all: list[ServedAnswer] = []  # in the order of their starts
 
-    def start(self, name: str, begin: Begin, finish: Finish) -> Generation:
+    def start(self, name: str, begin: Begin, finish: Finish) -> ServedAnswer:
         """Raises RefusedRequest where one of this name runs, and where there are too many."""
         with self._lock:
             running = [one for one in self._kept() if one.running]
@@ -172,12 +172,12 @@ class Generations:
             if len(running) >= self._most:
                 told = f"{len(running)} answers are being made: come again later"
                 raise RefusedRequest(429, told, code="busy", headers={"Retry-After": "5"})
-            new = Generation(name, begin, finish)
+            new = ServedAnswer(name, begin, finish)
             self._all.append(new)
             new.thread.start()
             return new
 
-    def find(self, name: str, mark: str = "") -> Generation | None:
+    def find(self, name: str, mark: str = "") -> ServedAnswer | None:
         """That which told the event with this mark, where it is kept, else the last of its name."""
         with self._lock:
             named = [one for one in self._kept() if one.name == name]
@@ -211,7 +211,7 @@ class Generations:
         for one in running:
             one.thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _kept(self) -> list[Generation]:
+    def _kept(self) -> list[ServedAnswer]:
         oldest = time.monotonic() - KEPT_S
         ended = [one for one in self._all if one.ended_at is not None]
         gone = {one for one in ended if one.ended_at is not None and one.ended_at < oldest} | set(ended[:-KEPT])

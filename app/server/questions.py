@@ -22,7 +22,7 @@ from app.prompt import check_question
 from app.server.callers import Asking, Caller, Serving
 from app.server.conversations import MessageCard, cards_of, found, message_card
 from app.server.events import MEDIA_TYPE, event, sound, streamed
-from app.server.generations import Generation
+from app.server.generations import ServedAnswer
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
@@ -103,11 +103,11 @@ def stop(conversation_id: str, service: Serving, caller: Asking) -> Stopping:
     return Stopping(stopping=service.generations.stop(conversation_id))
 
 
-async def _told(generation: Generation, stream: bool) -> Response:
+async def _told(generation: ServedAnswer, stream: bool) -> Response:
     return streamed(generation.follow()) if stream else JSONResponse(await generation.ended())
 
 
-def _asked(conversation_id: str, body: Question, service: Service, caller: Caller) -> Generation:
+def _asked(conversation_id: str, body: Question, service: Service, caller: Caller) -> ServedAnswer:
     """Raises what can be told at once."""
     stored, collection = found(conversation_id, service, caller)
     question, options = check_question(body.question), _options(body, service)
@@ -123,7 +123,7 @@ def _asked(conversation_id: str, body: Question, service: Service, caller: Calle
     )
 
 
-def _compared(conversation_id: str, body: AnswerChoices, service: Service, caller: Caller) -> Generation:
+def _compared(conversation_id: str, body: AnswerChoices, service: Service, caller: Caller) -> ServedAnswer:
     stored, collection = found(conversation_id, service, caller)
     options = _options(body, service)
     options["linker"] = FULL

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.answering.pipeline import RagPipeline
+from app.chat.contexts import Sweeper
 from app.library.catalog import Catalog
 from app.models import BUNDLED
-from app.server.generations import Generations
+from app.server.generations import ServedAnswers
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
 
@@ -26,7 +27,9 @@ class Service:
         self.model = model_name(settings.model)
         self.embedder = model_name(settings.embedder)
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
-        self.generations = Generations(settings.serve_concurrent + settings.serve_queue)
+        self.contexts = self.pipeline.contexts
+        self._sweeper = Sweeper(self.contexts)
+        self.generations = ServedAnswers(settings.serve_concurrent + settings.serve_queue)
         self._loaded = threading.Event()
         self._failure: str | None = None
 
@@ -46,6 +49,7 @@ class Service:
             _log.error("the models cannot be loaded: %s", error)
         else:
             self._loaded.set()
+            self._sweeper.start()
 
     def lacks(self) -> list[str]:
         """Why it is not ready to serve; nothing where it is."""
@@ -64,6 +68,7 @@ class Service:
 
     def close(self) -> None:
         try:
+            self._sweeper.close()
             self.generations.close()
         finally:
             self.pipeline.close()

@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
-from app.server import conversations, operations, questions
+from app.server import caches, conversations, operations, questions
 from app.server.openai import models
 from app.server.problems import ProblemBody, tell_problems
 from app.server.service import Service
 
-ROUTERS = (operations.router, models.router, conversations.router, questions.router)
+ROUTERS = (operations.router, models.router, conversations.router, questions.router, caches.router)
 
 
 def create_app(service: Service) -> FastAPI:
