@@ -11,12 +11,13 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.cachecare import prune
-from app.chat.contexts import ContextRequest, Contexts
+from app.chat.contexts import ContextRequest, Contexts, Sweeper
 from app.errors import NotFound
 from ragcache.errors import ConfigError, PromptError, StoreError
 from ragcache.types import Chunk, Segment, System, Text, VariantInfo, VariantKey
 from splitter import SplitterError
 from tests.app.filling import put
+from tests.waiting import wait_until
 
 TEXTS = ("The tower was built in 1846, of granite from the quarry at Holm.", "Three keepers lived there in turns.")
 OTHER = "Rye bread takes three days, and the starter is called Berta."
@@ -146,6 +147,18 @@ def test_a_time_to_live_ends(pipeline: RagPipeline, contexts: Contexts) -> None:
     assert contexts.sweep() == 1
     assert (stored(pipeline, TEXTS[0]), contexts.sweep()) == ([], 0)
     assert stored(pipeline, TEXTS[1])
+
+
+def test_a_sweeper_ends_what_nobody_asks_for(
+    pipeline: RagPipeline, contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.chat.contexts.SWEEP_S", 0.01)
+    sweeper = Sweeper(contexts)
+    make(contexts, TEXTS[0], ttl=0.001)
+    sweeper.start()
+    wait_until(lambda: not stored(pipeline, TEXTS[0]), 30.0)
+    sweeper.close()
+    assert pipeline.library.catalog.context_caches.chunks_within(None) == {}
 
 
 def test_what_is_pinned_stays_until_it_expires(tiny_folder: Path, tmp_path: Path) -> None:
