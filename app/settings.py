@@ -145,6 +145,8 @@ class Settings(BaseSettings):
         "not hold the answer, say that you do not know. Do not repeat the question, and do not mention the excerpts "
         "in your answer."
     )
+    context_caches: int = Field(default=256, ge=0)
+    context_bytes: Bytes = 8 * 1024**3
     serve_host: Name = "127.0.0.1"
     serve_port: int = Field(default=8000, ge=0, le=65535)
     serve_concurrent: int = Field(default=16, ge=1)

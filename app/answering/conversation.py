@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from app.answering import Answer, Asked, AskOptions
 from app.answering.answerer import STOPPED
 from app.answering.stream import AnswerStream, AsyncAnswerStream
-from app.errors import CatalogError
+from app.errors import CatalogError, NotFound
 from app.library.catalog.records import Message, NewMessage
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragcache.cache import ChunkCache
 
 LONGEST_TITLE = 80
+NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
 JOINED = 2  # earlier questions; what was asked before these is seldom still meant
 WORD = re.compile(r"\S+")
@@ -51,6 +52,7 @@ class Conversation:
         self.collection = collection
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
+        self.saved: list[Message] = []  # by the last `save` that stored any
         self._pipeline = pipeline
         self._conversations = pipeline.library.catalog.conversations
 
@@ -84,6 +86,16 @@ class Conversation:
         stream.then.append(self._store)
         return stream
 
+    def again(self, **options: Unpack[AskOptions]) -> AnswerStream:
+        """The last question, answered once more behind what stood before it, to compare: nothing is stored."""
+        messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
+        asked = [place for place, message in enumerate(messages) if message.role == "user"]
+        if not asked:
+            raise NotFound(NOTHING_ASKED)
+        before = messages[: asked[-1]]
+        told = replace(Asked(**options), history=turns(before), collection=self.collection)
+        return self._pipeline.start(messages[asked[-1]].content, told, _last_documents(before))
+
     async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         return await (await self.astream(question, **options)).answer()
 
@@ -96,8 +108,8 @@ class Conversation:
             return
         if self.id is None:
             collection = self._pipeline.library.catalog.collections.get(self.collection)
-            self.id = self._conversations.create(collection, _title(self.unsaved[0].question)).id
-        self._conversations.add(self.id, _messages(self.unsaved))
+            self.id = self._conversations.create(collection, title_of(self.unsaved[0].question)).id
+        self.saved = self._conversations.add(self.id, _messages(self.unsaved))
         self.unsaved.clear()
 
     def _store(self, answer: Answer) -> Answer:
@@ -140,7 +152,7 @@ def _last_documents(messages: Sequence[Said]) -> list[int | str]:
     return list(dict.fromkeys(citation["document_id"] for citation in cited))
 
 
-def _title(question: str) -> str:
+def title_of(question: str) -> str:
     line = " ".join(question.split())
     return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
 

@@ -13,6 +13,7 @@ from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
 from app.answering.stream import AnswerStream, AsyncAnswerStream
+from app.chat.verbs import ContextVerbs
 from app.compose import close, open_library
 from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from app.chat.chat import ChatAnswering
 
 
-class RagPipeline:
+class RagPipeline(ContextVerbs):
     """Threads may share it. Methods that begin with `a` do the same in a thread, for programs with an event loop.
 
     Raises RagcacheError, in one of its kinds, for all that its users can mend.

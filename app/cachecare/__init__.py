@@ -20,7 +20,7 @@ from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, Shelf, current_identity, families_of, has_kv
+from app.library.kv import FileTally, Shelf, context_hashes, current_identity, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
@@ -39,7 +39,7 @@ LISTING_S = 10.0  # some 50,000 names at 50 ms
 class Census:
     """Files by what may become of them."""
 
-    live: list[Item] = field(default_factory=list)  # of chunks that are there, and of the System segment
+    live: list[Item] = field(default_factory=list)  # of chunks and context caches that are there, and of the System
     dead: list[Item] = field(default_factory=list)  # of the settings' model, behind any System; no chunk has them
     other: list[Item] = field(default_factory=list)  # of other models and System segments, and prefixes of prompts
     unreadable: list[Item] = field(default_factory=list)
@@ -51,7 +51,7 @@ def take_census(library: Library, models: Models) -> Census:
     if not has_kv(library.settings):
         return census
     identity, folder = current_identity(models), CacheFolder(library.settings.kv_folder)
-    known = library.catalog.chunks.hashes()
+    known = library.catalog.chunks.hashes() | context_hashes(library)
     families = set(families_of(identity, known))
     # The System segment's own: no System stands before it.
     families.add(VariantKey(identity.fingerprint, "", (), identity.system).family)
@@ -82,7 +82,7 @@ def _traces(library: Library, models: Models, census: Census) -> list[Item]:
         return []
     engine = engine_name(current_identity(models).fingerprint)
     items = chain(census.live, (item for item in census.other if item.engine == engine))
-    known = library.catalog.chunks.hashes()
+    known = library.catalog.chunks.hashes() | context_hashes(library)
     strange: dict[Item, frozenset[str]] = {}  # alone: an entry may have seen hundreds, and there are many entries
     for item in items:
         with suppress(OSError):  # another user's, or the disk fails; what is not told may be there still

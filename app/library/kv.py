@@ -217,6 +217,12 @@ def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
     return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
 
 
+def context_hashes(library: Library) -> set[str]:
+    """Token hashes of all that clients have put into context caches."""
+    rows = library.catalog.context_caches.chunks_within(None)
+    return {name for chunks in rows.values() for name, _ in chunks}
+
+
 def drop_prefixes(models: Models) -> None:
     """Delete what is kept of conversations with whatever engine, of which nothing tells whose they were. Raises
     StoreError.

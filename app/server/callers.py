@@ -45,12 +45,12 @@ class Caller:
         """KV of a chunk has attended to what stood before it, perhaps texts of other collections: whoever may not see
         all of them is served by KV within a border alone. Keys that see the same one share it.
         """
-        return "" if self.collections is None else f"collection:{collection.uid}"
+        return "" if self.collections is None else f"collection-{collection.uid}"
 
     @property
     def border(self) -> str:
         """Of what he brings himself."""
-        return f"key:{self.id}" if self.id else ""
+        return f"key-{self.id}" if self.id else ""
 
 
 def service_of(request: Request) -> Service:

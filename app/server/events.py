@@ -16,14 +16,25 @@ _NAME = re.compile(r"[\w.-]+")
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def event(data: Any, *, name: str | None = None, number: int | None = None) -> bytes:
-    """`name` is for listeners of one kind; by `number` a client says where it goes on (`Last-Event-ID`)."""
+def event(data: Any, *, name: str | None = None, number: int | None = None, of: str = "") -> bytes:
+    """`name` is for listeners of one kind; by `number` a client says where it goes on (`Last-Event-ID`) in that stream
+    `of` several.
+    """
     assert name is None or _NAME.fullmatch(name)
-    lines = [] if number is None else [f"id: {number}"]
+    lines = [] if number is None else [f"id: {of}-{number}" if of else f"id: {number}"]
     lines += [] if name is None else [f"event: {name}"]
-    lines.append(f"data: {json.dumps(data, separators=(',', ':'))}")
+    lines.append(f"data: {json.dumps(sound(data), separators=(',', ':'))}")
     return ("\n".join(lines) + "\n\n").encode()
 
 
 def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type=MEDIA_TYPE, headers=dict(_HEADERS))
+
+
+def sound(value: Any) -> Any:
+    """As JSON tells it to any client: names of files may hold bytes that are no text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {sound(key): sound(one) for key, one in value.items()}
+    return [sound(one) for one in value] if isinstance(value, list | tuple) else value

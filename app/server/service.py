@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from app.answering.pipeline import RagPipeline
-from app.chat.chat import no_caches
+from app.chat.contexts import Sweeper
 from app.chat.messages import Resolve
 from app.library.catalog import Catalog
 from app.models import BUNDLED
+from app.server.generations import ServedAnswers
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
 
@@ -27,6 +29,9 @@ class Service:
         self.model = model_name(settings.model)
         self.embedder = model_name(settings.embedder)
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
+        self.contexts = self.pipeline.contexts
+        self._sweeper = Sweeper(self.contexts)
+        self.generations = ServedAnswers(settings.serve_concurrent + settings.serve_queue)
         self._loaded = threading.Event()
         self._failure: str | None = None
 
@@ -37,9 +42,9 @@ class Service:
     def decode(self, tokens: Sequence[int]) -> str:
         return self.pipeline.answering.template.decode(tokens)
 
-    def resolver(self, border: str) -> Resolve:
+    def resolver(self, owner: str) -> Resolve:
         """Of the context caches of whoever asks."""
-        return no_caches
+        return partial(self.contexts.segments, owner=owner)
 
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
@@ -54,6 +59,7 @@ class Service:
             _log.error("the models cannot be loaded: %s", error)
         else:
             self._loaded.set()
+            self._sweeper.start()
 
     def lacks(self) -> list[str]:
         """Why it is not ready to serve; nothing where it is."""
@@ -71,7 +77,11 @@ class Service:
             self.pipeline.models.store.stats()
 
     def close(self) -> None:
-        self.pipeline.close()
+        try:
+            self._sweeper.close()
+            self.generations.close()
+        finally:
+            self.pipeline.close()
 
 
 def model_name(model: str) -> str:

@@ -10,12 +10,20 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
-from app.server import operations
+from app.server import caches, conversations, operations, questions
 from app.server.openai import completions, embeddings, models
 from app.server.problems import ProblemBody, tell_problems
 from app.server.service import Service
 
-ROUTERS = (operations.router, models.router, completions.router, embeddings.router)
+ROUTERS = (
+    operations.router,
+    models.router,
+    completions.router,
+    embeddings.router,
+    conversations.router,
+    questions.router,
+    caches.router,
+)
 
 
 def create_app(service: Service) -> FastAPI:

@@ -64,6 +64,13 @@ class ContextCaches(DatabasePart):
             rows = connection.execute(select(*_COLUMNS).where(_of(owner), _lives(now())).order_by(*newest))
             return [ContextCache(**row._mapping) for row in rows]
 
+    def chunks_within(self, border: str | None) -> dict[str, list[Any]]:
+        """Of all caches within a border, or of all, by their ids; of those that have expired too, until they go."""
+        own = true() if border is None else CONTEXT_CACHES.c.border == border
+        with self._database.reading() as connection:
+            rows = connection.execute(select(CONTEXT_CACHES.c.id, CONTEXT_CACHES.c.chunks).where(own))
+            return {row.id: list(row.chunks) for row in rows}
+
     def touch(self, cache_id: str, owner: str | None) -> None:
         """It is used now; that is written once a minute at most."""
         moment = now()

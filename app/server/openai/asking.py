@@ -56,7 +56,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
     if name is None:
         chat = service.pipeline.chat
         options = ChatOptions(most, None, body.stops, body.linker, caller.border)
-        resolve = service.resolver(caller.border)
+        resolve = service.resolver(caller.id)
         return [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings], False
     collection = caller.collection(service, name)
     system, history, question = _conversation(turns)

@@ -1,0 +1,187 @@
+"""Conversations over a collection's documents: what was asked and answered, to look at, name, keep and delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.answering.transcript import markdown_of
+from app.errors import NotFound
+from app.library.catalog.records import Collection, Message, StoredConversation
+from app.server.callers import Asking, Caller, Serving
+from app.server.events import sound
+from app.server.service import Service
+
+router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
+LONGEST_TITLE = 200
+Title = Annotated[str, Field(max_length=LONGEST_TITLE)]
+
+
+class NewConversation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    collection: Annotated[str, Field(max_length=1000)] | None = None
+    title: Title = ""  # its first question, where it is empty
+
+
+class Renaming(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    title: Title
+
+
+class ConversationCard(BaseModel):
+    id: str
+    object: Literal["conversation"] = "conversation"
+    collection: str
+    title: str
+    created: int
+    updated: int
+    answering: bool  # whether an answer is being made
+
+
+class ConversationList(BaseModel):
+    """The one that was last used comes first."""
+
+    object: Literal["list"] = "list"
+    data: list[ConversationCard]
+    has_more: bool
+
+
+class MessageCard(BaseModel):
+    """`id` is None of what is not stored."""
+
+    id: int | None
+    role: Literal["user", "assistant", "system"]
+    content: str
+    citations: list[dict[str, Any]]
+    report: dict[str, Any] | None
+    created: int | None
+
+
+class MessageList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[MessageCard]
+
+
+class Deleted(BaseModel):
+    id: str
+    deleted: Literal[True] = True
+
+
+class Exported(BaseModel):
+    conversation: ConversationCard
+    messages: list[MessageCard]
+
+
+@router.post("", status_code=201)
+def create(body: NewConversation, service: Serving, caller: Asking) -> ConversationCard:
+    caller.check("read")
+    collection = caller.collection(service, body.collection or service.settings.collection)
+    stored = service.catalog.conversations.create(collection, body.title, caller.id)
+    return card_of(service, stored, collection)
+
+
+@router.get("")
+def conversations(
+    service: Serving,
+    caller: Asking,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    after: Annotated[str, Query(max_length=64)] = "",
+) -> ConversationList:
+    """`after`: the last id of the page before."""
+    caller.check("read")
+    seen = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
+    own = [one for one in service.catalog.conversations.all(owner=caller.id) if one.collection_id in seen]
+    start = 0
+    if after:
+        start = next((place for place, one in enumerate(own, start=1) if one.id == after), -1)
+        if start < 0:
+            raise missing(after)
+    page = own[start : start + limit]
+    cards = [card_of(service, one, seen[one.collection_id]) for one in page]
+    return ConversationList(data=cards, has_more=start + limit < len(own))
+
+
+@router.get("/{conversation_id}")
+def conversation(conversation_id: str, service: Serving, caller: Asking) -> ConversationCard:
+    return card_of(service, *found(conversation_id, service, caller))
+
+
+@router.patch("/{conversation_id}")
+def rename(conversation_id: str, body: Renaming, service: Serving, caller: Asking) -> ConversationCard:
+    found(conversation_id, service, caller)
+    service.catalog.conversations.rename(conversation_id, body.title, caller.id)
+    return card_of(service, *found(conversation_id, service, caller))
+
+
+@router.delete("/{conversation_id}")
+def delete(conversation_id: str, service: Serving, caller: Asking) -> Deleted:
+    """An answer that is being made is stopped."""
+    found(conversation_id, service, caller)
+    service.catalog.conversations.delete(conversation_id, caller.id)
+    service.generations.drop(conversation_id)  # behind it: whoever asks meanwhile stores nothing any more
+    return Deleted(id=conversation_id)
+
+
+@router.get("/{conversation_id}/messages")
+def messages(conversation_id: str, service: Serving, caller: Asking) -> MessageList:
+    found(conversation_id, service, caller)
+    return MessageList(data=cards_of(conversation_id, service, caller))
+
+
+@router.get("/{conversation_id}/export", response_model=Exported, responses={200: {"content": {"text/markdown": {}}}})
+def export(
+    conversation_id: str, service: Serving, caller: Asking, format: Literal["json", "markdown"] = "json"
+) -> Response:
+    stored, collection = found(conversation_id, service, caller)
+    name = f"conversation-{stored.id}.{'md' if format == 'markdown' else 'json'}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    if format == "markdown":
+        told = markdown_of(stored, collection.name, service.catalog.conversations.messages(stored.id, caller.id))
+        return Response(told, media_type="text/markdown", headers=headers)
+    exported = Exported(
+        conversation=card_of(service, stored, collection), messages=cards_of(conversation_id, service, caller)
+    )
+    return JSONResponse(exported.model_dump(), headers=headers)
+
+
+def found(conversation_id: str, service: Service, caller: Caller) -> tuple[StoredConversation, Collection]:
+    """Of the caller's own, in a collection that he still may see. Raises NotFound for all others."""
+    caller.check("read")
+    stored = service.catalog.conversations.get(conversation_id, caller.id)
+    for collection in service.catalog.collections.all():
+        if collection.id == stored.collection_id and caller.may_see(collection):
+            return stored, collection
+    raise missing(conversation_id)
+
+
+def missing(conversation_id: str) -> NotFound:
+    return NotFound(f"no conversation {conversation_id!r}: it never was, or somebody has deleted it")
+
+
+def card_of(service: Service, stored: StoredConversation, collection: Collection) -> ConversationCard:
+    return ConversationCard(
+        id=stored.id,
+        collection=sound(collection.name),
+        title=sound(stored.title),
+        created=int(stored.created.timestamp()),
+        updated=int(stored.updated.timestamp()),
+        answering=service.generations.running(stored.id),
+    )
+
+
+def cards_of(conversation_id: str, service: Service, caller: Caller) -> list[MessageCard]:
+    return [message_card(one) for one in service.catalog.conversations.messages(conversation_id, caller.id)]
+
+
+def message_card(message: Message) -> MessageCard:
+    return MessageCard(
+        id=message.id,
+        role=message.role,
+        content=sound(message.content),
+        citations=sound(message.citations),
+        report=sound(message.report),
+        created=int(message.created.timestamp()),
+    )

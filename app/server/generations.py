@@ -1,0 +1,219 @@
+"""Answers that belong to the server: each is read on a thread of its own, to its end, whoever follows it or goes away.
+
+What is told of one is numbered, and kept for some minutes when it has ended, so whoever comes back goes on from where
+he was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+
+from app.answering import Answer
+from app.answering.stream import AnswerStream
+from app.server.events import BEAT, event
+from app.server.problems import RefusedRequest, told
+from ragcache.errors import FAULTS
+
+KEPT_S, KEPT = 300.0, 64  # of answers that have ended
+MOST_PIECES, JOINED = 4096, 256  # of one answer; pieces behind so many are joined to so many characters
+BEAT_S = 15.0
+CLOSING_S = 30.0  # for all that are running when the server ends; each ends at its next token
+_MARK = re.compile(r"([0-9a-f]{12})-([0-9]{1,9})")
+
+Begin = Callable[[], AnswerStream]
+Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that has ended, and is stored by now
+
+
+class ServedAnswer:
+    """One answer. Its events: `start`, a `piece` for each piece of text, and `done` or `error` at its end."""
+
+    def __init__(self, name: str, begin: Begin, finish: Finish):
+        self.name = name
+        self.id = uuid.uuid4().hex[:12]
+        self.ended_at: float | None = None
+        self.result: Mapping[str, Any] | None = None
+        self.failure: Exception | None = None
+        self._begin, self._finish = begin, finish
+        self._lock = threading.Lock()  # of all below
+        self._events: list[bytes] = []
+        self._waiting = ""  # text that is told with the next piece
+        self._listeners: set[Callable[[], None]] = set()
+        self._stream: AnswerStream | None = None
+        self._stopped = False
+        self.thread = threading.Thread(
+            target=copy_context().run, args=(self._run,), name=f"generation-{self.id}", daemon=True
+        )
+
+    @property
+    def running(self) -> bool:
+        return self.ended_at is None
+
+    def stop(self) -> None:
+        """Ask it to end after the token that is computed now; does not wait."""
+        with self._lock:
+            self._stopped, stream = True, self._stream
+        if stream is not None:
+            stream.stop()
+
+    def after(self, mark: str) -> int:
+        """Where somebody goes on who has seen the event with this mark: at the start where it is none of these."""
+        found = _MARK.fullmatch(mark)
+        if found is None or found[1] != self.id:
+            return 0
+        with self._lock:
+            return min(int(found[2]), len(self._events))
+
+    async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
+        """All events behind the first `after`, as they come."""
+        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def listener() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(woken.set)
+
+        with self._lock:
+            self._listeners.add(listener)
+        try:
+            while True:
+                woken.clear()
+                with self._lock:
+                    events, ended = self._events[after:], not self.running
+                for one in events:
+                    yield one
+                after += len(events)
+                if ended:
+                    return
+                try:
+                    await asyncio.wait_for(woken.wait(), BEAT_S)
+                except TimeoutError:
+                    yield BEAT
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    async def ended(self) -> Mapping[str, Any]:
+        """What is told at its end. Raises what broke it."""
+        async for _ in self.follow():
+            pass
+        if self.failure is not None:
+            raise self.failure
+        assert self.result is not None
+        return self.result
+
+    def _run(self) -> None:
+        try:
+            with self._begin() as stream:
+                with self._lock:
+                    self._stream, stopped = stream, self._stopped
+                if stopped:
+                    stream.stop()
+                self._tell("start", {"id": self.id, "citations": [one.to_dict() for one in stream.citations]})
+                for piece in stream:
+                    self._add(piece)
+                answer = stream.answer
+            self.result = {"id": self.id, **self._finish(answer)}
+            self._add("", last=True)
+            self._tell("done", self.result, last=True)
+        except FAULTS as error:
+            self._fail(error)
+        finally:
+            if self.running:  # nobody waits for ever, whatever it was
+                self._fail(RuntimeError("the answer ended in an unknown way"))
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self._tell("error", told(error), last=True)
+
+    def _add(self, piece: str, last: bool = False) -> None:
+        self._waiting += piece
+        if self._waiting and (last or len(self._events) < MOST_PIECES or len(self._waiting) >= JOINED):
+            text, self._waiting = self._waiting, ""
+            self._tell("piece", {"text": text})
+
+    def _tell(self, name: str, data: Mapping[str, Any], last: bool = False) -> None:
+        with self._lock:
+            self._events.append(event(data, name=name, number=len(self._events) + 1, of=self.id))
+            if last:
+                self.ended_at, self._stream = time.monotonic(), None
+            listeners = list(self._listeners)
+        for wake in listeners:
+            wake()
+
+
+class ServedAnswers:
+    """Those that run, and the last ones that have ended, each under a name. Threads share it."""
+
+    def __init__(self, most: int):
+        """`most` run at once."""
+        self._most = most
+        self._lock = threading.Lock()
+        self._closed = False
+        self._all: list[ServedAnswer] = []  # in the order of their starts
+
+    def start(self, name: str, begin: Begin, finish: Finish) -> ServedAnswer:
+        """Raises RefusedRequest where one of this name runs, and where there are too many."""
+        with self._lock:
+            running = [one for one in self._kept() if one.running]
+            if self._closed:
+                raise RefusedRequest(503, "the server is ending", headers={"Retry-After": "30"})
+            if any(one.name == name for one in running):
+                raise RefusedRequest(
+                    409, "an answer is being made here: wait for its end, or stop it", code="answering"
+                )
+            if len(running) >= self._most:
+                told = f"{len(running)} answers are being made: come again later"
+                raise RefusedRequest(429, told, code="busy", headers={"Retry-After": "5"})
+            new = ServedAnswer(name, begin, finish)
+            self._all.append(new)
+            new.thread.start()
+            return new
+
+    def find(self, name: str, mark: str = "") -> ServedAnswer | None:
+        """That which told the event with this mark, where it is kept, else the last of its name."""
+        with self._lock:
+            named = [one for one in self._kept() if one.name == name]
+        return next((one for one in named if one.after(mark)), named[-1] if named else None)
+
+    def running(self, name: str) -> bool:
+        found = self.find(name)
+        return found is not None and found.running
+
+    def stop(self, name: str) -> bool:
+        """Whether one was running; it ends soon."""
+        with self._lock:
+            found = [one for one in self._kept() if one.name == name and one.running]
+        for one in found:
+            one.stop()
+        return bool(found)
+
+    def drop(self, name: str) -> None:
+        """Stop what runs, which is told to its followers, and forget all of this name."""
+        self.stop(name)
+        with self._lock:
+            self._all = [one for one in self._all if one.name != name or one.running]
+
+    def close(self) -> None:
+        """Stop all, and wait until what they came to is stored."""
+        with self._lock:
+            self._closed, running = True, [one for one in self._all if one.running]
+        for one in running:
+            one.stop()
+        deadline = time.monotonic() + CLOSING_S
+        for one in running:
+            one.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _kept(self) -> list[ServedAnswer]:
+        oldest = time.monotonic() - KEPT_S
+        ended = [one for one in self._all if one.ended_at is not None]
+        gone = {one for one in ended if one.ended_at is not None and one.ended_at < oldest} | set(ended[:-KEPT])
+        self._all = [one for one in self._all if one not in gone]
+        return self._all

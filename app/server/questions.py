@@ -1,0 +1,184 @@
+"""Questions in conversations. An answer belongs to the server: whoever goes away and comes back finds it whole
+(`Last-Event-ID`), and it ends early only where somebody stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.answering import Answer, AskOptions
+from app.answering.conversation import NOTHING_ASKED, Conversation, title_of
+from app.errors import NotFound
+from app.library.catalog.records import Message, StoredConversation
+from app.models.cores import in_thread
+from app.prompt import check_question
+from app.server.callers import Asking, Caller, Serving
+from app.server.conversations import MessageCard, cards_of, found, message_card
+from app.server.events import MEDIA_TYPE, event, sound, streamed
+from app.server.generations import ServedAnswer
+from app.server.service import Service
+
+router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
+LONGEST_QUESTION = 200_000  # characters
+LARGEST = 2**31 - 1
+FULL = "full"  # the linker that uses no cache
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+
+
+class AnswerChoices(BaseModel):
+    """How a question is answered; what is left out is as in the server's settings."""
+
+    model_config = ConfigDict(extra="forbid")
+    stream: bool = True
+    max_tokens: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    chunks: Annotated[int, Field(ge=1, le=1000)] | None = None
+    documents: Annotated[list[int | str], Field(min_length=1, max_length=1000)] | None = None  # to look for them in
+
+
+class Question(AnswerChoices):
+    question: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION)]
+    linker: Annotated[str, Field(max_length=200)] | None = None
+
+
+class EndedAnswer(BaseModel):
+    """An answer at its end, which is stored by then; none where it was stopped before its first word."""
+
+    id: str
+    question: MessageCard | None
+    answer: MessageCard | None
+    notes: list[str]
+
+
+class Stopping(BaseModel):
+    stopping: bool  # False where no answer was being made
+
+
+@router.post("/messages", response_model=EndedAnswer, responses=EVENTS)
+async def ask(conversation_id: str, body: Question, service: Serving, caller: Asking) -> Response:
+    """The answer as it comes, as events `start`, `piece` and `done` or `error`; whole where `stream` is false. It goes
+    on where the client goes away.
+    """
+    return await _told(await in_thread(_asked, conversation_id, body, service, caller), body.stream)
+
+
+@router.post("/again", response_model=EndedAnswer, responses=EVENTS)
+async def again(conversation_id: str, body: AnswerChoices, service: Serving, caller: Asking) -> Response:
+    """The last question, answered without any cache to compare, and not stored."""
+    return await _told(await in_thread(_compared, conversation_id, body, service, caller), body.stream)
+
+
+@router.get("/answer", response_model=None, responses=EVENTS)
+async def follow(
+    conversation_id: str,
+    service: Serving,
+    caller: Asking,
+    last_event_id: Annotated[str, Header(max_length=64)] = "",
+) -> Response:
+    """The answer that is being made, or was made last: all events behind that of `Last-Event-ID`."""
+    await in_thread(found, conversation_id, service, caller)
+    generation = service.generations.find(conversation_id, last_event_id)
+    if generation is not None:
+        return streamed(generation.follow(generation.after(last_event_id)))
+    stored = await in_thread(cards_of, conversation_id, service, caller)
+    if not stored:
+        raise NotFound(NOTHING_ASKED)
+    last = EndedAnswer(id="", question=_last(stored, "user"), answer=_last(stored, "assistant"), notes=[])
+    return Response(event(last.model_dump(), name="done"), media_type=MEDIA_TYPE)
+
+
+@router.post("/stop")
+def stop(conversation_id: str, service: Serving, caller: Asking) -> Stopping:
+    """The answer ends at its next token, and is stored as far as it came."""
+    found(conversation_id, service, caller)
+    return Stopping(stopping=service.generations.stop(conversation_id))
+
+
+async def _told(generation: ServedAnswer, stream: bool) -> Response:
+    return streamed(generation.follow()) if stream else JSONResponse(await generation.ended())
+
+
+def _asked(conversation_id: str, body: Question, service: Service, caller: Caller) -> ServedAnswer:
+    """Raises what can be told at once."""
+    stored, collection = found(conversation_id, service, caller)
+    question, options = check_question(body.question), _options(body, service)
+    options["linker"] = body.linker
+    answering = service.pipeline.answering
+    answering.cache.chosen(body.linker)
+    answering.check(question, body.max_tokens or service.settings.max_tokens)
+    conversation = Conversation(service.pipeline, collection.name, stored.id)
+    return service.generations.start(
+        stored.id,
+        lambda: conversation.stream(question, **options),
+        partial(_stored, service, stored, conversation),
+    )
+
+
+def _compared(conversation_id: str, body: AnswerChoices, service: Service, caller: Caller) -> ServedAnswer:
+    stored, collection = found(conversation_id, service, caller)
+    options = _options(body, service)
+    options["linker"] = FULL
+    conversation = Conversation(service.pipeline, collection.name, stored.id)
+    if not conversation.messages:
+        raise NotFound(NOTHING_ASKED)
+    stream = partial(conversation.again, **options)
+    return service.generations.start(stored.id, stream, _comparison)
+
+
+def _options(body: AnswerChoices, service: Service) -> AskOptions:
+    given = {name: value for name in ("temperature", "top_p", "seed") if (value := getattr(body, name)) is not None}
+    options = AskOptions(max_tokens=body.max_tokens, top_k=body.chunks)
+    if given:
+        options["sampling"] = replace(service.pipeline.models.sampling, **given)
+    if body.documents is not None:
+        options["where"] = {"document": body.documents}
+    return options
+
+
+def _stored(
+    service: Service, before: StoredConversation, conversation: Conversation, answer: Answer
+) -> Mapping[str, Any]:
+    """What is told of an answer, when it is stored. Raises CatalogError where it cannot be."""
+    conversation.save()
+    saved = conversation.saved
+    if saved and not before.title:
+        service.catalog.conversations.rename(before.id, title_of(answer.question))
+    return _ended(_of(saved, "user"), _of(saved, "assistant"), answer)
+
+
+def _comparison(answer: Answer) -> Mapping[str, Any]:
+    told = answer.to_dict()
+    card = MessageCard(
+        id=None,
+        role="assistant",
+        content=answer.text,
+        citations=sound(told["citations"]),
+        report=sound(told["report"]),
+        created=None,
+    )
+    return _ended(None, card, answer)
+
+
+def _ended(question: MessageCard | None, said: MessageCard | None, answer: Answer) -> Mapping[str, Any]:
+    return {
+        "question": question and question.model_dump(),
+        "answer": said and said.model_dump(),
+        "notes": sound(answer.notes),
+    }
+
+
+def _of(messages: list[Message], role: str) -> MessageCard | None:
+    return _last([message_card(one) for one in messages], role)
+
+
+def _last(messages: list[MessageCard], role: str) -> MessageCard | None:
+    return next((one for one in reversed(messages) if one.role == role), None)
