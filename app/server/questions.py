@@ -45,7 +45,7 @@ class AnswerChoices(BaseModel):
     documents: Annotated[list[int | str], Field(min_length=1, max_length=1000)] | None = None  # to look for them in
 
 
-class Question(AnswerChoices):
+class AskedQuestion(AnswerChoices):
     question: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION)]
     linker: Annotated[str, Field(max_length=200)] | None = None
 
@@ -64,7 +64,7 @@ class Stopping(BaseModel):
 
 
 @router.post("/messages", response_model=EndedAnswer, responses=EVENTS)
-async def ask(conversation_id: str, body: Question, service: Serving, caller: Asking) -> Response:
+async def ask(conversation_id: str, body: AskedQuestion, service: Serving, caller: Asking) -> Response:
     """The answer as it comes, as events `start`, `piece` and `done` or `error`; whole where `stream` is false. It goes
     on where the client goes away.
     """
@@ -107,7 +107,7 @@ async def _told(generation: ServedAnswer, stream: bool) -> Response:
     return streamed(generation.follow()) if stream else JSONResponse(await generation.ended())
 
 
-def _asked(conversation_id: str, body: Question, service: Service, caller: Caller) -> ServedAnswer:
+def _asked(conversation_id: str, body: AskedQuestion, service: Service, caller: Caller) -> ServedAnswer:
     """Raises what can be told at once."""
     stored, collection = found(conversation_id, service, caller)
     question, options = check_question(body.question), _options(body, service)
