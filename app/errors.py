@@ -14,13 +14,19 @@ class CatalogError(RagcacheError):
 
 
 class NotFound(CatalogError):
-    """A collection, document, chunk or conversation that is not there, or a filter that nothing can match."""
+    """A collection, document, key, job or the like that is not there, or a filter that nothing can match."""
 
     status = 404
 
 
 class CollectionBusy(CatalogError):
     """Another process is working on the collection: later it can be done."""
+
+    status = 409
+
+
+class Conflict(CatalogError):
+    """What is asked for cannot be done in the state that something is in."""
 
     status = 409
 

@@ -13,6 +13,9 @@
 | `order` | where documents stand, and what they are computed behind: `standing`, `places`, `neighbours`, `set`, … |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
+| `keys` | of a server: `create`, `get`, `all`, `any`, `revoke`, `verify`, `known` |
+| `jobs` | `create`, `get`, `all`, `cancel`, `retry`, `forget`; of workers `claim`, `renew`, `progress`, `finish`, … |
+| `context_caches` | `create`, `get`, `chunks`, `all`, `touch`, `prolong`, `delete`, `expired` |
 | `source(collection)` | what the indexes of `retriever` follow |
 | `alone(*collections)` | a block in which no other process works on them, on no machine |
 | `alone_with(name)` | the same, for the collection that has the name then |
@@ -23,7 +26,8 @@ one, whose id it keeps; chunks are new ones, with ids never given before. It ret
 what went: `orphans` are the token hashes that no chunk of any collection has any more, whose KV the caller may delete.
 `documents.fail` leaves a failed document without chunks; `attempts` counts how often.
 
-Any string can be stored: NUL and lone surrogates too. Records (`records.py`) are frozen, and know no database.
+Any string can be stored: NUL and lone surrogates too. Records (`records.py`, `serving_records.py`) are frozen, and know
+no database.
 """
 
 from __future__ import annotations
@@ -40,10 +44,13 @@ from sqlalchemy import func, select
 from app.errors import CatalogError
 from app.library.catalog.chunks import Chunks
 from app.library.catalog.collections import Collections, IngestRuns
+from app.library.catalog.context_caches import ContextCaches
 from app.library.catalog.conversations import Conversations
 from app.library.catalog.database import Database, database_url, refuse_network
 from app.library.catalog.documents import Documents
 from app.library.catalog.failures import told
+from app.library.catalog.jobs import Jobs
+from app.library.catalog.keys import Keys
 from app.library.catalog.locks import Waiting, discard, held
 from app.library.catalog.order import Order
 from app.library.catalog.records import Collection
@@ -72,6 +79,9 @@ class Catalog:
         self.order = Order(database)
         self.conversations = Conversations(database)
         self.runs = IngestRuns(database)
+        self.keys = Keys(database)
+        self.jobs = Jobs(database)
+        self.context_caches = ContextCaches(database)
 
     @property
     def where(self) -> str:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, true, update
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart
@@ -18,44 +18,44 @@ _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
 
 
 class Conversations(DatabasePart):
-    """Each belongs to a collection, and goes with it."""
+    """Each belongs to a collection, and goes with it. One of another owner is not there; without `owner` all are."""
 
-    def create(self, collection: Collection, title: str = "") -> StoredConversation:
+    def create(self, collection: Collection, title: str = "", owner: str = "") -> StoredConversation:
         started = now()
-        conversation = StoredConversation(uuid.uuid4().hex, collection.id, title, started, started)
+        conversation = StoredConversation(uuid.uuid4().hex, collection.id, title, started, started, owner)
         with self._database.writing() as connection:
             connection.execute(insert(CONVERSATIONS), vars(conversation))
         return conversation
 
-    def get(self, conversation_id: str) -> StoredConversation:
+    def get(self, conversation_id: str, owner: str | None = None) -> StoredConversation:
         with self._database.reading() as connection:
-            row = connection.execute(select(*_COLUMNS).where(CONVERSATIONS.c.id == conversation_id)).one_or_none()
+            row = connection.execute(select(*_COLUMNS).where(_one(conversation_id, owner))).one_or_none()
         if row is None:
             raise _missing(conversation_id)
         return StoredConversation(**row._mapping)
 
-    def all(self, collection: Collection | None = None) -> list[StoredConversation]:
+    def all(self, collection: Collection | None = None, owner: str | None = None) -> list[StoredConversation]:
         """The one that was last used comes first."""
-        query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id)
+        query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id).where(_of(owner))
         if collection is not None:
             query = query.where(CONVERSATIONS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             return [StoredConversation(**row._mapping) for row in connection.execute(query)]
 
-    def rename(self, conversation_id: str, title: str) -> None:
+    def rename(self, conversation_id: str, title: str, owner: str | None = None) -> None:
         with self._database.writing() as connection:
-            _change(connection, conversation_id, {"title": title})
+            _change(connection, conversation_id, owner, {"title": title})
 
-    def delete(self, conversation_id: str) -> None:
+    def delete(self, conversation_id: str, owner: str | None = None) -> None:
         with self._database.writing() as connection:
-            if not connection.execute(delete(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id)).rowcount:
+            if not connection.execute(delete(CONVERSATIONS).where(_one(conversation_id, owner))).rowcount:
                 raise _missing(conversation_id)
 
-    def add(self, conversation_id: str, messages: Sequence[NewMessage]) -> list[Message]:
+    def add(self, conversation_id: str, messages: Sequence[NewMessage], owner: str | None = None) -> list[Message]:
         """Append messages, all or none: a question is not kept without its answer unless it is given alone."""
         moment = now()
         with self._database.writing() as connection:
-            _change(connection, conversation_id, {"updated": moment})
+            _change(connection, conversation_id, owner, {"updated": moment})
             written = []
             for message in messages:
                 values = {**vars(message), "conversation_id": conversation_id, "created": moment}
@@ -63,20 +63,26 @@ class Conversations(DatabasePart):
                 written.append(Message(id=new.scalar_one(), **values))
         return written
 
-    def messages(self, conversation_id: str) -> list[Message]:
+    def messages(self, conversation_id: str, owner: str | None = None) -> list[Message]:
         """In their order."""
         query = select(*_MESSAGE).where(MESSAGES.c.conversation_id == conversation_id).order_by(MESSAGES.c.id)
         with self._database.reading() as connection:
-            known = select(CONVERSATIONS.c.id).where(CONVERSATIONS.c.id == conversation_id)
-            if connection.scalar(known) is None:
+            if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, owner))) is None:
                 raise _missing(conversation_id)
             rows = connection.execute(query).mappings()
             return [Message(**(dict(row) | {"citations": tuple(row["citations"])})) for row in rows]
 
 
-def _change(connection: Connection, conversation_id: str, values: Mapping[str, Any]) -> None:
-    change = update(CONVERSATIONS).where(CONVERSATIONS.c.id == conversation_id).values(**values)
-    if not connection.execute(change).rowcount:
+def _of(owner: str | None) -> ColumnElement[bool]:
+    return true() if owner is None else CONVERSATIONS.c.owner == owner
+
+
+def _one(conversation_id: str, owner: str | None) -> ColumnElement[bool]:
+    return (CONVERSATIONS.c.id == conversation_id) & _of(owner)
+
+
+def _change(connection: Connection, conversation_id: str, owner: str | None, values: Mapping[str, Any]) -> None:
+    if not connection.execute(update(CONVERSATIONS).where(_one(conversation_id, owner)).values(**values)).rowcount:
         raise _missing(conversation_id)
 
 

@@ -209,6 +209,7 @@ class StoredConversation:
     title: str
     created: datetime
     updated: datetime
+    owner: str = ""  # the id of the key that began it; "": nobody's, as those of the command line
 
 
 @dataclass(frozen=True)

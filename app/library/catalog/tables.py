@@ -51,8 +51,7 @@ METADATA = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-# A key that SQLite would otherwise give out again after its row is gone.
-_numbered = partial(Table, sqlite_autoincrement=True)
+_numbered = partial(Table, sqlite_autoincrement=True)  # or SQLite gives out the keys of rows that are gone
 _value = partial(Column, nullable=False)
 _maybe = partial(Column, nullable=True)
 
@@ -270,6 +269,7 @@ CONVERSATIONS = Table(
     _value("title", AnyText),
     _value("created", Moment, default=now),
     _value("updated", Moment, default=now),
+    _value("owner", AnyName(32), server_default="", index=True),  # the key that began it, "" without keys
 )
 
 

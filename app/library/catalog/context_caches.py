@@ -1,0 +1,111 @@
+"""Context caches: chunks that a client has the server remember under an id, until a time that it names.
+
+Nobody can guess an id, and one of another owner is no more there than one that has expired or never was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, update
+
+from app.errors import NotFound
+from app.library.catalog.database import DatabasePart
+from app.library.catalog.serving_records import ContextCache
+from app.library.catalog.serving_tables import CONTEXT_CACHES
+from app.library.catalog.tables import now
+
+USES = timedelta(minutes=1)  # between two that are written down
+_COLUMNS = [CONTEXT_CACHES.c[name] for name in ContextCache.__dataclass_fields__]
+
+
+class ContextCaches(DatabasePart):
+    """`owner` None is everybody. The KV of what is deleted here is the caller's to delete."""
+
+    def create(
+        self,
+        owner: str,
+        *,
+        border: str,
+        model: str,
+        chunks: Sequence[Any],
+        nbytes: int,
+        expires: datetime | None = None,
+        pinned: bool = False,
+    ) -> ContextCache:
+        """`chunks` are any JSON: tokens or texts."""
+        made = now()
+        cache = ContextCache(f"cc-{secrets.token_hex(16)}", owner, border, model, made, made, expires, pinned, nbytes)
+        with self._database.writing() as connection:
+            connection.execute(insert(CONTEXT_CACHES), vars(cache) | {"chunks": list(chunks)})
+        return cache
+
+    def get(self, cache_id: str, owner: str | None) -> ContextCache:
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(_there(cache_id, owner))).one_or_none()
+        if row is None:
+            raise _missing(cache_id)
+        return ContextCache(**row._mapping)
+
+    def chunks(self, cache_id: str, owner: str | None) -> list[Any]:
+        with self._database.reading() as connection:
+            row = connection.execute(select(CONTEXT_CACHES.c.chunks).where(_there(cache_id, owner))).one_or_none()
+        if row is None:
+            raise _missing(cache_id)
+        return list(row.chunks)
+
+    def all(self, owner: str | None) -> list[ContextCache]:
+        """The newest first."""
+        newest = CONTEXT_CACHES.c.created.desc(), CONTEXT_CACHES.c.id
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*_COLUMNS).where(_of(owner), _lives(now())).order_by(*newest))
+            return [ContextCache(**row._mapping) for row in rows]
+
+    def touch(self, cache_id: str, owner: str | None) -> None:
+        """It is used now; that is written once a minute at most."""
+        moment = now()
+        if self.get(cache_id, owner).used <= moment - USES:
+            self._change(cache_id, owner, {"used": moment})
+
+    def prolong(self, cache_id: str, owner: str | None, expires: datetime | None) -> ContextCache:
+        """It expires then, be that sooner; None: never."""
+        self._change(cache_id, owner, {"expires": expires, "used": now()})
+        return self.get(cache_id, owner)
+
+    def delete(self, cache_id: str, owner: str | None) -> None:
+        """Also one that has expired."""
+        own = and_(CONTEXT_CACHES.c.id == cache_id, _of(owner))
+        with self._database.writing() as connection:
+            if not connection.execute(delete(CONTEXT_CACHES).where(own)).rowcount:
+                raise _missing(cache_id)
+
+    def expired(self, moment: datetime | None = None) -> list[ContextCache]:
+        """For whoever deletes them, with their KV."""
+        with self._database.reading() as connection:
+            gone = select(*_COLUMNS).where(CONTEXT_CACHES.c.expires <= (moment or now()))
+            return [ContextCache(**row._mapping) for row in connection.execute(gone)]
+
+    def _change(self, cache_id: str, owner: str | None, values: dict[str, Any]) -> None:
+        with self._database.writing() as connection:
+            change = update(CONTEXT_CACHES).where(_there(cache_id, owner)).values(**values)
+            if not connection.execute(change).rowcount:
+                raise _missing(cache_id)
+
+
+def _of(owner: str | None) -> ColumnElement[bool]:
+    return true() if owner is None else CONTEXT_CACHES.c.owner == owner
+
+
+def _lives(moment: datetime) -> ColumnElement[bool]:
+    return or_(CONTEXT_CACHES.c.expires.is_(None), CONTEXT_CACHES.c.expires > moment)
+
+
+def _there(cache_id: str, owner: str | None) -> ColumnElement[bool]:
+    return and_(CONTEXT_CACHES.c.id == cache_id, _of(owner), _lives(now()))
+
+
+def _missing(cache_id: str) -> NotFound:
+    return NotFound(f"no context cache {cache_id!r}: it never was, has expired, or somebody has deleted it")

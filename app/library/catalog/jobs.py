@@ -1,0 +1,203 @@
+"""Jobs: what clients have asked for and some process does, now or when the one that began it has been killed.
+
+Whoever claims a job holds a lease of it, and renews it. When that runs out the job is anybody's, and once another has
+claimed it, whoever held it before can change nothing: each claim has a lease of its own. With PostgreSQL the server's
+clock counts, which all machines share.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, true, update
+
+from app.errors import Conflict, NotFound
+from app.library.catalog.database import DatabasePart
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import JobKind, JobState, StoredJob
+from app.library.catalog.serving_tables import JOBS
+from app.library.catalog.tables import now
+
+ATTEMPTS = 3  # of a job whose processes end under it
+ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
+_COLUMNS = [JOBS.c[name] for name in StoredJob.__dataclass_fields__]
+_FREE: dict[str, Any] = {"lease": None, "leased_until": None}
+
+
+class Jobs(DatabasePart):
+    """Each belongs to a collection, and goes with it. One of another owner is not there; `owner` None is everybody.
+
+    What a worker does with the job that it has claimed tells whether it still has it.
+    """
+
+    def create(
+        self, collection: Collection, request: Mapping[str, Any], owner: str = "", kind: JobKind = "ingest"
+    ) -> StoredJob:
+        with self._database.writing() as connection:
+            made = _moment(connection)
+            job = StoredJob(uuid.uuid4().hex, kind, collection.id, owner, "queued", dict(request), made)
+            connection.execute(insert(JOBS), vars(job))
+        return job
+
+    def get(self, job_id: str, owner: str | None) -> StoredJob:
+        with self._database.reading() as connection:
+            return _job(connection, job_id, owner)
+
+    def all(
+        self,
+        *,
+        owner: str | None,
+        collection: Collection | None = None,
+        state: JobState | None = None,
+        limit: int | None = None,
+    ) -> list[StoredJob]:
+        """The newest first."""
+        query = select(*_COLUMNS).where(_of(owner)).order_by(JOBS.c.created.desc(), JOBS.c.id).limit(limit)
+        if collection is not None:
+            query = query.where(JOBS.c.collection_id == collection.id)
+        if state is not None:
+            query = query.where(JOBS.c.state == state)
+        with self._database.reading() as connection:
+            return [StoredJob(**row._mapping) for row in connection.execute(query)]
+
+    def counts(self, owner: str | None) -> dict[JobState, int]:
+        """How many there are in each state that any is in."""
+        query = select(JOBS.c.state, func.count()).where(_of(owner)).group_by(JOBS.c.state)
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    def claim(self, process: str, lease_s: float) -> StoredJob | None:
+        """The oldest job that nobody works on is this process's now. Where there is none, it is only a look."""
+        with self._database.reading() as connection:
+            if connection.scalar(select(JOBS.c.id).where(_claimable(_moment(connection))).limit(1)) is None:
+                return None
+        with self._database.writing() as connection:
+            moment = _moment(connection)
+            _give_up(connection, moment)
+            oldest = select(JOBS.c.id).where(_claimable(moment)).order_by(JOBS.c.created, JOBS.c.id).limit(1)
+            job_id = connection.scalar(oldest.with_for_update(skip_locked=True))
+            if job_id is None:
+                return None
+            claimed = (
+                update(JOBS)
+                .where(JOBS.c.id == job_id)
+                .values(
+                    state="running",
+                    attempts=JOBS.c.attempts + 1,
+                    process=process,
+                    lease=uuid.uuid4().hex,
+                    leased_until=moment + timedelta(seconds=lease_s),
+                    started=moment,
+                )
+            )
+            connection.execute(claimed)
+            return _job(connection, job_id, None)
+
+    def renew(self, job: StoredJob, lease_s: float) -> StoredJob | None:
+        """As it is now, `cancelling` where its worker is to stop it. None: it is no longer the worker's."""
+        with self._database.writing() as connection:
+            until = _moment(connection) + timedelta(seconds=lease_s)
+            return _job(connection, job.id, None) if _change(connection, job, {"leased_until": until}) else None
+
+    def progress(self, job: StoredJob, progress: Mapping[str, Any]) -> bool:
+        with self._database.writing() as connection:
+            return _change(connection, job, {"progress": dict(progress)})
+
+    def finish(self, job: StoredJob, progress: Mapping[str, Any] | None = None) -> bool:
+        return self._end(job, "done", {} if progress is None else {"progress": dict(progress)})
+
+    def fail(self, job: StoredJob, error: str) -> bool:
+        return self._end(job, "failed", {"error": error})
+
+    def stop(self, job: StoredJob) -> bool:
+        """Its worker has heard that it is cancelled."""
+        return self._end(job, "cancelled", {})
+
+    def release(self, job: StoredJob) -> bool:
+        """Its worker ends before the job does: another may have it at once, and this was no attempt."""
+        values = _FREE | {"state": "queued", "attempts": JOBS.c.attempts - 1}
+        with self._database.writing() as connection:
+            return _change(connection, job, values)
+
+    def cancel(self, job_id: str, owner: str | None) -> StoredJob:
+        """At once where nobody works on it; else its worker is asked to stop. One that has ended stays as it is."""
+        with self._database.writing() as connection:
+            job = _job(connection, job_id, owner, hold=True)
+            if job.state == "queued":
+                _set(connection, job_id, {"state": "cancelled", "finished": _moment(connection)})
+            elif job.state == "running":
+                _set(connection, job_id, {"cancelling": True})
+            return _job(connection, job_id, owner)
+
+    def retry(self, job_id: str, owner: str | None) -> StoredJob:
+        """One that has failed or was cancelled starts anew, behind those that wait. Raises Conflict for others."""
+        with self._database.writing() as connection:
+            job = _job(connection, job_id, owner, hold=True)
+            if job.state not in ("failed", "cancelled"):
+                raise Conflict(f"job {job_id!r} is {job.state}: one that failed or was cancelled can be tried again")
+            anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
+            _set(connection, job_id, vars(anew))
+            return _job(connection, job_id, owner)
+
+    def forget(self, before: datetime) -> tuple[str, ...]:
+        """Those that ended before are no longer there -> their ids, whose files the caller may delete."""
+        old = delete(JOBS).where(JOBS.c.state.in_(ENDED), JOBS.c.finished < before)
+        with self._database.writing() as connection:
+            return tuple(connection.scalars(old.returning(JOBS.c.id)))
+
+    def _end(self, job: StoredJob, state: JobState, values: Mapping[str, Any]) -> bool:
+        with self._database.writing() as connection:
+            return _change(connection, job, {**_FREE, **values, "state": state, "finished": _moment(connection)})
+
+
+def _claimable(moment: datetime) -> ColumnElement[bool]:
+    return or_(JOBS.c.state == "queued", _left(moment))
+
+
+def _left(moment: datetime) -> ColumnElement[bool]:
+    """Whoever worked on it does not."""
+    return and_(JOBS.c.state == "running", JOBS.c.leased_until < moment)
+
+
+def _give_up(connection: Connection, moment: datetime) -> None:
+    """What was to stop has, and what ended its process again and again would end the next one's too."""
+    left, ended = _left(moment), _FREE | {"finished": moment}
+    connection.execute(update(JOBS).where(left, JOBS.c.cancelling).values(state="cancelled", **ended))
+    told = f"its process ended while it worked on this, {ATTEMPTS} times after each other"
+    often = left & (JOBS.c.attempts >= ATTEMPTS)
+    connection.execute(update(JOBS).where(often).values(state="failed", error=told, **ended))
+
+
+def _job(connection: Connection, job_id: str, owner: str | None, hold: bool = False) -> StoredJob:
+    """`hold`: nobody else changes it before the end of the transaction."""
+    query = select(*_COLUMNS).where(JOBS.c.id == job_id, _of(owner))
+    row = connection.execute(query.with_for_update() if hold else query).one_or_none()
+    if row is None:
+        raise NotFound(f"no job {job_id!r}: it never was, or it ended long ago, or its collection is deleted")
+    return StoredJob(**row._mapping)
+
+
+def _of(owner: str | None) -> ColumnElement[bool]:
+    return true() if owner is None else JOBS.c.owner == owner
+
+
+def _change(connection: Connection, job: StoredJob, values: Mapping[str, Any]) -> bool:
+    """By its worker, whose lease it must still have."""
+    own = and_(JOBS.c.id == job.id, JOBS.c.state == "running", JOBS.c.lease == job.lease)
+    return bool(connection.execute(update(JOBS).where(own).values(**values)).rowcount)
+
+
+def _set(connection: Connection, job_id: str, values: Mapping[str, Any]) -> None:
+    connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
+
+
+def _moment(connection: Connection) -> datetime:
+    """By the one clock of all who use the database."""
+    if connection.dialect.name == "sqlite":
+        return now()
+    moment = connection.scalar(select(func.clock_timestamp()))
+    assert isinstance(moment, datetime)
+    return moment

@@ -1,0 +1,209 @@
+"""Keys of those who ask a server: `rk-<id>-<secret>`, of which the id is stored and of the secret a digest.
+
+A check by the digest takes some 60 ms, so one that succeeded is remembered for half a minute, by a code of the key that
+only this process can make. So a key that another process revokes is good for half a minute more at most.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import insert, or_, select, update
+
+from app.errors import CatalogError, NotFound
+from app.library.catalog.database import Database, DatabasePart
+from app.library.catalog.digests import decoy, digest, matches
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import SCOPES, Key, KeyLimits, Scope
+from app.library.catalog.serving_tables import KEYS
+from app.library.catalog.tables import now
+
+REMEMBERED_S = 30.0
+REMEMBERED = 1024  # keys
+CHECKS = 2  # at once: each takes 16 MiB and a core
+USES = timedelta(minutes=1)  # between two that are written down
+LONGEST_NAME = 200
+_FORM = re.compile(r"rk-([0-9a-f]{12})-([A-Za-z0-9_-]{43})")
+_COLUMNS = [KEYS.c[name] for name in Key.__dataclass_fields__]
+_log = logging.getLogger(__name__)
+
+
+class Keys(DatabasePart):
+    """None is ever deleted: what it owns stays its own."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic):
+        super().__init__(database)
+        self._known = KnownKeys(clock)
+        self._checks = threading.BoundedSemaphore(CHECKS)
+        self._decoy = decoy()
+
+    def create(
+        self,
+        name: str,
+        scopes: Iterable[Scope],
+        *,
+        collections: Iterable[Collection] | None = None,
+        limits: KeyLimits | None = None,
+        expires: datetime | None = None,
+    ) -> tuple[Key, str]:
+        """The key, and what its owner shows: nobody can be told it again. Without `collections` it reads all."""
+        _check(name, scopes := frozenset(scopes), limits := limits or KeyLimits())
+        ids = None if collections is None else frozenset(one.id for one in collections)
+        key = Key(secrets.token_hex(6), name, scopes, ids, limits, now(), expires=expires)
+        if not key.valid(key.created):
+            raise CatalogError(f"a key that expires at {expires:%Y-%m-%d %H:%M} would never be good: name a later time")
+        secret = secrets.token_urlsafe(32)
+        values = vars(key) | {
+            "digest": digest(secret),
+            "scopes": sorted(scopes),
+            "collections": None if ids is None else sorted(ids),
+            "limits": {name: value for name, value in vars(limits).items() if value is not None},
+        }
+        with self._database.writing() as connection:
+            connection.execute(insert(KEYS), values)
+        return key, f"rk-{key.id}-{secret}"
+
+    def all(self) -> list[Key]:
+        """In the order in which they were made, with those that are good no more."""
+        with self._database.reading() as connection:
+            return [
+                _key(row._mapping) for row in connection.execute(select(*_COLUMNS).order_by(KEYS.c.created, KEYS.c.id))
+            ]
+
+    def any(self) -> bool:
+        """Whether there are some, be they revoked: a server whose last key is revoked is not open to all."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(KEYS.c.id).limit(1)) is not None
+
+    def get(self, key_id: str) -> Key:
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(KEYS.c.id == key_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"no key {key_id!r}: `ragcache keys list` tells their ids")
+        return _key(row._mapping)
+
+    def revoke(self, key_id: str) -> Key:
+        """For good; at once where this catalog is asked, and elsewhere when what is remembered there ends."""
+        revoked = update(KEYS).where(KEYS.c.id == key_id, KEYS.c.revoked.is_(None)).values(revoked=now())
+        with self._database.writing() as connection:
+            connection.execute(revoked)
+        self._known.forget(key_id)
+        return self.get(key_id)
+
+    def known(self, token: str) -> Key | None:
+        """Of a good key that was verified a moment ago. It takes microseconds, and waits for nothing."""
+        return self._known.get(token)
+
+    def verify(self, token: str) -> Key | None:
+        """The key that it is, where that is good. It may take a while: call it where others need not wait.
+
+        A wrong secret and an unknown id take as long, so that nobody learns which ids there are.
+        """
+        found = _FORM.fullmatch(token)
+        if found is None:  # everybody can tell
+            return None
+        if key := self.known(token):
+            return key
+        with self._checks:
+            if key := self.known(token):  # somebody else has just checked it
+                return key
+            key = self._check(token, *found.groups())
+        if key is not None:
+            self._note_use(key)
+        return key
+
+    def _check(self, token: str, key_id: str, secret: str) -> Key | None:
+        round_ = self._known.round
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS, KEYS.c.digest).where(KEYS.c.id == key_id)).one_or_none()
+        right = matches(secret, self._decoy if row is None else row.digest)
+        if row is None or not right:
+            return None
+        key = _key(row._mapping)
+        moment = now()
+        if not key.valid(moment):
+            return None
+        left = REMEMBERED_S if key.expires is None else (key.expires - moment).total_seconds()
+        self._known.add(token, key, min(REMEMBERED_S, left), round_)
+        return key
+
+    def _note_use(self, key: Key) -> None:
+        moment = now()
+        if key.last_used is not None and moment - key.last_used < USES:
+            return
+        due = or_(KEYS.c.last_used.is_(None), KEYS.c.last_used <= moment - USES)
+        try:
+            with self._database.writing() as connection:
+                connection.execute(update(KEYS).where(KEYS.c.id == key.id, due).values(last_used=moment))
+        except CatalogError as error:  # which is no reason to send its owner away
+            _log.warning("when key %s was last used is not written down: %s", key.id, error)
+
+
+class KnownKeys:
+    """Tokens that were found good, by a code of each that tells nothing outside this process. Threads share it."""
+
+    def __init__(self, clock: Callable[[], float]):
+        self.round = 0  # a key that is looked at in one round may be revoked in the next
+        self._clock = clock
+        self._secret = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, tuple[float, Key]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, token: str) -> Key | None:
+        code = self._code(token)
+        with self._lock:
+            until, key = self._kept.get(code, (0.0, None))
+            if key is not None and self._clock() >= until:
+                del self._kept[code]
+                return None
+        return key
+
+    def add(self, token: str, key: Key, seconds: float, round_: int) -> None:
+        """As it was in a round; not where keys were revoked since."""
+        code = self._code(token)
+        with self._lock:
+            if round_ != self.round:
+                return
+            self._kept[code] = (self._clock() + seconds, key)
+            self._kept.move_to_end(code)
+            while len(self._kept) > REMEMBERED:
+                self._kept.popitem(last=False)
+
+    def forget(self, key_id: str) -> None:
+        with self._lock:
+            self.round += 1
+            for code in [code for code, (_, key) in self._kept.items() if key.id == key_id]:
+                del self._kept[code]
+
+    def _code(self, token: str) -> bytes:
+        return hmac.digest(self._secret, token.encode("utf-8", "surrogatepass"), "sha256")
+
+
+def _key(row: Mapping[Any, Any]) -> Key:
+    values = {name: row[name] for name in Key.__dataclass_fields__}
+    ids = values["collections"]
+    values |= {"scopes": frozenset(values["scopes"]), "collections": None if ids is None else frozenset(ids)}
+    return Key(**values | {"limits": KeyLimits(**values["limits"])})
+
+
+def _check(name: str, scopes: frozenset[str], limits: KeyLimits) -> None:
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise CatalogError(f"{name!r} cannot name a key: use 1 to {LONGEST_NAME} printable characters")
+    if not scopes or scopes - {*SCOPES}:
+        told = ", ".join(sorted(scopes - {*SCOPES})) or "none"
+        raise CatalogError(f"a key cannot have the scopes {told}: choose from {', '.join(SCOPES)}")
+    for limit, value in vars(limits).items():
+        if value is not None and value < 0:
+            raise CatalogError(f"{limit} cannot be {value}")

@@ -1,0 +1,82 @@
+"""Records of what a server keeps beside the library; like all others they know no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+Scope = Literal["read", "ingest", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
+JobKind = Literal["ingest"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """What one key may take; None: as much as the server's settings let everybody have."""
+
+    requests_per_minute: int | None = None
+    concurrent: int | None = None
+    documents: int | None = None
+    nbytes: int | None = None  # of documents
+
+
+@dataclass(frozen=True)
+class Key:
+    """Its secret is known to its owner alone.
+
+    `collections` are ids, which no other collection ever has: a key reads on in one that is renamed or embedded anew,
+    and not in another that is made under the name of one that is gone.
+    """
+
+    id: str
+    name: str
+    scopes: frozenset[Scope]
+    collections: frozenset[int] | None  # None: all, also those to come
+    limits: KeyLimits
+    created: datetime
+    last_used: datetime | None = None  # about, to two minutes
+    revoked: datetime | None = None
+    expires: datetime | None = None
+
+    def valid(self, moment: datetime) -> bool:
+        return self.revoked is None and (self.expires is None or moment < self.expires)
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """`lease` is of one claim: whoever holds another, or none, can no longer change the job as its worker."""
+
+    id: str
+    kind: JobKind
+    collection_id: int
+    owner: str  # the id of a key, or ""
+    state: JobState
+    request: Mapping[str, Any]
+    created: datetime
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    attempts: int = 0
+    cancelling: bool = False  # its worker has been asked to stop
+    process: str | None = None  # that works on it, or did last
+    lease: str | None = None
+    leased_until: datetime | None = None
+    started: datetime | None = None  # the last time
+    finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ContextCache:
+    """What a client has the server remember, without its chunks, which `context_caches.chunks` reads."""
+
+    id: str  # whoever knows it and is its owner may use it
+    owner: str  # the id of a key, or ""
+    border: str
+    model: str  # fingerprint
+    created: datetime
+    used: datetime  # about, to a minute
+    expires: datetime | None
+    pinned: bool
+    nbytes: int
