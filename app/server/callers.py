@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Depends, Request
 
 from app.errors import NotFound
 from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
-Scope = Literal["read", "ingest", "admin"]
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")  # a name or an address, and perhaps a port
-SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,15 @@ class Caller:
 
     id: str = ""
     scopes: frozenset[Scope] = frozenset(SCOPES)
-    collections: frozenset[str] | None = None  # uids of those that may be read; None: all
+    collections: frozenset[int] | None = None  # ids of those that may be read; None: all
+    limits: KeyLimits = field(default_factory=KeyLimits)
 
     def check(self, scope: Scope) -> None:
         if not {scope, "admin"} & self.scopes:
             raise RefusedRequest(403, f"this key may not do that: it takes the scope {scope!r}", code="scope")
 
     def may_see(self, collection: Collection) -> bool:
-        return self.collections is None or collection.uid in self.collections
+        return self.collections is None or collection.id in self.collections
 
     def collection(self, service: Service, name: str) -> Collection:
         """One that may not be seen is not there."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from app.answering.pipeline import RagPipeline
 from app.library.catalog import Catalog
 from app.models import BUNDLED
+from app.server.queueing import Turns
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
 
@@ -22,6 +23,7 @@ class Service:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.pipeline = RagPipeline(settings)
+        self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
         self.model = model_name(settings.model)
         self.embedder = model_name(settings.embedder)
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())

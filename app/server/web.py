@@ -13,6 +13,7 @@ from app.models.cores import in_thread
 from app.server import operations
 from app.server.openai import models
 from app.server.problems import ProblemBody, tell_problems
+from app.server.queueing import TurnsEnd
 from app.server.service import Service
 
 ROUTERS = (operations.router, models.router)
@@ -38,6 +39,7 @@ def create_app(service: Service) -> FastAPI:
         responses={"4XX": {"model": ProblemBody}, "5XX": {"model": ProblemBody}},
     )
     app.state.service = service
+    app.add_middleware(TurnsEnd)
     if service.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=sorted(service.origins), allow_methods=["*"], allow_headers=["*"]
