@@ -37,6 +37,7 @@ class Commands(TyperGroup):
         "tune": "Learn how much meaning and words count in the search of a collection.",
         "bench": "Run a benchmark; each writes its figures as JSON.",
         "cache": "See, check, fill and clear the KV cache.",
+        "keys": "Make, list and revoke the keys of those who ask a server.",
         "db": "Copy and restore the catalog; see and upgrade its schema.",
     }
 

@@ -8,6 +8,9 @@
 
 Restored collections have new uids. Numbers that were given to chunks after the copy was made are given again, and an
 index of that time would take the new chunks for those; by their uid, all indexes are made anew.
+
+A key that was revoked since the copy was made stays revoked. Jobs that waited then have failed: they may be done, and
+what clients had sent for them gone.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +73,8 @@ def restore(database: Database, source: Path, keep: int) -> Restored:
         check_sound(fresh, source)
         revision = _revision(fresh, source)
         _renew(fresh, source)
-        uids = _settle(path)
+        uids, revoked = _settle(path)
+        _revoke(fresh, revoked)
         kept = _swap(path, fresh)
         drop_backups(path, REPLACED, max(1, keep), kept)
     return Restored(revision, kept, tuple(sorted(uids)))
@@ -93,24 +98,47 @@ def _renew(fresh: Path, source: Path) -> None:
     with told(str(source)), closing(existing(fresh)) as connection, connection:
         connection.execute("UPDATE collections SET uid = lower(hex(randomblob(16)))")
         connection.execute("UPDATE ingest_runs SET state = 'interrupted' WHERE state = 'running'")
+        if _has(connection, "jobs"):
+            connection.execute(
+                "UPDATE jobs SET state = 'failed', error = ?, lease = NULL, leased_until = NULL, finished = created "
+                "WHERE state IN ('queued', 'running')",
+                ("the catalog was restored from a copy that was made before this was done: try it again",),
+            )
 
 
-def _settle(path: Path) -> set[str]:
-    """Bring the log of the old catalog into its file -> its uids. One that is damaged is left as it is."""
+def _revoke(fresh: Path, revoked: Mapping[str, str]) -> None:
+    """Keys that the old catalog has revoked, at the times it says."""
+    with closing(existing(fresh)) as connection, connection:
+        if revoked and _has(connection, "keys"):
+            change = "UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL"
+            connection.executemany(change, [(moment, key_id) for key_id, moment in revoked.items()])
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    found = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return bool(connection.execute(found, (table,)).fetchone()[0])
+
+
+def _settle(path: Path) -> tuple[set[str], dict[str, str]]:
+    """Bring the log of the old catalog into its file -> its uids, and when which of its keys were revoked. One that is
+    damaged is left as it is.
+    """
     if not path.exists():
-        return set()
+        return set(), {}
     try:
         with closing(existing(path, timeout=0)) as connection:
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
                 raise in_use(path)
             found = connection.execute("SELECT CAST(uid AS BLOB) FROM collections WHERE uid IS NOT NULL").fetchall()
-            return {uid for (raw,) in found if UID.fullmatch(uid := raw.decode(errors="replace"))}
+            uids = {uid for (raw,) in found if UID.fullmatch(uid := raw.decode(errors="replace"))}
+            revoked = "SELECT id, revoked FROM keys WHERE revoked IS NOT NULL"
+            return uids, dict(connection.execute(revoked)) if _has(connection, "keys") else {}
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "")  # the module's own errors have none
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise in_use(path) from error
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
-            return set()
+            return set(), {}
         raise
 
 
