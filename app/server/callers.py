@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Annotated
@@ -60,12 +61,13 @@ def service_of(request: Request) -> Service:
 
 
 def caller_of(request: Request) -> Caller:
-    service = service_of(request)
-    _check_local(request, service)
-    return Caller()
+    """Whom the gate has let in."""
+    caller = request.state.caller
+    assert isinstance(caller, Caller)
+    return caller
 
 
-def _check_local(request: Request, service: Service) -> None:
+def check_local(request: Request, origins: Iterable[str]) -> None:
     """Without keys, only programs of this machine are served: no page of another site that a browser here shows."""
     client, host = request.client, request.headers.get("host", "")
     if client is not None and not _is_loopback(client.host):
@@ -74,7 +76,7 @@ def _check_local(request: Request, service: Service) -> None:
     if named is None or not _is_loopback(named[1].strip("[]")):
         raise RefusedRequest(403, f"without keys this server is asked by a local name, and {host!r} is none")
     origin = request.headers.get("origin")
-    if origin is not None and origin not in (f"http://{host}", f"https://{host}", *service.origins):
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}", *origins):
         raise RefusedRequest(403, f"pages of {origin!r} may not ask: RAGCACHE_SERVE_ORIGINS names those that may")
 
 
