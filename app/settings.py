@@ -154,7 +154,10 @@ class Settings(BaseSettings):
     serve_body_bytes: Bytes = 8 * 1024**2
     serve_upload_bytes: Bytes = 512 * 1024**2
     serve_origins: str = ""
+    serve_grace_s: float = Field(default=30, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    log_texts: bool = False
 
     @property
     def kv_folder(self) -> Path:
@@ -230,6 +233,11 @@ def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
     told = [variable(name) for name in REDIRECTING]
     found = [name for name in told if name in read_env_file(env_file, PREFIX) and name not in environment]
     return f"{env_file} in {Path.cwd()} sets {', '.join(found)}" if found else ""
+
+
+def traces_wanted() -> bool:
+    """By the variables of OpenTelemetry, whose own library reads all the others."""
+    return any(os.environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", "TRACES_"))
 
 
 def _refuse_unknown(names: Mapping[str, str | None], where: str) -> None:

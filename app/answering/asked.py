@@ -33,6 +33,8 @@ class AskOptions(TypedDict, total=False):
     history: Sequence[Turn]
     quotes: bool
     stop: Sequence[str]
+    system: str | None
+    border: str
 
 
 MOST_STOPS, LONGEST_STOP = 4, 256  # as OpenAI has it; and what may be a beginning is held back

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -42,6 +42,7 @@ class RagPipeline(ContextVerbs):
         """With the settings of this process unless others are given; or over what is open already, and stays so."""
         assert settings is None or over is None, "what is open has settings already"
         self.library, self.models = over or open_library(settings or load_settings())
+        self.watchers: list[Callable[[AnswerStream], None]] = []  # are told of each answer that starts
         self._shared = over is not None
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
@@ -136,7 +137,7 @@ class RagPipeline(ContextVerbs):
             rewritten = perf_counter()
             found = self._searching.run(collection, query, asked)
             seconds = {"condense": rewritten - started} if asked.history else {}
-            return answering.start(
+            stream = answering.start(
                 AnswerRequest(
                     question,
                     found.chunks,
@@ -152,6 +153,9 @@ class RagPipeline(ContextVerbs):
                     asked.stop,
                 )
             )
+        for watch in self.watchers:
+            watch(stream)
+        return stream
 
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:
         """A new one, which is stored with its first answer; or one that was stored. Raises CatalogError."""

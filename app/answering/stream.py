@@ -55,6 +55,7 @@ class AnswerStream:
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
         self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add notes to it
+        self.heard: list[Callable[[], None]] = []  # called at each token, on the thread that reads
         self._generation = generation
         self._tokens: Iterator[int] | None = iter(generation)
         self._pieces = pieces
@@ -146,6 +147,9 @@ class AnswerStream:
         with ExitStack() as broken:
             broken.callback(self._end, whole=False)
             token = next(self._tokens, None)
+            if token is not None:
+                for call in self.heard:
+                    call()
             if token is not None and not self._repeats and self._repetition.add(token):
                 self._repeats = True
                 self._generation.enough()

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app.logs import formatter
 from app.settings import Settings, load_settings, redirection
 
 OURS = ("app", "ragcache", "retriever", "splitter", "ui", "benchmarks")  # loggers
@@ -91,15 +92,17 @@ def configured(*order: str | EllipsisType) -> Callable[[Command], Command]:
 def configure(**flags: Any) -> Settings:
     """The settings with the flags that were given, and logging as they say."""
     settings = load_settings(**flags)
-    _configure_logging(settings.log_level)
+    _configure_logging(settings)
     if told := redirection(**flags):
         logging.getLogger(__name__).info(told)
     return settings
 
 
-def _configure_logging(level: str) -> None:
+def _configure_logging(settings: Settings) -> None:
     """Our loggers at the level of the settings; libraries speak up from warnings on."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    level, handler = settings.log_level, logging.StreamHandler()
+    handler.setFormatter(formatter(settings.log_format))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
     # At every start vLLM warns of a dozen things that are as they should be.

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Depends, Request
 
 from app.errors import NotFound
 from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
-Scope = Literal["read", "ingest", "admin"]
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")  # a name or an address, and perhaps a port
-SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,15 @@ class Caller:
 
     id: str = ""
     scopes: frozenset[Scope] = frozenset(SCOPES)
-    collections: frozenset[str] | None = None  # uids of those that may be read; None: all
+    collections: frozenset[int] | None = None  # ids of those that may be read; None: all
+    limits: KeyLimits = field(default_factory=KeyLimits)
 
     def check(self, scope: Scope) -> None:
         if not {scope, "admin"} & self.scopes:
             raise RefusedRequest(403, f"this key may not do that: it takes the scope {scope!r}", code="scope")
 
     def may_see(self, collection: Collection) -> bool:
-        return self.collections is None or collection.uid in self.collections
+        return self.collections is None or collection.id in self.collections
 
     def collection(self, service: Service, name: str) -> Collection:
         """One that may not be seen is not there."""
@@ -60,12 +61,13 @@ def service_of(request: Request) -> Service:
 
 
 def caller_of(request: Request) -> Caller:
-    service = service_of(request)
-    _check_local(request, service)
-    return Caller()
+    """Whom the gate has let in."""
+    caller = request.state.caller
+    assert isinstance(caller, Caller)
+    return caller
 
 
-def _check_local(request: Request, service: Service) -> None:
+def check_local(request: Request, origins: Iterable[str]) -> None:
     """Without keys, only programs of this machine are served: no page of another site that a browser here shows."""
     client, host = request.client, request.headers.get("host", "")
     if client is not None and not _is_loopback(client.host):
@@ -74,7 +76,7 @@ def _check_local(request: Request, service: Service) -> None:
     if named is None or not _is_loopback(named[1].strip("[]")):
         raise RefusedRequest(403, f"without keys this server is asked by a local name, and {host!r} is none")
     origin = request.headers.get("origin")
-    if origin is not None and origin not in (f"http://{host}", f"https://{host}", *service.origins):
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}", *origins):
         raise RefusedRequest(403, f"pages of {origin!r} may not ask: RAGCACHE_SERVE_ORIGINS names those that may")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from app.server.callers import Serving
+from app.server.callers import Asking, Serving
 
 router = APIRouter(tags=["operations"])
 
@@ -26,3 +27,10 @@ def ready(service: Serving) -> JSONResponse:
     """Models are loaded, the catalog and the store of KV can be used."""
     lacking = service.lacks()
     return JSONResponse({"status": "; ".join(lacking) or "ready"}, 503 if lacking else 200)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
+def metrics(service: Serving, caller: Asking) -> Response:
+    """For Prometheus: of all callers together."""
+    caller.check("admin")
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -94,14 +94,19 @@ def tell_problems(app: FastAPI) -> None:
             app.add_exception_handler(kind, _of_bugs)
 
 
-async def _of_users(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RagcacheError)
+def refusal(request: Request, error: RagcacheError) -> JSONResponse:
+    """What is answered for it; what whoever runs the server should know is in the log."""
     status = status_of(error)
     if status >= 500:
         _log.error("%s %s: %s", request.method, request.url.path, error)
     if isinstance(error, RefusedRequest):
         return problem(status, str(error), param=error.param, code=error.code, headers=error.headers)
     return problem(status, str(error))
+
+
+async def _of_users(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RagcacheError)
+    return refusal(request, error)
 
 
 async def _of_requests(request: Request, error: Exception) -> JSONResponse:

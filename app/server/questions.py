@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,16 +64,22 @@ class Stopping(BaseModel):
 
 
 @router.post("/messages", response_model=EndedAnswer, responses=EVENTS)
-async def ask(conversation_id: str, body: AskedQuestion, service: Serving, caller: Asking) -> Response:
+async def ask(
+    request: Request, conversation_id: str, body: AskedQuestion, service: Serving, caller: Asking
+) -> Response:
     """The answer as it comes, as events `start`, `piece` and `done` or `error`; whole where `stream` is false. It goes
     on where the client goes away.
     """
+    await service.turns.of(caller, request)
     return await _told(await in_thread(_asked, conversation_id, body, service, caller), body.stream)
 
 
 @router.post("/again", response_model=EndedAnswer, responses=EVENTS)
-async def again(conversation_id: str, body: AnswerChoices, service: Serving, caller: Asking) -> Response:
+async def again(
+    request: Request, conversation_id: str, body: AnswerChoices, service: Serving, caller: Asking
+) -> Response:
     """The last question, answered without any cache to compare, and not stored."""
+    await service.turns.of(caller, request)
     return await _told(await in_thread(_compared, conversation_id, body, service, caller), body.stream)
 
 
@@ -111,7 +117,7 @@ def _asked(conversation_id: str, body: AskedQuestion, service: Service, caller: 
     """Raises what can be told at once."""
     stored, collection = found(conversation_id, service, caller)
     question, options = check_question(body.question), _options(body, service)
-    options["linker"] = body.linker
+    options["linker"], options["border"] = body.linker, caller.border_of(collection)
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
@@ -126,7 +132,7 @@ def _asked(conversation_id: str, body: AskedQuestion, service: Service, caller: 
 def _compared(conversation_id: str, body: AnswerChoices, service: Service, caller: Caller) -> ServedAnswer:
     stored, collection = found(conversation_id, service, caller)
     options = _options(body, service)
-    options["linker"] = FULL
+    options["linker"], options["border"] = FULL, caller.border_of(collection)
     conversation = Conversation(service.pipeline, collection.name, stored.id)
     if not conversation.messages:
         raise NotFound(NOTHING_ASKED)

@@ -8,14 +8,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from app.answering import Answer
 from app.answering.pipeline import RagPipeline
+from app.answering.stream import AnswerStream
 from app.chat.contexts import Sweeper
 from app.chat.messages import Resolve
 from app.library.catalog import Catalog
 from app.models import BUNDLED
 from app.server.generations import ServedAnswers
+from app.server.metrics import Metrics
+from app.server.queueing import Turns
+from app.server.tracing import open_traces
 from app.settings import Settings
 from ragcache.errors import FAULTS, ConfigError
+from ragcache.store.base import TierStats
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +32,10 @@ class Service:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.pipeline = RagPipeline(settings)
+        self.turns = Turns(settings.serve_concurrent, settings.serve_queue)
+        self.metrics = Metrics(self)
+        self.traces = open_traces()
+        self.pipeline.watchers.append(self.watch)
         self.model = model_name(settings.model)
         self.embedder = model_name(settings.embedder)
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
@@ -61,10 +71,31 @@ class Service:
             self._loaded.set()
             self._sweeper.start()
 
+    def watch(self, stream: AnswerStream) -> None:
+        """An answer that starts is counted, traced, and written to the log as far as the settings want it. Those of the
+        pipeline are watched already.
+        """
+        self.metrics.watch(stream)
+        if self.traces is not None:
+            stream.then.append(self.traces.answer())
+        if self.settings.log_texts:
+            stream.then.append(_log_texts)
+
+    def watched(self, start: Callable[[], AnswerStream]) -> AnswerStream:
+        """Of one that no pipeline starts."""
+        stream = start()
+        self.watch(stream)
+        return stream
+
+    def tiers(self) -> Sequence[TierStats]:
+        """Of the store, once there is one."""
+        there = self._loaded.is_set() and self.settings.kv != "off"
+        return self.pipeline.models.store.stats() if there else ()
+
     def lacks(self) -> list[str]:
         """Why it is not ready to serve; nothing where it is."""
         lacking = [] if self._loaded.is_set() else [self._failure or "the models are being loaded"]
-        checks: tuple[Callable[[], object], ...] = (self.catalog.collections.all, self._check_store)
+        checks: tuple[Callable[[], object], ...] = (self.catalog.collections.all, self.tiers)
         for check in checks:
             try:
                 check()
@@ -72,16 +103,21 @@ class Service:
                 lacking.append(str(error))
         return lacking
 
-    def _check_store(self) -> None:
-        if self._loaded.is_set() and self.settings.kv != "off":
-            self.pipeline.models.store.stats()
-
     def close(self) -> None:
         try:
             self._sweeper.close()
             self.generations.close()
         finally:
-            self.pipeline.close()
+            try:
+                self.pipeline.close()
+            finally:
+                if self.traces is not None:
+                    self.traces.close()
+
+
+def _log_texts(answer: Answer) -> Answer:
+    _log.info("%r was answered by %r", answer.question, answer.text)
+    return answer
 
 
 def model_name(model: str) -> str:

@@ -11,9 +11,14 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
 from app.server import caches, conversations, operations, questions
+from app.server.gate import Gate
+from app.server.limits import BodyLimits
 from app.server.openai import completions, embeddings, models
 from app.server.problems import ProblemBody, tell_problems
+from app.server.queueing import TurnsEnd
+from app.server.requests import Observed
 from app.server.service import Service
+from app.server.tracing import Traced
 
 ROUTERS = (
     operations.router,
@@ -46,11 +51,23 @@ def create_app(service: Service) -> FastAPI:
         responses={"4XX": {"model": ProblemBody}, "5XX": {"model": ProblemBody}},
     )
     app.state.service = service
-    if service.origins:
-        app.add_middleware(
-            CORSMiddleware, allow_origins=sorted(service.origins), allow_methods=["*"], allow_headers=["*"]
-        )
+    _protect(app, service)
     tell_problems(app)
     for router in ROUTERS:
         app.include_router(router)
     return app
+
+
+def _protect(app: FastAPI, service: Service) -> None:
+    """What a request goes through before its route; the last one here is the first."""
+    settings = service.settings
+    app.add_middleware(BodyLimits, body_bytes=settings.serve_body_bytes, upload_bytes=settings.serve_upload_bytes)
+    app.add_middleware(Gate, service=service)
+    app.add_middleware(TurnsEnd)
+    if service.traces is not None:
+        app.add_middleware(Traced, traces=service.traces)
+    if service.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=sorted(service.origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(Observed, metrics=service.metrics)

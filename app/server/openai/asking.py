@@ -57,7 +57,8 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
         chat = service.pipeline.chat
         options = ChatOptions(most, None, body.stops, body.linker, caller.border)
         resolve = service.resolver(caller.id)
-        return [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings], False
+        starts = [partial(chat.start, turns, replace(options, sampling=one), resolve) for one in samplings]
+        return [partial(service.watched, start) for start in starts], False
     collection = caller.collection(service, name)
     system, history, question = _conversation(turns)
     asked = Asked(
@@ -87,7 +88,8 @@ def completion_starts(service: Service, caller: Caller, body: CompletionRequest)
     chat = service.pipeline.chat
     options = ChatOptions(body.max_tokens, None, body.stops, body.linker, caller.border)
     samplings = seeded(sampling_of(service, body, body.logprobs), body.choices)
-    return [partial(chat.complete, prompt, replace(options, sampling=one)) for prompt in prompts for one in samplings]
+    starts = [partial(chat.complete, prompt, replace(options, sampling=one)) for prompt in prompts for one in samplings]
+    return [partial(service.watched, start) for start in starts]
 
 
 def _collection(service: Service, model: str, named: str | None) -> str | None:

@@ -83,6 +83,7 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     caller.check("read")
     starts, cites = await in_thread(chat_starts, service, caller, body)
     naming, decode = Naming.new("chatcmpl", body.model), service.decode
+    await service.turns.of(caller, request)
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts)))
         return streamed(_chat_events(pieces, naming, decode, body, cites))
@@ -108,6 +109,7 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     caller.check("read")
     starts = await in_thread(completion_starts, service, caller, body)
     naming, decode = Naming.new("cmpl", body.model), service.decode
+    await service.turns.of(caller, request)
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts)))
         return streamed(_completion_events(pieces, naming, decode, body))

@@ -1,0 +1,89 @@
+"""Who asks, found out before anything of a request is read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from time import monotonic
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.library.catalog.serving_records import Key
+from app.models.cores import in_thread
+from app.server.callers import Caller, check_local
+from app.server.limits import Rates
+from app.server.problems import RefusedRequest, refusal
+from app.server.service import Service
+from ragcache.errors import RagcacheError
+
+OPEN = ("/health",)  # for whoever watches over the process
+LOOK_S = 1.0  # how long it is believed that there is no key
+CHECKS = 2  # keys that are looked at, at once; each takes a core for a while
+MOST_CHECKS = 64  # with those that wait for it
+_BEARER = re.compile(r"bearer +([\x21-\x7e]{1,200}) *", re.IGNORECASE)
+
+
+class Gate:
+    """ASGI middleware. Behind it a request has a caller, who may ask as often as he does. No key and no header is ever
+    written down.
+    """
+
+    def __init__(self, app: ASGIApp, *, service: Service, clock: Callable[[], float] = monotonic):
+        self._app, self._service, self._clock = app, service, clock
+        self._rates = Rates(clock)
+        self._keyed = False
+        self._looked: float | None = None
+        self._checks, self._checking = asyncio.Semaphore(CHECKS), 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            request = Request(scope)
+            try:
+                request.state.caller = caller = await self._caller(request)
+                self._rates.count(caller.id, caller.limits.requests_per_minute)
+            except RagcacheError as error:
+                return await refusal(request, error)(scope, receive, send)
+        await self._app(scope, receive, send)
+
+    async def _caller(self, request: Request) -> Caller:
+        if not await self._has_keys():
+            check_local(request, self._service.origins)
+            return Caller()
+        key = await self._key(_token(request))
+        if key is None:
+            raise _unknown("this key is not known, has expired, or was revoked")
+        return Caller(key.id, key.scopes, key.collections, key.limits)
+
+    async def _has_keys(self) -> bool:
+        """Once there is one there always is: also a revoked one keeps the server from being open to all."""
+        if not self._keyed and (self._looked is None or self._clock() - self._looked >= LOOK_S):
+            self._keyed = await in_thread(self._service.catalog.keys.any)
+            self._looked = self._clock()
+        return self._keyed
+
+    async def _key(self, token: str) -> Key | None:
+        keys = self._service.catalog.keys
+        if key := keys.known(token):
+            return key
+        if self._checking >= MOST_CHECKS:
+            raise RefusedRequest(429, "too many keys are being looked at", headers={"Retry-After": "2"})
+        self._checking += 1
+        try:
+            async with self._checks:
+                return await in_thread(keys.verify, token)
+        finally:
+            self._checking -= 1
+
+
+def _token(request: Request) -> str:
+    told = request.headers.getlist("authorization")
+    found = _BEARER.fullmatch(told[0]) if len(told) == 1 else None
+    if found is None:
+        raise _unknown("this server wants a key: send `Authorization: Bearer rk-…`")
+    return found[1]
+
+
+def _unknown(why: str) -> RefusedRequest:
+    return RefusedRequest(401, why, code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer realm="ragcache"'})

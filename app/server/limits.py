@@ -1,0 +1,95 @@
+"""How much a request may bring, how slowly, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from time import monotonic
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.server.problems import RefusedRequest, problem
+
+PAUSE_S = 15.0  # between two parts of a body
+GRACE_S = 10.0  # before it is asked how fast they come
+SLOWEST = 1024  # bytes per second
+_UPLOADS = re.compile(r"/v1/collections/.+/documents(/.*)?")
+
+
+class BodyLimits:
+    """ASGI middleware. What says that it is too long is refused before any of it is read, all else while it comes; the
+    seconds count in which the application waits for more.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, body_bytes: int, upload_bytes: int, pause_s: float = PAUSE_S, grace_s: float = GRACE_S
+    ):
+        self._app, self._body_bytes, self._upload_bytes = app, body_bytes, upload_bytes
+        self._pause_s, self._grace_s = pause_s, grace_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        most = self._upload_bytes if _UPLOADS.fullmatch(scope["path"]) else self._body_bytes
+        if _declared(scope) > most:
+            return await problem(413, _too_long(most))(scope, receive, send)
+        await self._app(scope, self._limited(receive, most), send)
+
+    def _limited(self, receive: Receive, most: int) -> Receive:
+        came, waited, more = 0, 0.0, True
+
+        async def limited() -> Message:
+            nonlocal came, waited, more
+            if not more:  # for the client to go away
+                return await receive()
+            start = monotonic()
+            try:
+                async with asyncio.timeout(self._pause_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"nothing of the body came for {self._pause_s:g} s") from None
+            came, waited = came + len(message.get("body", b"")), waited + monotonic() - start
+            more = message.get("more_body", False)
+            if came > most:
+                raise HTTPException(413, _too_long(most))
+            if more and waited > self._grace_s and came < waited * SLOWEST:
+                raise HTTPException(408, f"the body comes too slowly: {came} bytes in {waited:.0f} s")
+            return message
+
+        return limited
+
+
+class Rates:
+    """How often each key asks: as many requests at once as it may have in a minute, and one more whenever one of these
+    is a minute's share old.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic):
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}  # requests, at a time; a row for each key that ever asked
+
+    def count(self, key_id: str, per_minute: int | None) -> None:
+        """Raises RefusedRequest."""
+        if per_minute is None:
+            return
+        moment = self._clock()
+        left, before = self._left.get(key_id, (float(per_minute), moment))
+        left = min(float(per_minute), left + (moment - before) * per_minute / 60)
+        if left < 1:
+            self._left[key_id] = left, moment
+            seconds = math.ceil((1 - left) * 60 / per_minute) if per_minute else 60
+            told = f"this key may ask {per_minute} times in a minute: come again in {seconds} s"
+            raise RefusedRequest(429, told, code="rate", headers={"Retry-After": str(seconds)})
+        self._left[key_id] = left - 1, moment
+
+
+def _declared(scope: Scope) -> int:
+    """The length that the head tells, which the HTTP parser has checked; 0 where it tells none."""
+    return next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+
+
+def _too_long(most: int) -> str:
+    return f"the body is longer than the {most} bytes that this server takes here"

@@ -1,0 +1,109 @@
+"""What Prometheus is told: requests, answers, and what they stand on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from app.answering import Answer
+from app.answering.stream import AnswerStream
+from ragcache.errors import FAULTS
+
+if TYPE_CHECKING:
+    from app.server.service import Service
+
+TTFT_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
+BETWEEN_S = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+_log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """Threads share it. In a registry of its own, so that two servers of a process do not mix."""
+
+    def __init__(self, service: Service):
+        self.registry = registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self.requests = Counter("ragcache_requests", "Requests, by route.", labels, registry=registry)
+        self._answers = Counter("ragcache_answers", "Answers that ended.", registry=registry)
+        self._first = Histogram("ragcache_ttft_seconds", "To the first token.", buckets=TTFT_S, registry=registry)
+        told = "Between two tokens."
+        self._between = Histogram("ragcache_inter_token_seconds", told, buckets=BETWEEN_S, registry=registry)
+        told = "Tokens of prompts (cached, repaired, computed) and of answers (answered)."
+        self._tokens = Counter("ragcache_tokens", told, ("source",), registry=registry)
+        ProcessCollector(registry=registry)
+        registry.register(_States(service))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def watch(self, stream: AnswerStream) -> None:
+        """Counts it, from its first token to its end."""
+        stream.heard.append(self._hear())
+        stream.then.append(self._end)
+
+    def _hear(self) -> Callable[[], None]:
+        last: float | None = None
+
+        def hear() -> None:
+            nonlocal last
+            moment = perf_counter()
+            if last is not None:
+                self._between.observe(moment - last)
+            last = moment
+
+        return hear
+
+    def _end(self, answer: Answer) -> Answer:
+        report = answer.report
+        self._answers.inc()
+        if report.answer_tokens:
+            self._first.observe(report.ttft_s)
+        for source, tokens in (
+            ("cached", report.reused),
+            ("repaired", report.repaired),
+            ("computed", report.computed),
+            ("answered", report.answer_tokens),
+        ):
+            self._tokens.labels(source).inc(tokens)
+        return answer
+
+
+class _States(Collector):
+    """What is looked at when it is asked for. What cannot be told then is left out."""
+
+    def __init__(self, service: Service):
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        turns = self._service.turns
+        yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", turns.waiting)
+        yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", turns.running)
+        for read in (self._tiers, self._jobs):
+            try:
+                yield from read()
+            except FAULTS as error:
+                _log.warning("some metrics cannot be told: %s", error)
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing, or it would be collected when it is registered."""
+        return iter(())
+
+    def _tiers(self) -> list[Metric]:
+        nbytes = GaugeMetricFamily("ragcache_tier_bytes", "KV, by tier.", labels=["tier"])
+        entries = GaugeMetricFamily("ragcache_tier_entries", "Entries of KV, by tier.", labels=["tier"])
+        for one in self._service.tiers():
+            nbytes.add_metric([one.tier], one.nbytes)
+            entries.add_metric([one.tier], one.entries)
+        return [nbytes, entries]
+
+    def _jobs(self) -> list[Metric]:
+        jobs = GaugeMetricFamily("ragcache_jobs", "Ingests, by state.", labels=["state"])
+        for state, count in self._service.catalog.jobs.counts(None).items():
+            jobs.add_metric([state], count)
+        return [jobs]

@@ -1,0 +1,66 @@
+"""The process that serves: where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import ExitStack
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.server.connections import BoundedConnection
+from app.server.queueing import Turns
+from ragcache.errors import ConfigError
+
+
+class ServerProcess(uvicorn.Server):
+    """A first signal ends it: nothing new begins, streams have `grace_s` to come to their ends, and then it closes what
+    it serves. A second one ends it at once, as it is.
+    """
+
+    def __init__(
+        self, app: FastAPI, turns: Turns, grace_s: float, connection: type[BoundedConnection] = BoundedConnection
+    ):
+        config = uvicorn.Config(
+            app,
+            http=connection,
+            ws="none",
+            log_config=None,
+            access_log=False,  # it would tell paths and queries
+            server_header=False,
+            timeout_graceful_shutdown=grace_s,  # type: ignore[arg-type]  # any number of seconds does
+        )
+        super().__init__(config)
+        self._turns = turns
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._turns.close()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        super().handle_exit(sig, frame)
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """At each address of a name, all with one port; nobody is listened to yet. Raises ConfigError."""
+    with ExitStack() as made:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            sockets: list[socket.socket] = []
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                sock = made.enter_context(socket.socket(family, kind, protocol))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                chosen = sockets[0].getsockname()[1] if sockets else port
+                sock.bind((address[0], chosen, *address[2:]))
+                sockets.append(sock)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+        made.pop_all()
+    return sockets

@@ -1,0 +1,192 @@
+"""Connections by raw sockets: heads that never end, answers that are never read, bodies that nobody wants."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from app.server import connections
+from app.server.connections import BoundedConnection
+from app.server.process import ServerProcess, bound
+from app.server.queueing import Turns
+from tests.waiting import wait_until
+
+PATIENCE_S = 60.0
+LONG = b"x" * 65536
+
+
+class Hasty(BoundedConnection):
+    """Seconds in which this machine can do all that is asked for, and a client that does nothing is soon sent away."""
+
+    HEAD_S = 0.3
+    REST_S = 0.3
+    READ_S = 0.3
+
+
+class Streams:
+    """An application: /endless is answered until nobody reads it, /early before the body is read, / at once."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.written = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response = StreamingResponse(self._endless()) if scope["path"] == "/endless" else PlainTextResponse("here")
+        self.running += 1
+        try:
+            await response(scope, receive, send)
+        finally:
+            self.running -= 1
+
+    async def _endless(self) -> Iterator[bytes]:  # type: ignore[misc]
+        while True:
+            self.written += 1
+            yield LONG
+            await asyncio.sleep(0)
+
+
+class Listening:
+    def __init__(self, app: Streams, port: int, server: ServerProcess):
+        self.app, self._port, self._server = app, port, server
+
+    @property
+    def held(self) -> int:
+        """Connections that take a place."""
+        return len(self._server.server_state.connections)
+
+    @contextmanager
+    def connected(self, *, buffer: int | None = None) -> Iterator[socket.socket]:
+        with socket.socket() as client:
+            client.settimeout(PATIENCE_S)
+            if buffer is not None:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            client.connect(("127.0.0.1", self._port))
+            yield client
+
+
+@pytest.fixture(params=["auto", "asyncio"])  # the former is uvloop, where that is installed
+def listening(request: pytest.FixtureRequest) -> Iterator[Listening]:
+    sockets = bound("127.0.0.1", 0)
+    app = Streams()
+    server = ServerProcess(app, Turns(1, 0), 5.0, Hasty)  # type: ignore[arg-type]
+    server.config.loop = request.param
+    port = sockets[0].getsockname()[1]
+    thread = threading.Thread(target=server.run, args=(sockets,))
+    thread.start()
+    wait_until(lambda: server.started, PATIENCE_S)
+    yield Listening(app, port, server)
+    server.should_exit = True
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def answered(client: socket.socket) -> bool:
+    """When the whole of a short answer is here."""
+    came = b""
+    while not came.endswith(b"here"):
+        came += (part := client.recv(65536))
+        assert part, came
+    return came.startswith(b"HTTP/1.1 200")
+
+
+def is_closed(client: socket.socket) -> bool:
+    """When the server has ended it, which this waits for."""
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n"])
+def test_a_head_that_never_ends_is_given_up(listening: Listening, head: bytes) -> None:
+    with listening.connected() as client:
+        client.sendall(head)
+        assert is_closed(client)
+    assert listening.app.running == 0
+
+
+def test_a_head_that_drips_is_given_up(listening: Listening) -> None:
+    """Each byte would begin the patience anew, were that between two of them."""
+    with listening.connected() as client:
+        dripped = 0
+        client.settimeout(0.05)
+        with pytest.raises(ConnectionError):
+            for letter in b"GET / HTTP/1.1\r\n" + b"X-Slow: yes\r\n" * 10_000:
+                client.send(bytes([letter]))
+                dripped += 1
+                try:
+                    if client.recv(1) == b"":
+                        raise ConnectionResetError
+                except TimeoutError:
+                    continue
+        assert dripped
+
+
+def test_a_second_head_that_never_ends_is_given_up_too(listening: Listening) -> None:
+    with listening.connected() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert answered(client)
+        client.sendall(b"GET / HT")
+        assert is_closed(client)
+
+
+def test_a_head_of_any_length_is_refused(listening: Listening) -> None:
+    with listening.connected() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-Long: " + LONG)
+        assert client.recv(65536).startswith(b"HTTP/1.1 400")
+        assert is_closed(client)
+
+
+def test_whoever_does_not_read_his_answer_loses_it(listening: Listening) -> None:
+    with listening.connected(buffer=4096) as client:
+        client.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        wait_until(lambda: listening.app.written > 2, PATIENCE_S)
+        wait_until(lambda: not listening.app.running, PATIENCE_S)  # the client is still there
+        assert listening.held == 0
+
+
+def test_whoever_reads_slowly_has_it_all(listening: Listening) -> None:
+    with listening.connected(buffer=4096) as client:
+        client.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        wait_until(lambda: listening.app.written > 2, PATIENCE_S)
+        before = listening.app.written
+        while listening.app.written < before + 50:
+            assert client.recv(4096)
+
+
+def test_a_body_that_nobody_wants_is_not_read_for_ever(listening: Listening) -> None:
+    with listening.connected() as client:
+        client.sendall(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n")
+        assert answered(client)
+        with pytest.raises(ConnectionError):
+            while True:
+                client.sendall(LONG)
+
+
+def test_the_rest_of_a_body_may_come_behind_its_answer(listening: Listening) -> None:
+    head = b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
+    with listening.connected() as client:
+        for _ in range(2):  # the connection is good for another
+            client.sendall(head)
+            assert answered(client)
+            client.sendall(b"rest")
+
+
+def test_there_is_a_last_connection(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "most_connections", lambda: 1)
+    with listening.connected():
+        wait_until(lambda: listening.held == 1, PATIENCE_S)
+        with listening.connected() as client:
+            assert client.recv(65536).startswith(b"HTTP/1.1 503")
+            assert is_closed(client)
