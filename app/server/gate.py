@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
-from app.server.limits import Rates
+from app.server.limits import RequestRates
 from app.server.problems import RefusedRequest, refusal
 from app.server.service import Service
 from ragcache.errors import RagcacheError
@@ -32,7 +32,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, service: Service, clock: Callable[[], float] = monotonic):
         self._app, self._service, self._clock = app, service, clock
-        self._rates = Rates(clock)
+        self._rates = RequestRates(clock)
         self._keyed = False
         self._looked: float | None = None
         self._checks, self._checking = asyncio.Semaphore(CHECKS), 0

@@ -62,7 +62,7 @@ class BodyLimits:
         return limited
 
 
-class Rates:
+class RequestRates:
     """How often each key asks: as many requests at once as it may have in a minute, and one more whenever one of these
     is a minute's share old.
     """

@@ -44,6 +44,7 @@ SLOW |= {"app.models.loading", "app.models.chat_template", "app.models.gguf", "a
 SLOW |= {
     "app.chat.chat",
     "app.chat.rendering",
+    "app.server.spans",
     "app.models.sampling",
     "app.ingestion.estimate",
     "app.library.catalog.source",

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from app.server import limits
-from app.server.limits import BodyLimits, Rates
+from app.server.limits import BodyLimits, RequestRates
 from app.server.problems import RefusedRequest
 
 Part = bytes | float  # of a body; or seconds of silence
@@ -112,7 +112,7 @@ async def _nowhere(message: Message) -> None:
     raise AssertionError(message)
 
 
-def counted(rates: Rates, times: int, per_minute: int | None) -> int:
+def counted(rates: RequestRates, times: int, per_minute: int | None) -> int:
     """How many of so many requests are let through."""
     through = 0
     for _ in range(times):
@@ -126,7 +126,7 @@ def counted(rates: Rates, times: int, per_minute: int | None) -> int:
 
 def test_a_key_has_a_minutes_requests_at_once_and_then_its_share() -> None:
     now = [0.0]
-    rates = Rates(lambda: now[0])
+    rates = RequestRates(lambda: now[0])
     assert counted(rates, 20, 12) == 12
     now[0] = 5.0
     assert counted(rates, 20, 12) == 1
@@ -135,14 +135,14 @@ def test_a_key_has_a_minutes_requests_at_once_and_then_its_share() -> None:
 
 
 def test_a_key_without_a_limit_has_none_and_none_waits_for_another() -> None:
-    rates = Rates(lambda: 0.0)
+    rates = RequestRates(lambda: 0.0)
     assert counted(rates, 500, None) == 500
     assert counted(rates, 3, 1) == 1
     rates.count("b", 1)
 
 
 def test_who_asks_too_often_is_told_when_there_is_room_again() -> None:
-    rates = Rates(lambda: 0.0)
+    rates = RequestRates(lambda: 0.0)
     rates.count("a", 4)
     assert counted(rates, 3, 4) == 3
     with pytest.raises(RefusedRequest) as refused:
