@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -116,6 +117,39 @@ def test_a_collection_of_before_has_learnt_nothing_yet(database: Database) -> No
             step()
     assert collections.all() == [made]
     assert made.retrieval is None
+
+
+def test_a_conversation_of_before_is_nobodys(database: Database) -> None:
+    """And keeps its messages, also when it goes back."""
+    config = Config(attributes={"connection": None})
+    config.set_main_option("script_location", str(SCRIPTS))
+
+    def bring(step: Callable[[Config, str], None], revision: str) -> None:
+        with database.migrating() as connection:
+            config.attributes["connection"] = connection
+            step(config, revision)
+
+    upgrade(database, 0)
+    bring(command.downgrade, "0007")
+    catalog = Catalog(database)
+    collection = make_collection(catalog)
+    with database.writing() as connection:
+        moment = "'2026-01-01 00:00:00.000000'"
+        values = f"('talk', {collection.id}, 'old', {moment}, {moment})"
+        connection.exec_driver_sql(
+            f"INSERT INTO conversations (id, collection_id, title, created, updated) VALUES {values}"
+        )
+    assert upgrade(database, 1) is None or on_sqlite(database)
+    catalog.conversations.add("talk", [NewMessage("user", "Who?")], owner="")
+    catalog.conversations.create(collection, "new", owner="anna")
+    assert [one.id for one in catalog.conversations.all(owner="")] == ["talk"]
+    catalog.keys.create("a key", ["read"])
+    bring(command.downgrade, "0007")
+    assert inspect_schema(database).revision == "0007"
+    upgrade(database, 0)
+    assert {one.title: one.owner for one in catalog.conversations.all()} == {"old": "", "new": ""}
+    assert [one.content for one in catalog.conversations.messages("talk")] == ["Who?"]
+    assert not catalog.keys.any()
 
 
 def test_there_is_one_newest_revision() -> None:

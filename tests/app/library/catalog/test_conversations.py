@@ -56,6 +56,31 @@ def test_a_conversation_that_is_not_there(catalog: Catalog) -> None:
             act()
 
 
+def test_a_conversation_of_another_is_not_there(catalog: Catalog, collection: Collection) -> None:
+    conversations = catalog.conversations
+    own, nobodys = conversations.create(collection, "1", "anna"), conversations.create(collection, "2")
+    assert (own.owner, nobodys.owner) == ("anna", "")
+    conversations.add(own.id, [NewMessage("user", "?")], "anna")
+    for foreign in ("bob", ""):
+        for act in (
+            lambda owner: conversations.get(own.id, owner),
+            lambda owner: conversations.messages(own.id, owner),
+            lambda owner: conversations.delete(own.id, owner),
+            lambda owner: conversations.rename(own.id, "y", owner),
+            lambda owner: conversations.add(own.id, [NewMessage("user", "!")], owner),
+        ):
+            with pytest.raises(CatalogError, match=f"no conversation '{own.id}'"):
+                act(foreign)
+    assert conversations.get(own.id, "anna") == conversations.get(own.id)
+    assert [one.id for one in conversations.all(owner="anna")] == [own.id]
+    assert [one.id for one in conversations.all(collection, "")] == [nobodys.id]
+    assert len(conversations.all()) == 2
+    assert [one.content for one in conversations.messages(own.id, "anna")] == ["?"]
+    conversations.rename(own.id, "new", "anna")
+    conversations.delete(own.id, "anna")
+    assert conversations.all() == [nobodys]
+
+
 @pytest.mark.parametrize("name", ["\udcff", "\0", "x" * 5000])
 def test_a_name_that_no_database_takes_is_not_there(catalog: Catalog, name: str) -> None:
     with pytest.raises(CatalogError, match="no conversation"):

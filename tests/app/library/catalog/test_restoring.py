@@ -149,6 +149,39 @@ def test_a_run_of_that_time_runs_no_more(data: Path, tmp_path: Path) -> None:
         assert [run.state for run in catalog.runs.newest(catalog.collections.get("default"))] == ["interrupted"]
 
 
+def test_a_key_that_was_revoked_since_stays_revoked(data: Path, tmp_path: Path) -> None:
+    with opened(data) as catalog:
+        (lost, token), (kept, other) = (catalog.keys.create(name, ["read"]) for name in "ab")
+        backup = copied(data, tmp_path / "backup.sqlite")
+        revoked = catalog.keys.revoke(lost.id)
+        _, newest = catalog.keys.create("c", ["read"])
+    put_back(data, backup)
+    with opened(data) as catalog:
+        assert [one.id for one in catalog.keys.all()] == [lost.id, kept.id]
+        assert catalog.keys.get(lost.id).revoked == revoked.revoked
+        assert [bool(catalog.keys.verify(one)) for one in (token, other, newest)] == [False, True, False]
+
+
+def test_jobs_that_waited_then_have_failed(data: Path, tmp_path: Path) -> None:
+    """What was sent for them may be gone."""
+    with opened(data) as catalog:
+        collection = catalog.collections.get("default")
+        done, running, waiting = (catalog.jobs.create(collection, {"file": name}).id for name in "abc")
+        for job_id in (done, running):
+            job = catalog.jobs.claim("p", 600)
+            assert job is not None and job.id == job_id
+            assert job_id == running or catalog.jobs.finish(job)
+        backup = copied(data, tmp_path / "backup.sqlite")
+    put_back(data, backup)
+    with opened(data) as catalog:
+        found = [catalog.jobs.get(job_id, None) for job_id in (done, running, waiting)]
+        assert [job.state for job in found] == ["done", "failed", "failed"]
+        assert {job.error for job in found[1:]} == {str(found[1].error)} and "copy" in str(found[1].error)
+        assert all(job.finished and not job.lease for job in found)
+        assert catalog.jobs.claim("p", 600) is None
+        assert catalog.jobs.retry(running, None).request == {"file": "b"}
+
+
 def test_a_backup_of_an_upgrade_is_such_a_copy(data: Path, tmp_path: Path) -> None:
     path, scripts = database(data), newer(tmp_path / "newer")
     future(data, "0001")
