@@ -37,6 +37,12 @@ class IngestError(RagcacheError):
     status = 400
 
 
+class IngestStopped(RagcacheError):
+    """Somebody has told the ingest to end. What is in stays, and the next one goes on there."""
+
+    status = 409
+
+
 class LoadError(RagcacheError):
     """A file that cannot be turned into text; the reason says what to do about it."""
 

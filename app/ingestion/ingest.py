@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from app.errors import CatalogError, CollectionBusy, IngestError, printable
+from app.errors import CatalogError, CollectionBusy, IngestError, IngestStopped, NotFound, printable
 from app.ingestion import Failure, IngestOptions, IngestProgress, IngestResult, IngestTally
 from app.ingestion.capture import lacking
 from app.ingestion.draft import uncut
 from app.ingestion.outlook import Outlook, looked_at, told
 from app.ingestion.readers import Readers
 from app.ingestion.room import DiskCheck, KvRoom
-from app.ingestion.survey import FolderSurvey, Pending, lost_documents, take_survey
+from app.ingestion.survey import FolderSurvey, Pending, lost_documents, named_survey, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
@@ -51,6 +52,8 @@ class Ingest:
         self._tally = IngestTally()
         self._started = perf_counter()
         self._reached = IngestProgress(0, 0, 0, 0, 0)  # when the file was begun that is being written
+        self._stopping = threading.Event()
+        self._readers: Readers | None = None
         if collection is None and not self._options.dry_run:
             raise IngestError("documents need a collection to go into: only a dry run can do without")
 
@@ -71,6 +74,29 @@ class Ingest:
             with self._alone() as collection, self._recorded(collection):
                 self._ingest(collection, named)
         return self.result
+
+    def run_named(self, files: Mapping[Path, str]) -> IngestResult:
+        """The same, of files that are documents by these names. Raises NotFound where another collection has the name
+        of this one by now.
+        """
+        assert self._collection is not None and not self._options.dry_run and not self._options.prune
+        self._started, wanted = perf_counter(), self._collection
+        with self._alone() as collection:
+            if collection.id != wanted.id:
+                raise NotFound(f"the collection that was called {wanted.name!r} is not there")
+            with self._recorded(collection):
+                self._ingest(collection, (), files)
+        return self.result
+
+    def stop(self) -> None:
+        """From any thread: it ends at the next safe point, and raises IngestStopped."""
+        self._stopping.set()
+        if readers := self._readers:
+            readers.stop()
+
+    def _check_stopped(self) -> None:
+        if self._stopping.is_set():
+            raise IngestStopped("the ingest was stopped: what is in stays, and the next one goes on there")
 
     # -- around it --------------------------------------------------------------------------------------------------
 
@@ -97,7 +123,7 @@ class Ingest:
         try:
             yield
             state = "done"
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, IngestStopped):
             state = "interrupted"
             raise
         finally:
@@ -106,10 +132,10 @@ class Ingest:
 
     # -- the ingest -------------------------------------------------------------------------------------------------
 
-    def _ingest(self, collection: Collection, paths: Sequence[Path]) -> None:
+    def _ingest(self, collection: Collection, paths: Sequence[Path], files: Mapping[Path, str] | None = None) -> None:
         collection = self._cut_as_asked(collection)
         states = self._library.catalog.documents.states(collection)
-        survey = self._survey(paths, states)
+        survey = self._survey(paths, states) if files is None else named_survey(files, states)
         disks = DiskCheck(self._library.settings, self._room.mode == "eager", collection)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := disks.warning(survey.pending)):
@@ -216,12 +242,14 @@ class Ingest:
         files, nbytes, of_nbytes = 0, 0, sum(file.size for file in survey.pending)
         self._reached = IngestProgress(0, len(survey.pending), 0, of_nbytes, 0)
         with Readers(self._options.workers) as readers:
+            self._readers = readers
             outcomes = readers.read(survey.pending, self._options.retry_failed)
             if outlook is not None:
                 first, outcomes = looked_at(outcomes)
                 if line := outlook.told(first, survey.pending[len(first) :]):
                     self._tell(line)
             for file, outcome in outcomes:
+                self._check_stopped()  # before what was cut off is told as a file that cannot be read
                 match outcome:
                     case Same() if file.is_ready:
                         self._tally.unchanged += 1
@@ -237,6 +265,7 @@ class Ingest:
 
     def _within(self, nbytes: int) -> None:
         """So many bytes of the file that is being written are done."""
+        self._check_stopped()
         self._progress(replace(self._reached, nbytes=self._reached.nbytes + nbytes))
 
     def _gone(self, paths: Sequence[Path], states: Mapping[str, FileState], survey: FolderSurvey) -> Mapping[str, int]:

@@ -52,6 +52,7 @@ class Readers:
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._all: list[_Process] = []
         self._backlog = Backlog(AHEAD)
+        self._stopped = False
 
     def read(self, files: Iterable[Pending], retry: bool = False) -> Iterator[tuple[Pending, Outcome]]:
         """In the order of the files. `retry` parses files anew that failed with the same content before."""
@@ -76,7 +77,7 @@ class Readers:
         failed = file.state is not None and file.state.state == "failed"
         known = None if failed and retry else file.known_hash
         scaled = LEAST_PATIENCE + PATIENCE_PER_MEGABYTE * file.size / MEGABYTE
-        return Job(file.source, known, self._limits, min(self._patience, scaled))
+        return Job(file.source, known, self._limits, min(self._patience, scaled), file.path)
 
     def _read(self, job: Job, enter: Enter) -> Outcome:
         try:
@@ -84,18 +85,25 @@ class Readers:
         except queue.Empty:
             process = _Process(memory_for(self._limits.max_memory, self._workers))
             self._all.append(process)
+            if self._stopped:
+                process.stop()
         outcome = process.read(job, enter)
         if process.alive:
             self._idle.put(process)
         return outcome
+
+    def stop(self) -> None:
+        """From any thread, and in the middle of a file. Those that are not read by then are told as unread."""
+        self._stopped = True
+        for process in list(self._all):
+            process.stop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._all:
-            process.stop()  # also in the middle of a file: nobody wants the answer any more
+        self.stop()  # nobody wants the answers any more
         self._backlog.close()
         self._threads.shutdown()
         for process in self._all:

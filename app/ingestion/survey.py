@@ -30,9 +30,10 @@ FSTAB = Path("/etc/fstab")
 class Pending:
     """A file to be read."""
 
-    source: str  # absolute, without links, so that a file is one document whatever way led to it
+    source: str  # absolute, without links, so that a file is one document whatever way led to it; or as it is called
     size: int
     state: FileState | None  # of the document that it is already
+    path: str = ""  # where the file is, when the source does not tell
 
     @property
     def readable(self) -> int:
@@ -74,6 +75,12 @@ class FolderSurvey:
         number, rest = self.unknown.total(), ", …" if len(by_number) > TOLD else ""
         left_out = "1 file is" if number == 1 else f"{number:,} files are"
         return f"{left_out} left out, since no loader reads {suffixes}{rest}: convert what should be in"
+
+
+def named_survey(files: Mapping[Path, str], states: Mapping[str, FileState]) -> FolderSurvey:
+    """Of files that are documents by other names than their own."""
+    sized = [(str(path), source, _stamp(str(path))[0]) for path, source in files.items()]
+    return FolderSurvey([Pending(source, size, states.get(source), path) for path, source, size in sized])
 
 
 def take_survey(

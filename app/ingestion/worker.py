@@ -46,6 +46,7 @@ class Job:
     known_hash: str | None  # of a document that need not be made again
     limits: ParseLimits
     seconds: float = PATIENCE  # that it may take
+    path: str = ""  # where the file is, when the source does not tell; by the source it is called then
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def short_of_memory() -> Unread:
 
 
 def read(job: Job) -> Outcome:
-    path = Path(job.source)
+    path = Path(job.path or job.source)
     try:
         refuse_unknown(path)
         for _ in range(_TRIES):
@@ -181,7 +182,7 @@ def _read(path: Path, job: Job, told: os.stat_result | None) -> Outcome:
     if stamp.content_hash == job.known_hash:
         return Same(stamp)
     try:
-        return ReadFile(stamp, parse(path, data, job.limits))
+        return ReadFile(stamp, parse(Path(job.source), data, job.limits))
     except LoadError as error:
         if near_the_limit():
             return Unread(f"{error.reason}; or reading it needs more memory than {memory_told()}")

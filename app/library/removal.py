@@ -13,6 +13,7 @@ from app.errors import MaintenanceError
 from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
 from app.library.kv import Identity, drop_chunks, drop_prefixes, drop_traces, identities_to_drop
+from app.library.originals import SCHEME, Originals
 from app.models import Models
 from ragcache.errors import StoreError
 
@@ -30,7 +31,9 @@ def remove_documents(library: Library, models: Models, collection: Collection, d
     """Ids that are not there are passed over. Raises CatalogError while an ingest runs."""
     identities = identities_to_drop(library, models)
     with library.catalog.alone(collection):
+        sent = library.catalog.documents.contents(collection, SCHEME, document_ids)
         removed = library.catalog.documents.delete(collection, document_ids)
+        Originals(library).drop(sent)
         indexes.catch_up(library, collection)
         return _with_kv(models, removed, identities)
 
@@ -39,7 +42,9 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
     """With its conversations, and all KV that is kept of any. Raises CatalogError while an ingest runs."""
     identities = identities_to_drop(library, models)
     with library.catalog.alone(collection):
+        sent = library.catalog.documents.contents(collection, SCHEME)
         removed = library.catalog.collections.delete(collection)
+        Originals(library).drop(sent)
         indexes.discard(library, collection)
         removal = _with_kv(models, removed, identities, prefixes=True)
     library.catalog.discard_lock(collection)

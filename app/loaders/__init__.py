@@ -107,12 +107,15 @@ def refuse_unknown(path: Path) -> str:
     """The name of the format. Raises LoadError for a suffix that no loader reads."""
     name = format_of(path)
     if name is None:
-        told = f"the suffix {path.suffix.lower()!r}" if path.suffix else "no suffix"
-        known = ", ".join(suffixes[0] for suffixes in FORMATS.values())
-        if path.is_dir():
-            raise LoadError(path, A_FOLDER)
-        raise LoadError(path, f"has {told}, which no loader reads: convert or rename it to one of {known} …")
+        raise LoadError(path, A_FOLDER) if path.is_dir() else unknown(path)
     return name
+
+
+def unknown(path: Path) -> LoadError:
+    """Of a name whose suffix no loader reads; no file is looked at."""
+    told = f"the suffix {path.suffix.lower()!r}" if path.suffix else "no suffix"
+    known = ", ".join(suffixes[0] for suffixes in FORMATS.values())
+    return LoadError(path, f"has {told}, which no loader reads: convert or rename it to one of {known} …")
 
 
 def _storable(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from app.errors import CatalogError, NotFound
+from app.errors import CatalogError, Conflict, NotFound
 from app.library.catalog.chunks import lock, pack, unused
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import (
@@ -195,7 +195,7 @@ def check_name(name: str) -> None:
 def _refuse_taken(connection: Connection, name: str, own: int | None = None) -> None:
     found = _find(connection, name)
     if found is not None and found.id != own:
-        raise CatalogError(f"there is a collection {name!r} already: choose another name")
+        raise Conflict(f"there is a collection {name!r} already: choose another name")
 
 
 def _find(connection: Connection, name: str) -> Collection | None:

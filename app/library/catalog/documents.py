@@ -10,7 +10,7 @@ from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert
 from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
 from app.library.catalog.collections import write_splitter
-from app.library.catalog.database import DatabasePart
+from app.library.catalog.database import DatabasePart, batches
 from app.library.catalog.order import stand
 from app.library.catalog.records import (
     ChunkRecord,
@@ -132,6 +132,27 @@ class Documents(DatabasePart):
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else Document(**row._mapping)
+
+    def contents(self, collection: Collection, scheme: str, document_ids: Sequence[int] | None = None) -> set[str]:
+        """The hashes of the contents of documents whose sources are of the scheme: of these, or of all."""
+        own = DOCUMENTS.c.collection_id == collection.id, DOCUMENTS.c.source.startswith(scheme, autoescape=True)
+        query, found = select(DOCUMENTS.c.content_hash).where(*own), set[str]()
+        with self._database.reading() as connection:
+            if document_ids is None:
+                return set(connection.scalars(query))
+            for batch in batches(document_ids):
+                found.update(connection.scalars(query.where(DOCUMENTS.c.id.in_(batch))))
+        return found
+
+    def held(self, hashes: Iterable[str], scheme: str) -> set[str]:
+        """Those of these hashes of contents that documents have whose sources are of the scheme."""
+        found = set[str]()
+        with self._database.reading() as connection:
+            for batch in batches(hashes):
+                query = select(DOCUMENTS.c.content_hash).where(DOCUMENTS.c.content_hash.in_(batch))
+                own = DOCUMENTS.c.state == "ready", DOCUMENTS.c.source.startswith(scheme, autoescape=True)
+                found.update(connection.scalars(query.where(*own)))
+        return found
 
     def layout(self, document_id: int) -> DocumentLayout:
         """Its whole text, its pages and lines."""

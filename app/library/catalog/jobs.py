@@ -7,12 +7,26 @@ clock counts, which all machines share.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    type_coerce,
+    update,
+)
 
 from app.errors import Conflict, NotFound
 from app.library.catalog.database import DatabasePart
@@ -69,15 +83,20 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
-    def claim(self, process: str, lease_s: float) -> StoredJob | None:
-        """The oldest job that nobody works on is this process's now. Where there is none, it is only a look."""
+    def claim(self, process: str, lease_s: float, place: str = "") -> StoredJob | None:
+        """The oldest job that nobody works on is this process's now. Where there is none, it is only a look.
+
+        `place`: of those alone whose request names it, since their files are there and nowhere else.
+        """
+        wanted = _at(place) if place else true()
         with self._database.reading() as connection:
-            if connection.scalar(select(JOBS.c.id).where(_claimable(_moment(connection))).limit(1)) is None:
+            if connection.scalar(select(JOBS.c.id).where(_claimable(_moment(connection)), wanted).limit(1)) is None:
                 return None
         with self._database.writing() as connection:
             moment = _moment(connection)
             _give_up(connection, moment)
-            oldest = select(JOBS.c.id).where(_claimable(moment)).order_by(JOBS.c.created, JOBS.c.id).limit(1)
+            free = select(JOBS.c.id).where(_claimable(moment), wanted)
+            oldest = free.order_by(JOBS.c.created, JOBS.c.id).limit(1)
             job_id = connection.scalar(oldest.with_for_update(skip_locked=True))
             if job_id is None:
                 return None
@@ -122,6 +141,13 @@ class Jobs(DatabasePart):
         with self._database.writing() as connection:
             return _change(connection, job, values)
 
+    def abandon(self, process: str) -> int:
+        """It has ended, as whoever calls this knows: others may have its jobs before their leases run out."""
+        left = and_(JOBS.c.state == "running", JOBS.c.process == process)
+        with self._database.writing() as connection:
+            over = _moment(connection) - timedelta(seconds=1)
+            return connection.execute(update(JOBS).where(left).values(leased_until=over, lease=None)).rowcount
+
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:
         """At once where nobody works on it; else its worker is asked to stop. One that has ended stays as it is."""
         with self._database.writing() as connection:
@@ -155,6 +181,11 @@ class Jobs(DatabasePart):
 
 def _claimable(moment: datetime) -> ColumnElement[bool]:
     return or_(JOBS.c.state == "queued", _left(moment))
+
+
+def _at(place: str) -> ColumnElement[bool]:
+    """Within the JSON, where no string can hold a quotation mark as it is."""
+    return type_coerce(JOBS.c.request, Text).contains(f"{json.dumps('place')}:{json.dumps(place)}", autoescape=True)
 
 
 def _left(moment: datetime) -> ColumnElement[bool]:

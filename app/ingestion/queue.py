@@ -1,0 +1,173 @@
+"""Files that clients send, one after the other into their collections.
+
+The jobs are rows of the catalog, so all processes over it share them, and those of one that was killed go on in the
+next. Each is run by one process at a time; it may be run again, and then finds what is in already.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+
+from app.errors import IngestError
+from app.ingestion import IngestResult
+from app.ingestion.job_run import LEASE_S, JobRun
+from app.ingestion.spool import Incoming, Spool
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import StoredJob
+from app.library.catalog.tables import now
+from app.library.originals import Originals
+from app.loaders import format_of, unknown
+from app.models import Models
+from app.models.cores import release_helpers
+from ragcache.errors import FAULTS, RagcacheError
+
+LONGEST_NAME = 255  # bytes, as of a file
+KEPT = timedelta(days=7)  # jobs that have ended, and the files of those that can be tried again
+MOST_WAITING = 1000  # jobs
+POLL_S = 2.0  # for jobs that other processes have made or left
+SWEEP_S = 3600.0
+CLOSING_S = 60.0
+log = logging.getLogger(__name__)
+
+
+class QueueFull(RagcacheError):
+    """So many files wait that no more are taken."""
+
+    status = 429
+
+
+class IngestQueue:
+    """`start` before anything else. Threads share it; one of its own ingests. `behind` is told what was ingested."""
+
+    def __init__(self, library: Library, models: Models, behind: Callable[[IngestResult], None] = lambda result: None):
+        self._library, self._models, self._behind = library, models, behind
+        self._jobs = library.catalog.jobs
+        self.spool = Spool(library.settings.data_dir)
+        self.originals = Originals(library)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._run: JobRun | None = None
+        self._swept = -SWEEP_S
+        self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
+
+    def start(self) -> None:
+        self.spool.open()
+        self.sweep()
+        self._thread.start()
+
+    def close(self) -> None:
+        """What is being ingested is stopped, and goes on in the next process."""
+        with self._changed:
+            self._closing, run = True, self._run
+            self._changed.notify_all()
+        if run is not None:
+            run.stop()
+        if self._thread.ident is not None:
+            self._thread.join(CLOSING_S)
+            self.spool.close()
+
+    # -- for clients ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def incoming(self, name: str) -> Iterator[Incoming]:
+        """A file of this name that comes: write it inside the block, and `add` it there, or it is gone.
+
+        Raises IngestError for what is no name, LoadError where no loader reads such files, and QueueFull.
+        """
+        check_name(name)
+        if format_of(Path(name)) is None:
+            raise unknown(Path(name))
+        if self._jobs.counts(None).get("queued", 0) >= MOST_WAITING:
+            raise QueueFull(f"{MOST_WAITING} files wait to be ingested: send this one later")
+        with self.spool.incoming(Path(name).suffix.lower(), self._library.settings.serve_upload_bytes) as file:
+            yield file
+
+    def add(self, collection: Collection, name: str, file: Incoming, owner: str) -> StoredJob:
+        """The file is on the disk, and the job in the catalog, when this returns."""
+        file.finish()
+        request = {"name": name, "file": file.name, "sha256": file.sha256, "size": file.size, "place": self.spool.place}
+        job = self._jobs.create(collection, request, owner)
+        self.spool.known(file)
+        self._notify()
+        return job
+
+    def cancel(self, job_id: str, owner: str | None) -> StoredJob:
+        job = self._jobs.cancel(job_id, owner)
+        with self._changed:
+            run = self._run
+        if run is not None and run.job.id == job_id:
+            run.look()
+        return job
+
+    def retry(self, job_id: str, owner: str | None) -> StoredJob:
+        job = self._jobs.retry(job_id, owner)
+        self._notify()
+        return job
+
+    def sweep(self) -> None:
+        """What ended long ago, and what killed processes have left, goes; their jobs go on."""
+        self._jobs.forget(now() - KEPT)
+        self.spool.sweep(self._jobs.abandon, self._files)
+        self.originals.sweep()
+        self._swept = monotonic()
+
+    def _files(self) -> set[str]:
+        return {str(job.request.get("file")) for job in self._jobs.all(owner=None)}
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # -- the worker -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while not self._closing:
+            try:
+                if monotonic() - self._swept >= SWEEP_S:
+                    self.sweep()
+                job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place)
+                if job is not None:
+                    self._work(job)
+                    continue
+            except FAULTS as error:  # of the catalog: the job is claimed again when its lease has run out
+                log.error("the queue of ingests: %s", error, exc_info=not isinstance(error, RagcacheError))
+            with self._changed:
+                if not self._closing:
+                    self._changed.wait(POLL_S)
+
+    def _work(self, job: StoredJob) -> None:
+        run = JobRun(self._library, self._models, self.spool, self.originals, job)
+        with self._changed:
+            self._run = run
+            if self._closing:
+                run.stop()
+        try:
+            result = run.run()
+            if result is not None:
+                self._behind(result)
+        finally:
+            with self._changed:
+                self._run = None
+            release_helpers()
+
+
+def check_name(name: str) -> None:
+    """Whether it can name a document: a name, not a path. Raises IngestError."""
+    told = None
+    if not name or name in (".", "..") or name != name.strip():
+        told = "it is empty, or begins or ends with blanks"
+    elif not name.isprintable():
+        told = "it holds characters that cannot be shown"
+    elif "/" in name or "\\" in name:
+        told = "a name holds no slashes"
+    elif len(name.encode()) > LONGEST_NAME:
+        told = f"it is longer than {LONGEST_NAME} bytes"
+    if told is not None:
+        raise IngestError(f"{name[:LONGEST_NAME]!r} cannot name a document: {told}")

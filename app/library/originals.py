@@ -1,0 +1,83 @@
+"""The files of PDF documents that clients have sent, as they came: kept below their hash while a document is there that
+was made of them, since its pages are shown from them.
+
+A document that was sent has the name that its client gave it, and no path: `upload:/NAME`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from app.library import Library
+from app.library.catalog.serving_records import JobState
+from app.loaders import format_of
+from ragcache.errors import StoreError
+from ragcache.host import private_folder
+
+SCHEME = "upload:/"
+FOLDER = "originals"
+_HASH = re.compile("[0-9a-f]{64}")
+_WAITING: tuple[JobState, ...] = ("queued", "running")
+
+
+def is_kept(name: str) -> bool:
+    return format_of(Path(name)) == "pdf"
+
+
+class Originals:
+    """Threads and processes may share the folder."""
+
+    def __init__(self, library: Library):
+        self._catalog = library.catalog
+        self._folder = library.settings.data_dir / FOLDER
+
+    def path(self, content_hash: str) -> Path:
+        """Where it is, if it is there."""
+        assert _HASH.fullmatch(content_hash), content_hash
+        return self._folder / content_hash[:2] / content_hash
+
+    def keep(self, file: Path, content_hash: str) -> None:
+        """The same file under another name, where the system can do that. Raises StoreError."""
+        path = self.path(content_hash)
+        if path.exists():
+            return
+        fresh = path.with_name(f"{uuid.uuid4().hex}.tmp")
+        try:
+            private_folder(path.parent)
+            try:
+                os.link(file, fresh)
+            except OSError:
+                shutil.copy2(file, fresh)
+            fresh.replace(path)
+        except OSError as error:
+            raise StoreError(f"cannot keep a file in {path.parent}: {error.strerror or error}") from error
+        finally:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+
+    def drop(self, hashes: Iterable[str]) -> None:
+        """Those that no document has any more, and none that is coming will have."""
+        wanted = {one for one in hashes if _HASH.fullmatch(one) and self.path(one).exists()}
+        if not wanted:
+            return
+        for one in self._unused(wanted):
+            with suppress(OSError):
+                self.path(one).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """What killed processes have left."""
+        there = {path.name for path in self._folder.glob("*/*")}
+        self.drop(there)
+
+    def _unused(self, hashes: set[str]) -> set[str]:
+        # The jobs first: one that ends between the two has its document by then.
+        coming = {
+            job.request.get("sha256") for state in _WAITING for job in self._catalog.jobs.all(owner=None, state=state)
+        }
+        return hashes - coming - self._catalog.documents.held(sorted(hashes), SCHEME)

@@ -1,0 +1,249 @@
+"""The queue of what clients send: each file once, whoever has the queue, and whatever ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.errors import Conflict, IngestError, LoadError
+from app.ingestion.job_run import JobRun
+from app.ingestion.queue import IngestQueue
+from app.ingestion.spool import UploadTooLong
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import StoredJob
+from app.library.removal import remove_collection, remove_documents
+from app.models import Models
+from ragcache.errors import StoreFull
+from tests.app.loaders.files import write_pdf
+from tests.waiting import wait_until
+
+PATIENCE_S = 60.0
+TEXT = b"Of the harbour there is much to be told. " * 40
+Queues = Callable[[], IngestQueue]
+
+
+@pytest.fixture
+def queues(library: Library, models: Models) -> Iterator[Queues]:
+    with ExitStack() as stack:
+
+        def make() -> IngestQueue:
+            return stack.enter_context(closing(IngestQueue(library, models)))
+
+        yield make
+
+
+@pytest.fixture
+def queue(queues: Queues) -> IngestQueue:
+    made = queues()
+    made.start()
+    return made
+
+
+@pytest.fixture
+def collection(library: Library) -> Collection:
+    return library.collection_or_new("shelf")
+
+
+def send(queue: IngestQueue, collection: Collection, name: str, data: bytes, owner: str = "") -> StoredJob:
+    with queue.incoming(name) as file:
+        file.write(data)
+        return queue.add(collection, name, file, owner)
+
+
+def ended(library: Library, job: StoredJob) -> StoredJob:
+    jobs = library.catalog.jobs
+    wait_until(lambda: jobs.get(job.id, None).state in ("done", "failed", "cancelled"), PATIENCE_S)
+    return jobs.get(job.id, None)
+
+
+def spooled(queue: IngestQueue) -> list[Path]:
+    return [path for path in queue.spool.folder.glob("*/*") if path.name != "lock"]
+
+
+@contextmanager
+def held(library: Library, collection: Collection) -> Iterator[None]:
+    """As another ingest has it."""
+    with library.catalog.alone(collection):
+        yield
+
+
+def test_what_is_sent_becomes_a_document(queue: IngestQueue, library: Library, collection: Collection) -> None:
+    job = ended(library, send(queue, collection, "harbour.txt", TEXT))
+    assert (job.state, job.error, job.progress["outcome"]) == ("done", None, "added")
+    assert job.progress["files"] == 1 and job.progress["chunks"] > 0 and job.progress["kv_variants"] > 0
+    document = library.catalog.documents.get(job.progress["document"])
+    assert (document.source, document.title, document.state) == ("upload:/harbour.txt", "harbour", "ready")
+    wait_until(lambda: spooled(queue) == [], PATIENCE_S)
+
+
+def test_the_same_again_is_left_alone_and_another_version_takes_its_place(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    first = ended(library, send(queue, collection, "harbour.txt", TEXT))
+    again = ended(library, send(queue, collection, "harbour.txt", TEXT))
+    newer = ended(library, send(queue, collection, "harbour.txt", TEXT + b"It has a crane."))
+    assert [one.progress["outcome"] for one in (first, again, newer)] == ["added", "unchanged", "replaced"]
+    assert len({one.progress["document"] for one in (first, again, newer)}) == 1
+    assert "crane" in library.catalog.documents.layout(first.progress["document"]).text
+
+
+def test_what_cannot_be_read_is_told_as_its_loader_does_and_can_be_tried_again(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    job = ended(library, send(queue, collection, "report.pdf", b"no PDF at all"))
+    assert job.state == "failed" and job.error is not None
+    assert job.error.startswith("report.pdf ") and "PDF" in job.error
+    assert str(queue.spool.folder) not in job.error
+    failed = library.catalog.documents.find(collection, "upload:/report.pdf")
+    assert failed is not None and failed.state == "failed" and failed.error in job.error
+    queue.retry(job.id, "")
+    assert ended(library, job).error == job.error
+    assert len(spooled(queue)) == 1
+
+
+def test_a_job_waits_for_others_that_work_on_its_collection_and_can_be_cancelled_meanwhile(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    with held(library, collection):
+        job = send(queue, collection, "harbour.txt", TEXT)
+        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
+        with pytest.raises(Conflict):
+            queue.retry(job.id, "")
+        assert queue.cancel(job.id, "").cancelling
+        assert ended(library, job).state == "cancelled"
+    assert library.catalog.documents.all(collection) == []
+    queue.retry(job.id, "")
+    assert ended(library, job).state == "done"
+
+
+def test_a_queue_that_is_closed_leaves_its_job_to_the_next(
+    queues: Queues, library: Library, collection: Collection
+) -> None:
+    first = queues()
+    first.start()
+    with held(library, collection):
+        job = send(first, collection, "harbour.txt", TEXT)
+        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
+        first.close()
+    left = library.catalog.jobs.get(job.id, None)
+    assert (left.state, left.attempts, left.lease) == ("queued", 0, None)
+    queues().start()
+    assert ended(library, job).state == "done"
+
+
+def test_two_queues_over_one_catalog_run_each_job_once(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, run = list[tuple[str, str]](), JobRun.run
+
+    def counted(self: JobRun) -> object:
+        ran.append((threading.current_thread().name, self.job.id))
+        return run(self)
+
+    monkeypatch.setattr(JobRun, "run", counted)
+    both = queues(), queues()
+    for one in both:
+        one.start()
+    jobs = [send(both[number % 2], collection, f"{number}.txt", TEXT + str(number).encode()) for number in range(8)]
+    assert [ended(library, job).state for job in jobs] == ["done"] * 8
+    assert sorted(job_id for _, job_id in ran) == sorted(job.id for job in jobs)
+    assert len(library.catalog.documents.all(collection, "ready")) == 8
+
+
+def test_a_file_of_another_folder_is_left_to_whoever_has_it(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    elsewhere = {
+        "name": "a.txt",
+        "file": f"{'0' * 32}/{'0' * 32}.txt",
+        "sha256": "0" * 64,
+        "size": 1,
+        "place": "b" * 32,
+    }
+    foreign = library.catalog.jobs.create(collection, elsewhere)
+    assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
+    assert library.catalog.jobs.get(foreign.id, None).state == "queued"
+
+
+def test_files_that_no_job_knows_go(queues: Queues, library: Library, collection: Collection) -> None:
+    first = queues()
+    first.spool.open()
+    with first.incoming("harbour.txt") as file:
+        file.write(TEXT)
+        job = first.add(collection, "harbour.txt", file, "")
+    with first.incoming("left.txt") as left:
+        left.write(TEXT)
+        left.finish()
+        first.spool.known(left)  # and killed before the job was made
+    first.sweep()
+    assert [path.name for path in spooled(first)] == [Path(job.request["file"]).name]
+    first.spool.close()
+    second = queues()
+    second.start()
+    assert ended(library, job).state == "done"
+    second.sweep()
+    assert not (first.spool.folder / first.spool.process).exists()
+
+
+def test_what_does_not_arrive_is_not_kept(queue: IngestQueue, library: Library, collection: Collection) -> None:
+    with pytest.raises(RuntimeError), queue.incoming("harbour.txt") as file:
+        file.write(TEXT)
+        raise RuntimeError("the client has gone")
+    object.__setattr__(library.settings, "serve_upload_bytes", 100)
+    with pytest.raises(UploadTooLong), queue.incoming("harbour.txt") as file:
+        file.write(TEXT)
+    with pytest.raises(StoreFull), queue.incoming("harbour.txt") as file:
+        object.__setattr__(library.settings, "serve_upload_bytes", 1 << 62)
+        file._most = 1 << 62
+        file.expect(1 << 61)
+    assert spooled(queue) == [] and library.catalog.jobs.all(owner=None) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b.txt", "/etc/passwd", "a\\b.txt", "a\0.txt", "a\n.txt", " a.txt"])
+def test_a_path_is_no_name(queue: IngestQueue, name: str) -> None:
+    with pytest.raises(IngestError), queue.incoming(name):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a" * 252 + ".txt", "ä" * 130 + ".txt", "\udc80.txt"])
+def test_a_name_is_as_long_as_that_of_a_file_and_all_text(queue: IngestQueue, name: str) -> None:
+    with pytest.raises(IngestError), queue.incoming(name):
+        pass
+
+
+@pytest.mark.parametrize(
+    "name", ["CON.txt", "nul.txt", "upload:x.txt", "%2e%2e.txt", "~root.txt", "-rf.txt", "a" * 251 + ".txt"]
+)
+def test_any_other_name_is_data(queue: IngestQueue, library: Library, collection: Collection, name: str) -> None:
+    assert ended(library, send(queue, collection, name, TEXT)).state == "done"
+    assert [one.source for one in library.catalog.documents.all(collection)] == [f"upload:/{name}"]
+
+
+def test_what_no_loader_reads_is_refused_before_it_comes(queue: IngestQueue) -> None:
+    for name in ("a.exe", "Makefile", ".pdf"):
+        with pytest.raises(LoadError, match="which no loader reads"), queue.incoming(name):
+            pass
+
+
+def test_a_pdf_is_kept_while_a_document_is_made_of_it(
+    queue: IngestQueue, library: Library, models: Models, collection: Collection, tmp_path: Path
+) -> None:
+    data = write_pdf(tmp_path / "a.pdf", [["The harbour has a crane."]]).read_bytes()
+    other = library.collection_or_new("other")
+    first = ended(library, send(queue, collection, "a.pdf", data))
+    second = ended(library, send(queue, other, "b.pdf", data))
+    kept = queue.originals.path(first.request["sha256"])
+    assert kept.read_bytes() == data
+    remove_documents(library, models, collection, [first.progress["document"]])
+    assert kept.exists()
+    newer = write_pdf(tmp_path / "b.pdf", [["The harbour has two cranes."]]).read_bytes()
+    third = ended(library, send(queue, other, "b.pdf", newer))
+    assert second.progress["document"] == third.progress["document"]
+    assert not kept.exists() and queue.originals.path(third.request["sha256"]).exists()
+    remove_collection(library, models, other)
+    assert list((library.settings.data_dir / "originals").glob("*/*")) == []
