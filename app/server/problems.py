@@ -42,6 +42,8 @@ class ProblemBody(BaseModel):
 class RefusedRequest(RagcacheError):
     """A request that is not served, with the status that says why."""
 
+    status = 400
+
     def __init__(
         self,
         status: int,

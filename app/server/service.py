@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from app.answering import Answer
-from app.answering.pipeline import RagPipeline
+from app.answering.pipeline import RagPipeline, measure_answers
 from app.answering.stream import AnswerStream
 from app.chat.contexts import Sweeper
 from app.chat.messages import Resolve
+from app.ingestion.queue import IngestQueue
 from app.library.catalog import Catalog
 from app.models import BUNDLED
 from app.server.generations import ServedAnswers
@@ -41,6 +42,8 @@ class Service:
         self.origins = frozenset(one.strip() for one in settings.serve_origins.split(",") if one.strip())
         self.contexts = self.pipeline.contexts
         self._sweeper = Sweeper(self.contexts)
+        library, models = self.pipeline.library, self.pipeline.models
+        self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
         self.generations = ServedAnswers(settings.serve_concurrent + settings.serve_queue)
         self._loaded = threading.Event()
         self._failure: str | None = None
@@ -58,6 +61,7 @@ class Service:
 
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
+        self.ingests.start()
         threading.Thread(target=self._load, name="ragcache-load", daemon=True).start()
 
     def _load(self) -> None:
@@ -105,6 +109,7 @@ class Service:
 
     def close(self) -> None:
         try:
+            self.ingests.close()
             self._sweeper.close()
             self.generations.close()
         finally:

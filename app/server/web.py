@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
-from app.server import caches, conversations, operations, questions
+from app.server import caches, collections, conversations, documents, jobs, operations, questions
 from app.server.gate import Gate
 from app.server.limits import BodyLimits
 from app.server.openai import completions, embeddings, models
@@ -28,6 +28,9 @@ ROUTERS = (
     conversations.router,
     questions.router,
     caches.router,
+    collections.router,
+    documents.router,
+    jobs.router,
 )
 
 

@@ -51,7 +51,7 @@ def test_its_kv_is_freed_and_what_it_lacked_is_kept(pipeline: RagPipeline, monke
         return new
 
     monkeypatch.setattr(TorchEngine, "buffer", buffer)
-    monkeypatch.setattr(cache, "_finish", lambda segments, report: finished.append(True))
+    monkeypatch.setattr(cache, "_finish", lambda segments, era, report: finished.append(True))
     stream = pipeline.stream(QUESTION, max_tokens=900)
     assert stream.answer.notes == (REPEATED,)
     gc.collect()

@@ -56,7 +56,7 @@ def test_it_ends_before_the_first(
         return new
 
     monkeypatch.setattr(TorchEngine, "buffer", buffer)
-    monkeypatch.setattr(pipeline.models.cache, "_finish", lambda segments, report: finished.append(True))
+    monkeypatch.setattr(pipeline.models.cache, "_finish", lambda segments, era, report: finished.append(True))
     stream = pipeline.stream(QUESTION, max_tokens=200, stop=stop)
     assert stream.finish_reason is None
     pieces = list(stream)

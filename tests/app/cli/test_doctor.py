@@ -104,10 +104,10 @@ def test_a_name_that_no_registry_knows_is_amiss(tmp_path: Path, setting: str) ->
 
 
 def test_every_setting_that_is_a_name_is_looked_at() -> None:
-    """The models have checks of their own, and a collection may have any name."""
+    """The models and the server have checks of their own, and a collection may have any name."""
     kinds = get_type_hints(Settings, include_extras=True)
     named = {setting for setting, kind in kinds.items() if kind in (Name, Name | None)}
-    assert named - {"model", "embedder", "collection"} == set(STRATEGIES)
+    assert named - {"model", "embedder", "collection", "serve_host"} == set(STRATEGIES)
 
 
 @pytest.mark.parametrize(

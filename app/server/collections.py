@@ -1,0 +1,114 @@
+"""Collections: what can be asked, and where documents go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.library.catalog.records import Collection
+from app.library.removal import remove_collection
+from app.models.cores import release_helpers
+from app.server.callers import Asking, Serving
+from app.server.problems import RefusedRequest
+from app.server.service import Service
+
+router = APIRouter(prefix="/v1/collections", tags=["collections"])
+CollectionName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class NamedCollection(BaseModel):
+    name: CollectionName
+
+
+class CollectionCard(BaseModel):
+    """`bytes` are those of the files, as they came."""
+
+    object: Literal["collection"] = "collection"
+    name: str
+    model: str  # as which it is asked
+    created: int
+    documents: int
+    failed: int
+    chunks: int
+    tokens: int
+    bytes: int
+
+
+class CollectionList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[CollectionCard]
+
+
+class RemovedCollection(BaseModel):
+    name: str
+    deleted: Literal[True] = True
+    documents: int
+    chunks: int
+    kv_variants: int
+
+
+@router.post("", status_code=201)
+def create(body: NamedCollection, service: Serving, caller: Asking) -> CollectionCard:
+    """Empty. It is embedded and cut as the server's settings say."""
+    caller.check("ingest")
+    if caller.collections is not None:
+        raise RefusedRequest(403, "this key is of some collections alone, and makes no others", code="scope")
+    _check(body.name)
+    if service.catalog.collections.find(body.name) is not None:
+        raise RefusedRequest(409, f"there is a collection {body.name!r} already", param="name")
+    try:
+        return _card(service, service.pipeline.library.collection_or_new(body.name))
+    finally:
+        release_helpers()
+
+
+@router.get("")
+def collections(service: Serving, caller: Asking) -> CollectionList:
+    caller.check("read")
+    seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
+    return CollectionList(data=[_card(service, one) for one in seen])
+
+
+@router.get("/{name}")
+def collection(name: str, service: Serving, caller: Asking) -> CollectionCard:
+    caller.check("read")
+    return _card(service, caller.collection(service, name))
+
+
+@router.patch("/{name}")
+def rename(name: str, body: NamedCollection, service: Serving, caller: Asking) -> CollectionCard:
+    caller.check("ingest")
+    found = caller.collection(service, name)
+    _check(body.name)
+    service.catalog.collections.rename(found, body.name)
+    return _card(service, caller.collection(service, body.name))
+
+
+@router.delete("/{name}")
+def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
+    """With its documents, their KV, and its conversations. 409 while an ingest works on it."""
+    caller.check("ingest")
+    found = caller.collection(service, name)
+    gone = remove_collection(service.pipeline.library, service.pipeline.models, found)
+    return RemovedCollection(name=name, documents=gone.documents, chunks=gone.chunks, kv_variants=gone.kv_variants)
+
+
+def _check(name: str) -> None:
+    if not name.isprintable() or not name.strip() or "/" in name:
+        raise RefusedRequest(400, f"name: {name!r} cannot name a collection: use no slashes", param="name")
+
+
+def _card(service: Service, found: Collection) -> CollectionCard:
+    totals = service.catalog.collections.totals(found)
+    return CollectionCard(
+        name=found.name,
+        model=f"{service.model}@{found.name}",
+        created=int(found.created.timestamp()),
+        documents=totals.documents,
+        failed=totals.failed,
+        chunks=totals.chunks,
+        tokens=totals.tokens,
+        bytes=totals.nbytes,
+    )

@@ -1,0 +1,200 @@
+"""Documents of a collection: sent as they are, ingested by jobs. Their names are data, and never a path."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+
+from app.errors import NotFound
+from app.ingestion.spool import Incoming
+from app.library.catalog.records import Collection, Document, State
+from app.library.catalog.serving_records import StoredJob
+from app.library.originals import SCHEME
+from app.library.removal import remove_documents
+from app.models.cores import in_thread
+from app.server.callers import Asking, Caller, Serving
+from app.server.jobs import JobCard, card_of
+from app.server.problems import RefusedRequest
+from app.server.service import Service
+
+router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
+AT_ONCE = 1 << 20  # bytes that are held of a file that comes
+
+
+class DocumentCard(BaseModel):
+    """`name` is what its client called it; of a file that the server's machine ingested, its path."""
+
+    id: int
+    object: Literal["document"] = "document"
+    name: str
+    title: str
+    kind: str
+    state: str
+    error: str | None
+    bytes: int
+    created: int
+    updated: int
+
+
+class ListedDocument(DocumentCard):
+    chunks: int
+    tokens: int
+    pages: int  # 0 where the format has none
+
+
+class DocumentList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ListedDocument]
+    has_more: bool
+
+
+class ChunkSpan(BaseModel):
+    """`text[start:end]` of its document."""
+
+    id: int
+    start: int
+    end: int
+    tokens: int
+    heading: list[str]
+    pages: list[int]
+
+
+class WholeDocument(DocumentCard):
+    text: str
+    chunks: list[ChunkSpan]
+
+
+class RemovedDocument(BaseModel):
+    id: int
+    deleted: Literal[True] = True
+    chunks: int
+    kv_variants: int
+
+
+@router.put("/{file}", status_code=202)
+async def upload(name: str, file: str, request: Request, service: Serving, caller: Asking) -> JobCard:
+    """The body is the file, as it is. It is on the disk when this returns, and ingested soon; one of the same name is a
+    new version of that document.
+    """
+    caller.check("ingest")
+    collection = await in_thread(caller.collection, service, name)
+    await in_thread(_check_limits, service, caller)
+    with ExitStack() as arriving:
+        incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file))
+        job = await _received(request, service, collection, file, incoming, caller)
+    return card_of(job, collection)
+
+
+async def _received(
+    request: Request, service: Service, collection: Collection, file: str, incoming: Incoming, caller: Caller
+) -> StoredJob:
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal():
+        await in_thread(incoming.expect, int(announced))
+    held = bytearray()
+    try:
+        async for data in request.stream():
+            held += data
+            if len(held) >= AT_ONCE:
+                await in_thread(incoming.write, bytes(held))
+                held.clear()
+    except ClientDisconnect:
+        raise RefusedRequest(400, "the client went away before the whole file had come") from None
+    await in_thread(incoming.write, bytes(held))
+    return await in_thread(service.ingests.add, collection, file, incoming, caller.id)
+
+
+def _check_limits(service: Service, caller: Caller) -> None:
+    """Of a key, by the files that it sent and that the server still knows."""
+    limits = caller.limits
+    if limits.documents is None and limits.nbytes is None:
+        return
+    sent = [one for one in service.catalog.jobs.all(owner=caller.id) if one.state not in ("failed", "cancelled")]
+    if limits.documents is not None and len(sent) >= limits.documents:
+        raise RefusedRequest(403, f"this key has sent all {limits.documents} documents that it may", code="limit")
+    nbytes = sum(int(one.request.get("size", 0)) for one in sent)
+    if limits.nbytes is not None and nbytes >= limits.nbytes:
+        raise RefusedRequest(403, f"this key has sent all {limits.nbytes:,} bytes that it may", code="limit")
+
+
+@router.get("")
+def documents(
+    name: str,
+    service: Serving,
+    caller: Asking,
+    state: State | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+) -> DocumentList:
+    """By their ids; `after`: the last one of the page before. A failed one says why."""
+    caller.check("read")
+    found = service.catalog.documents.listed(caller.collection(service, name), state)
+    rest = sorted((one for one in found if one.document.id > after), key=lambda one: one.document.id)
+    cards = [
+        ListedDocument(**_card(one.document).model_dump(), chunks=one.chunks, tokens=one.tokens, pages=one.pages)
+        for one in rest[:limit]
+    ]
+    return DocumentList(data=cards, has_more=len(rest) > limit)
+
+
+@router.get("/{document_id}")
+def document(name: str, document_id: int, service: Serving, caller: Asking) -> WholeDocument:
+    """Its text, and where its chunks stand in it."""
+    caller.check("read")
+    found = _found(service, caller.collection(service, name), document_id)
+    chunks = [
+        ChunkSpan(
+            id=one.id,
+            start=one.start,
+            end=one.end,
+            tokens=one.tokens,
+            heading=list(one.heading),
+            pages=[number for number, _ in one.pages],
+        )
+        for one in service.catalog.chunks.of_document(found.id)
+    ]
+    text = service.catalog.documents.layout(found.id).text
+    return WholeDocument(**_card(found).model_dump(), text=_sound(text), chunks=chunks)
+
+
+@router.delete("/{document_id}")
+def delete(name: str, document_id: int, service: Serving, caller: Asking) -> RemovedDocument:
+    """With its KV, as far as nobody else has the same text. 409 while an ingest works on the collection."""
+    caller.check("ingest")
+    collection = caller.collection(service, name)
+    found = _found(service, collection, document_id)
+    gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
+    return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=gone.kv_variants)
+
+
+def _found(service: Service, collection: Collection, document_id: int) -> Document:
+    missing = NotFound(f"no document {document_id} in {collection.name!r}")
+    if not 0 <= document_id < 2**63:
+        raise missing
+    found = service.catalog.documents.get(document_id)
+    if found.collection_id != collection.id:
+        raise missing
+    return found
+
+
+def _card(found: Document) -> DocumentCard:
+    return DocumentCard(
+        id=found.id,
+        name=_sound(found.source.removeprefix(SCHEME)),
+        title=_sound(found.title),
+        kind=found.kind,
+        state=found.state,
+        error=None if found.error is None else _sound(found.error),
+        bytes=found.size,
+        created=int(found.created.timestamp()),
+        updated=int(found.updated.timestamp()),
+    )
+
+
+def _sound(text: str) -> str:
+    """As JSON can be sent: names on a disk, and files, may hold what is no text. As long as it was."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

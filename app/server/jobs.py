@@ -1,0 +1,140 @@
+"""Jobs: what the server does with files that were sent, and how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from app.errors import NotFound
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import JobState, StoredJob
+from app.models.cores import in_thread
+from app.server.callers import Asking, Caller, Serving
+from app.server.events import BEAT, MEDIA_TYPE, event, streamed
+from app.server.service import Service
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+LOOK_S = 0.5
+BEAT_S = 15.0
+ENDED = ("done", "failed", "cancelled")
+
+
+class JobCard(BaseModel):
+    id: str
+    object: Literal["job"] = "job"
+    collection: str
+    name: str  # of the file
+    bytes: int
+    state: str
+    error: str | None
+    progress: dict[str, Any]
+    attempts: int
+    created: int
+    started: int | None
+    finished: int | None
+
+
+class JobList(BaseModel):
+    """The newest comes first."""
+
+    object: Literal["list"] = "list"
+    data: list[JobCard]
+
+
+@router.get("")
+def jobs(
+    service: Serving,
+    caller: Asking,
+    state: JobState | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> JobList:
+    caller.check("ingest")
+    names = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
+    found = service.catalog.jobs.all(owner=_owner(caller), state=state, limit=limit)
+    return JobList(data=[card_of(one, names[one.collection_id]) for one in found if one.collection_id in names])
+
+
+@router.get("/{job_id}")
+def job(job_id: str, service: Serving, caller: Asking) -> JobCard:
+    caller.check("ingest")
+    return card_of(*_found(job_id, service, caller))
+
+
+@router.delete("/{job_id}")
+def cancel(job_id: str, service: Serving, caller: Asking) -> JobCard:
+    """One that runs ends at its next safe point; what has ended stays as it is."""
+    caller.check("ingest")
+    _, collection = _found(job_id, service, caller)
+    return card_of(service.ingests.cancel(job_id, _owner(caller)), collection)
+
+
+@router.post("/{job_id}/retry")
+def retry(job_id: str, service: Serving, caller: Asking) -> JobCard:
+    """Of one that failed or was cancelled."""
+    caller.check("ingest")
+    _, collection = _found(job_id, service, caller)
+    return card_of(service.ingests.retry(job_id, _owner(caller)), collection)
+
+
+@router.get("/{job_id}/events", response_class=StreamingResponse, responses={200: {"content": {MEDIA_TYPE: {}}}})
+async def events(job_id: str, service: Serving, caller: Asking) -> StreamingResponse:
+    """The job each time that something of it has changed, as an event `job`, until it has ended. Whoever comes back
+    begins with how it stands then.
+    """
+    caller.check("ingest")
+    found, collection = await in_thread(_found, job_id, service, caller)
+    return streamed(_events(found, collection, service, caller))
+
+
+async def _events(found: StoredJob, collection: Collection, service: Service, caller: Caller) -> AsyncIterator[bytes]:
+    number, quiet = 0, 0.0
+    shown = card_of(found, collection)
+    yield event(shown.model_dump(), name="job", number=number)
+    while shown.state not in ENDED:
+        await asyncio.sleep(LOOK_S)
+        quiet += LOOK_S
+        try:
+            now = card_of(*await in_thread(_found, found.id, service, caller))
+        except NotFound:  # with its collection
+            return
+        if now != shown:
+            number, quiet, shown = number + 1, 0.0, now
+            yield event(shown.model_dump(), name="job", number=number)
+        elif quiet >= BEAT_S:
+            quiet = 0.0
+            yield BEAT
+
+
+def card_of(found: StoredJob, collection: Collection) -> JobCard:
+    request = found.request
+    return JobCard(
+        id=found.id,
+        collection=collection.name,
+        name=str(request.get("name", "")),
+        bytes=int(request.get("size", 0)),
+        state=found.state,
+        error=found.error,
+        progress=dict(found.progress),
+        attempts=found.attempts,
+        created=int(found.created.timestamp()),
+        started=None if found.started is None else int(found.started.timestamp()),
+        finished=None if found.finished is None else int(found.finished.timestamp()),
+    )
+
+
+def _owner(caller: Caller) -> str | None:
+    """Whose jobs he sees: an admin all of them."""
+    return None if "admin" in caller.scopes else caller.id
+
+
+def _found(job_id: str, service: Service, caller: Caller) -> tuple[StoredJob, Collection]:
+    found = service.catalog.jobs.get(job_id, _owner(caller))
+    for one in service.catalog.collections.all():
+        if one.id == found.collection_id and caller.may_see(one):
+            return found, one
+    raise NotFound(f"no job {job_id!r}")

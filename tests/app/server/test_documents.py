@@ -1,0 +1,183 @@
+"""Collections and documents over HTTP: files are jobs, names are data, and what a key may not see is not there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from app import Settings
+from app.ingestion.spool import FOLDER
+from app.samples import read_samples
+from tests.app.server.event_streams import asked
+from tests.app.server.serving import served
+from tests.waiting import wait_until
+
+PATIENCE_S = 60.0
+MOST = 200_000
+NOTE = read_samples()["lighthouse.md"]
+HOSTILE = [
+    "..%2F..%2Fetc%2Fpasswd.md",
+    "a%00.md",
+    "%2Fetc%2Fpasswd.md",
+    quote("x" * 300 + ".md"),
+    "a%0Ab.md",
+    "..%5Cb.md",
+]
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("sent")
+    return Settings(
+        model=str(tiny_folder), data_dir=folder / "data", cache_dir=folder / "cache", serve_upload_bytes=MOST
+    )
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[httpx2.Client]:
+    with served(settings) as client:
+        assert client.post("/v1/collections", json={"name": "shelf"}).status_code == 201
+        yield client
+
+
+def files(settings: Settings) -> list[Path]:
+    """Those of jobs that failed stay, so that they can be tried again."""
+    return [path for path in (settings.data_dir / FOLDER).rglob("*.*") if path.is_file()]
+
+
+def sent(client: httpx2.Client, name: str, data: bytes | str, collection: str = "shelf") -> dict[str, Any]:
+    """The job, when it has ended."""
+    found = client.put(f"/v1/collections/{collection}/documents/{name}", content=data)
+    assert found.status_code == 202, found.text
+    job: dict[str, Any] = found.json()
+
+    def look() -> bool:
+        job.update(client.get(f"/v1/jobs/{job['id']}").json())
+        return job["state"] in ("done", "failed", "cancelled")
+
+    wait_until(look, PATIENCE_S, lambda: str(job))
+    return job
+
+
+def test_a_file_becomes_a_document_that_answers(client: httpx2.Client, settings: Settings) -> None:
+    job = sent(client, "lighthouse.md", NOTE)
+    assert (job["state"], job["name"], job["collection"]) == ("done", "lighthouse.md", "shelf")
+    listed = client.get("/v1/collections/shelf/documents").json()["data"]
+    (one,) = [document for document in listed if document["name"] == "lighthouse.md"]
+    assert one["chunks"] > 0
+    whole = client.get(f"/v1/collections/shelf/documents/{one['id']}").json()
+    assert "Lighthouse" in whole["text"]
+    assert all(0 <= chunk["start"] < chunk["end"] <= len(whole["text"]) for chunk in whole["chunks"])
+    model = client.get("/v1/collections/shelf").json()["model"]
+    body = {"model": model, "messages": [{"role": "user", "content": "Who designed it?"}], "max_tokens": 4}
+    about = client.post("/v1/chat/completions", json=body).json()["ragcache"][0]
+    assert {citation["document_id"] for citation in about["citations"]} == {one["id"]}
+    assert files(settings) == []
+
+
+def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
+    first = sent(client, "version.txt", "The first version says little.")
+    again = sent(client, "version.txt", "The second version says other things.")
+    assert again["progress"]["document"] == first["progress"]["document"]
+    found = client.get(f"/v1/collections/shelf/documents/{first['progress']['document']}").json()
+    assert "second" in found["text"]
+
+
+def test_a_deleted_document_is_gone(client: httpx2.Client) -> None:
+    document = sent(client, "gone.txt", "This one is to go.")["progress"]["document"]
+    assert client.delete(f"/v1/collections/shelf/documents/{document}").json()["deleted"]
+    for _ in range(2):
+        assert client.get(f"/v1/collections/shelf/documents/{document}").status_code == 404
+    assert client.delete(f"/v1/collections/shelf/documents/{document}").status_code == 404
+
+
+def test_what_cannot_be_read_says_why(client: httpx2.Client, settings: Settings) -> None:
+    job = sent(client, "broken.pdf", b"%PDF-1.7 and then nothing of one")
+    assert job["state"] == "failed"
+    assert job["error"].startswith("broken.pdf")
+    assert client.get("/health").status_code == 200
+    tried = client.post(f"/v1/jobs/{job['id']}/retry")
+    assert tried.status_code == 200
+    wait_until(lambda: client.get(f"/v1/jobs/{job['id']}").json()["state"] == "failed", PATIENCE_S)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_no_path(client: httpx2.Client, settings: Settings, name: str) -> None:
+    before = {path for path in settings.data_dir.parent.rglob("*") if path.suffix == ".md"}
+    found = client.put(f"/v1/collections/shelf/documents/{name}", content=b"# Owned")
+    assert found.status_code in (400, 404, 405), found.text
+    assert {path for path in settings.data_dir.parent.rglob("*") if path.suffix == ".md"} == before
+
+
+def test_a_kind_that_nobody_reads_is_refused(client: httpx2.Client) -> None:
+    found = client.put("/v1/collections/shelf/documents/program.exe", content=b"MZ")
+    assert found.status_code == 422
+    assert "program.exe" in found.json()["error"]["message"]
+
+
+def test_too_long_a_file_is_refused_at_once_and_while_it_comes(client: httpx2.Client, settings: Settings) -> None:
+    before = files(settings)
+    host, port = client.base_url.host, client.base_url.port
+    with socket.create_connection((host, port), PATIENCE_S) as told:
+        head = f"PUT /v1/collections/shelf/documents/long.txt HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        told.sendall(f"{head}Content-Length: {10 * 1024**3}\r\n\r\n".encode())
+        assert b" 413 " in told.recv(4096)
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    found = client.put("/v1/collections/shelf/documents/long.txt", content=endless())
+    assert found.status_code == 413
+    wait_until(lambda: files(settings) == before, PATIENCE_S, lambda: str(files(settings)))
+
+
+def test_a_client_that_goes_away_leaves_nothing(client: httpx2.Client, settings: Settings) -> None:
+    before = files(settings)
+    host, port = client.base_url.host, client.base_url.port
+    with socket.create_connection((host, port), PATIENCE_S) as left:
+        head = f"PUT /v1/collections/shelf/documents/left.txt HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        left.sendall(f"{head}Content-Length: 100000\r\n\r\nand some of it".encode())
+        wait_until(lambda: files(settings) != before, PATIENCE_S)
+    wait_until(lambda: files(settings) == before, PATIENCE_S, lambda: str(files(settings)))
+    names = [one["name"] for one in client.get("/v1/collections/shelf/documents").json()["data"]]
+    assert "left.txt" not in names
+
+
+def test_events_of_a_job_end_with_it(client: httpx2.Client) -> None:
+    job = client.put("/v1/collections/shelf/documents/told.md", content=read_samples()["bakery.md"]).json()
+    with asked(client, "GET", f"/v1/jobs/{job['id']}/events") as events:
+        seen = list(events)
+    assert [one.name for one in seen] == ["job"] * len(seen)
+    assert [one.mark for one in seen] == [str(number) for number in range(len(seen))]
+    assert seen[-1].data["state"] == "done"
+    assert client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "done"
+    assert any(one["id"] == job["id"] for one in client.get("/v1/jobs").json()["data"])
+
+
+def test_a_collection_is_made_renamed_and_deleted(client: httpx2.Client) -> None:
+    assert client.post("/v1/collections", json={"name": "brief"}).json()["documents"] == 0
+    assert client.post("/v1/collections", json={"name": "brief"}).status_code == 409
+    assert client.post("/v1/collections", json={"name": "a/b"}).status_code == 400
+    sent(client, "one.txt", "One document, of a few words.", "brief")
+    assert client.patch("/v1/collections/brief", json={"name": "short"}).json()["name"] == "short"
+    assert client.patch("/v1/collections/short", json={"name": "shelf"}).status_code == 409
+    assert client.get("/v1/collections/brief").status_code == 404
+    assert client.delete("/v1/collections/short").json()["documents"] == 1
+    assert "short" not in [one["name"] for one in client.get("/v1/collections").json()["data"]]
+
+
+@pytest.mark.parametrize("path", ["collections/nope", "collections/nope/documents", "jobs/nope", "jobs/nope/events"])
+def test_what_is_not_there_is_told(client: httpx2.Client, path: str) -> None:
+    assert client.get(f"/v1/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("document", ["-1", str(2**70), "0", "999999"])
+def test_a_document_that_is_not_there_is_told(client: httpx2.Client, document: str) -> None:
+    assert client.get(f"/v1/collections/shelf/documents/{document}").status_code == 404
