@@ -16,7 +16,7 @@ from app.models import resolve_embedder, resolve_model, resolve_reranker
 from app.models.cores import release_helpers
 from app.models.devices import resolve_device, resolve_dtype
 from app.models.rates import RememberedRates
-from app.models.vllm import open_engine
+from app.models.vllm import open_engine, open_served
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
@@ -39,6 +39,7 @@ from ragcache.store.remote.bucket import shown
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
+    from ragcache.engine.vllm.base import LinkingVllm
     from ragcache.engine.vllm.engine import VllmEngine
     from retriever.sentence_model import Reranker
 
@@ -132,11 +133,10 @@ class TorchModel(LoadedModel):
 
 
 @dataclass(frozen=True)
-class VllmModel(LoadedModel):
-    """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
+class ServedModel(LoadedModel):
+    """Of vLLM, which links from one store at a time: a new cache is the one that counts."""
 
-    engine: VllmEngine
-    learnt: RememberedRates | None = None  # what it judges by, where that is kept for the next run
+    engine: LinkingVllm
 
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         cache = super().cache(store, linker, keep_missed=keep_missed)
@@ -148,6 +148,19 @@ class VllmModel(LoadedModel):
             super().close()
         finally:
             self.engine.close()
+
+
+@dataclass(frozen=True)
+class VllmModel(ServedModel):
+    """Inside this process."""
+
+    engine: VllmEngine
+    learnt: RememberedRates | None = None  # what it judges by, where that is kept for the next run
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
             if self.learnt is not None:
                 self.learnt.write()
 
@@ -176,9 +189,14 @@ def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> V
     return VllmModel(settings, engine, template, learnt, keeper=keeper)
 
 
+def _served_model(settings: Settings, folder: Path, template: PromptTemplate) -> ServedModel:
+    return ServedModel(settings, open_served(settings, folder), template, keeper=Keeper(release_helpers))
+
+
 ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {
     "torch": _torch_model,
     "vllm": _vllm_model,
+    "vllm-server": _served_model,
 }
 
 
