@@ -134,14 +134,9 @@ class TorchModel(LoadedModel):
 
 @dataclass(frozen=True)
 class ServedModel(LoadedModel):
-    """Of vLLM, which links from one store at a time: a new cache is the one that counts."""
+    """In a vLLM server of its own."""
 
     engine: LinkingVllm
-
-    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
-        cache = super().cache(store, linker, keep_missed=keep_missed)
-        self.engine.use_store(store)
-        return cache
 
     def close(self) -> None:
         try:
@@ -152,10 +147,15 @@ class ServedModel(LoadedModel):
 
 @dataclass(frozen=True)
 class VllmModel(ServedModel):
-    """Inside this process."""
+    """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
 
     engine: VllmEngine
     learnt: RememberedRates | None = None  # what it judges by, where that is kept for the next run
+
+    def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
+        cache = super().cache(store, linker, keep_missed=keep_missed)
+        self.engine.use_store(store)
+        return cache
 
     def close(self) -> None:
         try:
@@ -190,7 +190,8 @@ def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> V
 
 
 def _served_model(settings: Settings, folder: Path, template: PromptTemplate) -> ServedModel:
-    return ServedModel(settings, open_served(settings, folder), template, keeper=Keeper(release_helpers))
+    store = load_store(settings.model_copy(update={"ram_bytes": 0, "remote": ""}), evicts=False)
+    return ServedModel(settings, open_served(settings, folder, store), template, keeper=Keeper(release_helpers))
 
 
 ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {

@@ -12,7 +12,7 @@ from ragcache.engine.fingerprint import Digests
 from ragcache.engine.vllm.served import ServedVllmEngine
 from ragcache.engine.vllm.server import VllmServer
 from ragcache.errors import ConfigError, ModelError
-from ragcache.store import open_store
+from ragcache.store import KVStore, open_store
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.engine import VllmEngine
@@ -78,10 +78,11 @@ def _options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def open_served(settings: Settings, folder: Path) -> ServedVllmEngine:
-    """In a server of its own, of the model in this folder. Raises ConfigError and ModelError."""
+def open_served(settings: Settings, folder: Path, store: KVStore) -> ServedVllmEngine:
+    """In a server of its own, of the model in this folder, over the folder of `store`. Raises ConfigError and
+    ModelError.
+    """
     server = VllmServer(settings.vllm_url, settings.vllm_key.get_secret_value())
-    store = open_store(None, 1, None, settings.codec, order=settings.eviction)
     dtype = resolve_dtype(settings, resolve_device(settings))
     return ServedVllmEngine(server, folder, dtype, store, Digests(settings.digests_file))
 

@@ -14,7 +14,6 @@ from ragcache.linking import linker_spec, make_linker
 from ragcache.linking.base import Linker
 from ragcache.planning import check_segments
 from ragcache.report import Report
-from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment, System, Variant
 
 # Takes one output of a request, as vLLM's RequestOutput has it, or None when the engine broke; it must not block.
@@ -22,7 +21,7 @@ Deliver = Callable[[Any], None]
 
 
 class LinkingVllm(Engine):
-    """Answers are requests of vLLM's. It links from one store at a time."""
+    """Answers are requests of vLLM's."""
 
     def answer(
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
@@ -55,10 +54,6 @@ class LinkingVllm(Engine):
         """The same without waiting, for finalisers: Python runs them on any thread, whatever locks it holds. `tell`
         hears it later.
         """
-
-    @abstractmethod
-    def use_store(self, store: KVStore) -> None:
-        """Link from another store from the next request on."""
 
     @abstractmethod
     def close(self) -> None:

@@ -119,6 +119,7 @@ class VllmEngine(LinkingVllm):
             raise ConfigError(f"vLLM refuses this sampling: {error}") from error
 
     def use_store(self, store: KVStore) -> None:
+        """Link from another store from the next request on."""
         self._connector.scheduler.store = self._worker.store = store
 
     def use_rates(self, rates: Rates) -> None:

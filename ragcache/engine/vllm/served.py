@@ -59,7 +59,10 @@ class ServedVllmEngine(LinkingVllm):
     name = "vllm-server"
 
     def __init__(self, server: VllmServer, folder: Path, dtype: torch.dtype, store: KVStore, digests: Digests):
-        """Raises ConfigError for a server that serves nothing, ModelError where it does not answer."""
+        """`store`: over the folder that the server's is over, where what it captures is looked for; closed with this.
+
+        Raises ConfigError for a server that serves nothing, ModelError where it does not answer.
+        """
         card = next(iter(server.models()), {})
         most = card.get("max_model_len")
         if not isinstance(card.get("id"), str) or type(most) is not int:
@@ -129,10 +132,6 @@ class ServedVllmEngine(LinkingVllm):
 
     # -- an engine --------------------------------------------------------------------------------------------------
 
-    def use_store(self, store: KVStore) -> None:
-        """What it captures is looked for there; it links from its own, over the same folder."""
-        self._store = store
-
     def _capture(self, before: Sequence[Variant], segment: Segment, key: VariantKey, pause: Pause | None) -> Variant:
         """It stores what it captures, so the variants before are there by their keys."""
         if pause is not None:
@@ -156,6 +155,7 @@ class ServedVllmEngine(LinkingVllm):
     def close(self) -> None:
         for request in tuple(self._running):
             self.forsake(request)
+        self._store.close()
 
 
 def _pieces(asked: ServedRequest, deliver: Deliver) -> str | None:
