@@ -157,6 +157,8 @@ class Settings(BaseSettings):
     serve_upload_bytes: Bytes = 512 * 1024**2
     serve_origins: str = ""
     serve_grace_s: float = Field(default=30, ge=0)
+    server: str = ""
+    api_key: SecretStr | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     log_texts: bool = False
@@ -217,9 +219,7 @@ def variable(name: str) -> str:
 def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Settings:
     """The settings of this process; a flag that is None was not given. Raises ConfigError."""
     given = {name: value for name, value in flags.items() if value is not None}
-    in_file = read_env_file(env_file, PREFIX)
-    _refuse_unknown(os.environ, "the environment")
-    _refuse_unknown(in_file, str(env_file))
+    in_file = check_names(env_file)
     environment = {name.upper() for name in os.environ}
     of_file = {name: in_file[variable(name)] for name in Settings.model_fields if variable(name) in in_file}
     try:
@@ -227,6 +227,14 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
     except ValidationError as error:
         told = [_told(detail, given, in_file, env_file) for detail in error.errors(include_url=False)]
         raise ConfigError("; ".join(told)) from error
+
+
+def check_names(env_file: Path | None = Path(".env")) -> dict[str, str | None]:
+    """The variables of the file. Raises ConfigError for a setting that there is none of, here or in the environment."""
+    in_file = read_env_file(env_file, PREFIX)
+    _refuse_unknown(os.environ, "the environment")
+    _refuse_unknown(in_file, str(env_file))
+    return in_file
 
 
 def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
@@ -272,6 +280,6 @@ def _told(
         else:
             value, where = Settings.model_fields[name].default, "by default"
     allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    if name == "database_url":  # it holds a password
+    if name in ("database_url", "api_key"):  # they hold what is secret
         return f"{upper} {where} {allowed}"
     return f"{upper}={value!r} {where} {allowed}"

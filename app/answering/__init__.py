@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from app.answering.asked import Asked, AskOptions, Where
-from app.errors import CatalogError, printable
+from app.captions import place, told
+from app.errors import CatalogError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Box, Found, PageName
 from app.loaders.base import Parsed, Place
-from ragcache.report import COMPUTED, OTHER, Report
+from ragcache.report import Report
 
-__all__ = ["AskOptions", "Asked", "Where"]  # from here too
+__all__ = ["AskOptions", "Asked", "Where", "told"]  # from here too
 Reason = Literal["hit", "neighbour"]
 
 
@@ -54,7 +54,7 @@ class Retrieved:
     @property
     def place(self) -> str:
         """For people: "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages."""
-        return _place(self, self.pages)
+        return place(self.source, self.heading, self.pages)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Citation(Retrieved):
     @property
     def place(self) -> str:
         """Of the quote where there is one, since a chunk may stand on several pages."""
-        return _place(self, self.quote.pages if self.quote else self.pages)
+        return place(self.source, self.heading, self.quote.pages if self.quote else self.pages)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -157,14 +157,6 @@ def _remembered(citation: Citation) -> list[Place]:
     return [Place(number, label, tuple(box for page, box in boxes if page == number)) for number, label in pages]
 
 
-def _place(retrieved: Retrieved, pages: tuple[PageName, ...]) -> str:
-    name = printable(Path(Path(retrieved.source).name or retrieved.source))
-    if pages:
-        (first, label), (last, _) = pages[0], pages[-1]
-        return f"{name}, {label} {first}" if first == last else f"{name}, {label}s {first}-{last}"
-    return ", ".join([name, *([" > ".join(retrieved.heading)] if retrieved.heading else [])])
-
-
 @dataclass(frozen=True)
 class Answer:
     """`notes` say what a user should know of it: what was left out of the prompt, or that it was stopped."""
@@ -187,20 +179,3 @@ class Answer:
             "report": self.report.to_dict(),
             "notes": list(self.notes),
         }
-
-
-def told(report: Report, without: Report | None = None) -> str:
-    """A report in a line; `without` is that of the same prompt with no cache, if it was measured."""
-    tokens = sum(chunk.tokens for chunk in report.chunks)
-    tiers: dict[str, int] = {}
-    for chunk in report.chunks:
-        tiers[chunk.tier] = tiers.get(chunk.tier, 0) + 1
-    where = [
-        f"{count}/{len(report.chunks)} chunks {tier if tier == COMPUTED else f'from {tier}'}"
-        for tier, count in sorted(tiers.items(), key=lambda found: -found[1])
-    ]
-    borrowed = sum(chunk.system == OTHER for chunk in report.chunks)
-    where += [f"{borrowed}/{len(report.chunks)} of another system prompt"] if borrowed else []
-    measured = f" (without cache {without.ttft_s:.2f} s, measured)" if without else ""
-    repaired = [f"{report.repaired / tokens:.0%} repaired".replace("%", " %")] if tokens else ["no chunks"]
-    return " · ".join([f"first token {report.ttft_s:.2f} s{measured}", *where, *repaired])

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import TextIOWrapper
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from app.answering import Answer
-from app.answering.conversation import Conversation
-from app.answering.pipeline import RagPipeline
-from app.answering.stream import AnswerStream
-from app.cli.ask import (
-    OF_ANSWERS,
-    OF_MODELS,
-    Greedy,
-    NoCache,
-    ShowReport,
-    answering,
-    show_citations,
-    show_pieces,
-    show_report,
-)
+from app.cli.answers import ShownAnswer, ShownStream, show_citations, show_pieces, show_report
+from app.cli.ask import OF_ANSWERS, OF_MODELS, Greedy, NoCache, ShowReport, answering, choices_of
 from app.cli.flags import Temperature, configured
 from app.cli.output import FAILURES, count, plain, told
-from app.settings import Settings
+from app.client.address import NamedServer
+from app.client.connection import ServerConnection
+from app.client.conversation import ServedConversation
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 HELP = """\
 /new      start a new conversation
@@ -37,7 +29,39 @@ HELP = """\
 /quit     end; so does Ctrl-D. Ctrl-C stops an answer."""
 
 
-@configured(*OF_ANSWERS, *OF_MODELS)
+class ChattedWith(Protocol):
+    """A conversation of this machine, or of a server."""
+
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def collection(self) -> str: ...
+    @property
+    def unsaved(self) -> Sequence[object]: ...
+    def stream(self, question: str) -> AbstractContextManager[ShownStream]: ...
+    def save(self) -> None: ...
+
+
+def chat_with_server(
+    server: NamedServer,
+    no_cache: bool,
+    greedy: bool,
+    temperature: float | None,
+    continued: str | None,
+    show_report: bool,
+    **flags: Any,
+) -> None:
+    collection, choices = choices_of(server, flags, no_cache, greedy, temperature, top_k="chunks")
+    connection = ServerConnection(server)
+
+    def begin(collection: str) -> ServedConversation:
+        return ServedConversation(connection, collection, choices)
+
+    first = ServedConversation(connection, collection, choices, continued)
+    Chat(begin, first, show_report).run()
+
+
+@configured(*OF_ANSWERS, *OF_MODELS, served=chat_with_server)
 def chat(
     settings: Settings,
     no_cache: NoCache = False,
@@ -47,8 +71,14 @@ def chat(
     show_report: ShowReport = True,
 ) -> None:
     """Ask several questions after each other; follow-ups are understood. /help lists what else can be typed."""
+    from app.answering.pipeline import RagPipeline
+
     with RagPipeline(answering(settings, no_cache, greedy, temperature)) as pipeline:
-        stored = Chat(pipeline, pipeline.conversation(continued), show_report).run()
+
+        def begin(collection: str) -> ChattedWith:
+            return pipeline.conversation(collection=collection)
+
+        stored = Chat(begin, pipeline.conversation(continued), show_report).run()
     if not stored:
         raise typer.Exit(1)
 
@@ -56,12 +86,13 @@ def chat(
 class Chat:
     """One terminal, one conversation at a time. Only the end of the input, or of the output, ends it."""
 
-    def __init__(self, pipeline: RagPipeline, conversation: Conversation, show_report: bool):
-        self._pipeline = pipeline
+    def __init__(self, begin: Callable[[str], ChattedWith], conversation: ChattedWith, show_report: bool):
+        """`begin` a new one, of a collection."""
+        self._begin = begin
         self._conversation = conversation
-        self._before: list[Conversation] = []  # with answers that could not be stored so far
+        self._before: list[ChattedWith] = []  # with answers that could not be stored so far
         self._show_report = show_report
-        self._last: Answer | None = None
+        self._last: ShownAnswer | None = None
         self._terminal = sys.stdin.isatty()
 
     def run(self) -> bool:
@@ -111,7 +142,7 @@ class Chat:
 
     def _command(self, line: str) -> None:
         if line == "/new":
-            new = self._pipeline.conversation(collection=self._conversation.collection)
+            new = self._begin(self._conversation.collection)
             self._before += [self._conversation] if self._conversation.unsaved else []
             self._conversation, self._last = new, None
         elif line == "/sources":
@@ -142,7 +173,7 @@ class Chat:
 
 
 @contextmanager
-def interrupting(stream: AnswerStream) -> Iterator[None]:
+def interrupting(stream: ShownStream) -> Iterator[None]:
     """Ctrl-C ends the answer behind what is shown, and not amid a step; a second one ends whatever hangs."""
     before = signal.getsignal(signal.SIGINT)
 

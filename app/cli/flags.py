@@ -9,12 +9,16 @@ from functools import wraps
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import EllipsisType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.client.address import NamedServer, find_server
 from app.logs import formatter
-from app.settings import Settings, load_settings, redirection
+from ragcache.errors import ConfigError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 OURS = ("app", "ragcache", "retriever", "splitter", "ui", "benchmarks")  # loggers
 Engine = Annotated[str | None, typer.Option(help="What runs the language model: torch or vllm.")]
@@ -49,6 +53,12 @@ Kv = Annotated[
 Host = Annotated[str | None, typer.Option("--host", help="The address it listens at.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port it listens at; 0: a free one.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Above temperature 0: the same seed gives the same answer.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL", help="Have a server do it; RAGCACHE_SERVER by default, and '' is this machine."
+    ),
+]
 Linker = Annotated[str | None, typer.Option(help="Which tokens of cached chunks are computed again.")]
 FLAGS: Mapping[str, Any] = (
     {"collection": Name, "top_k": TopK, "top_tokens": TopTokens, "max_tokens": MaxTokens}
@@ -57,20 +67,22 @@ FLAGS: Mapping[str, Any] = (
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
     | {"kv": Kv}
     | {"cache_dir": CacheDir, "data_dir": DataDir}
-    | {"serve_host": Host, "serve_port": Port}
+    | {"serve_host": Host, "serve_port": Port, "server": Server}
 )
 Command = Callable[..., None]
 
 
-def configured(*order: str | EllipsisType) -> Callable[[Command], Command]:
+def configured(*order: str | EllipsisType, served: Command | None = None) -> Callable[[Command], Command]:
     """A command is given the settings, by flags that it need not list.
 
     `order`: as the help shows them. Its own parameters stand where they are named, and all others at `...`. One that is
-    a setting too is given to both.
+    a setting too is given to both. Where a server is named, `served` is called in its place, with the server and all
+    flags; no settings are read.
     """
 
     def decorate(command: Command) -> Command:
-        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
+        # The settings are not imported yet, and are not for the command line.
+        _, *parameters = inspect.signature(command, eval_str=True, locals={"Settings": None}).parameters.values()
         own = {one.name: one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters}
         flags = [name for name in order if isinstance(name, str) and name in FLAGS]
         made = {name: Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=FLAGS[name]) for name in flags}
@@ -79,7 +91,11 @@ def configured(*order: str | EllipsisType) -> Callable[[Command], Command]:
 
         @wraps(command)
         def run(**given: Any) -> None:
-            settings = configure(**{name: given[name] for name in flags})
+            server = None if served is None else find_server(given.pop("server"))
+            if served is not None and server is not None:
+                served(server, **given)
+                return
+            settings = configure(**{name: given[name] for name in flags if name in given})
             command(settings, **{name: given[name] for name in own})
 
         run.__annotations__ = {one.name: one.annotation for one in shown}
@@ -89,8 +105,22 @@ def configured(*order: str | EllipsisType) -> Callable[[Command], Command]:
     return decorate
 
 
+def of_server(server: NamedServer, flags: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    """Those that were given. Raises ConfigError where one means nothing to a server."""
+    given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} means nothing to the server {server.url}, which has its own settings: "
+                "leave it out, or have this machine do it by --server ''"
+            )
+    return given
+
+
 def configure(**flags: Any) -> Settings:
     """The settings with the flags that were given, and logging as they say."""
+    from app.settings import load_settings, redirection
+
     settings = load_settings(**flags)
     _configure_logging(settings)
     if told := redirection(**flags):

@@ -12,8 +12,11 @@ import typer
 from typer.core import TyperCommand
 
 from app.answering.pipeline import measure_answers
-from app.cli.flags import Json, Splitter, configured
+from app.cli.flags import Json, Splitter, configured, of_server
 from app.cli.output import count, plain, print_json, size
+from app.cli.served import SentFiles
+from app.client.address import NamedServer
+from app.client.connection import ServerConnection
 from app.compose import opened
 from app.errors import IngestError
 from app.ingestion import IngestOptions, IngestProgress, IngestResult
@@ -38,8 +41,32 @@ class IngestCommand(TyperCommand):
 ingest = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
+def ingest_on_server(
+    server: NamedServer, paths: list[Path], glob: list[str] | None, as_json: bool, **flags: Any
+) -> None:
+    """What was sent when it ends early is ingested all the same."""
+    collection = of_server(server, flags, "collection").get("collection", server.collection)
+    _check(paths)
+    sent = SentFiles(ServerConnection(server), collection)
+    try:
+        sent.send(paths, glob or ())
+    except KeyboardInterrupt:
+        _tell(sent.result, as_json, "interrupted, but for what the server has by now: ")
+        raise
+    except RagcacheError:
+        if sent.result.added or sent.result.replaced:
+            _tell(sent.result, as_json, "stopped: ")
+        raise
+    _tell(sent.result, as_json)
+    if sent.result.failed:
+        raise typer.Exit(1)
+
+
 @ingest.command(cls=IngestCommand)
-@configured("collection", "splitter", "kv", ..., "engine", "model", "device", "dtype", "data_dir", "cache_dir")
+@configured(
+    *("collection", "splitter", "kv", ..., "server", "engine", "model", "device", "dtype", "data_dir", "cache_dir"),
+    served=ingest_on_server,
+)
 def ingest_(
     settings: Settings,
     paths: Annotated[list[Path], typer.Argument(help="Files, and folders with all that is in them.")],
@@ -69,8 +96,7 @@ def ingest_(
 
 
 def _run(library: Library, models: Models, paths: list[Path], options: IngestOptions, as_json: bool) -> None:
-    if not any(path.exists() or path.is_symlink() for path in paths):
-        raise IngestError(f"there is nothing at {', '.join(plain(str(path)) for path in paths)}: check the spelling")
+    _check(paths)
     name = library.settings.collection
     find = library.catalog.collections.find if options.dry_run else library.collection_or_new
     collection = find(name)
@@ -89,6 +115,11 @@ def _run(library: Library, models: Models, paths: list[Path], options: IngestOpt
     measure_answers(library, models, run.result)
     if run.result.failed:
         raise typer.Exit(1)
+
+
+def _check(paths: list[Path]) -> None:
+    if not any(path.exists() or path.is_symlink() for path in paths):
+        raise IngestError(f"there is nothing at {', '.join(plain(str(path)) for path in paths)}: check the spelling")
 
 
 def _without_ram(settings: Settings) -> Settings:

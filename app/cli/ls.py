@@ -8,13 +8,14 @@ import typer
 
 from app.cli.flags import Json, configured
 from app.cli.output import count, fields, plain, print_json, size, table
+from app.cli.served import ls_of_server
 from app.compose import opened
 from app.library.catalog.records import Listed
 from app.library.inspection import Summary, summaries
 from app.settings import Settings
 
 
-@configured("collection", ..., "data_dir", "cache_dir")
+@configured("collection", ..., "server", "data_dir", "cache_dir", served=ls_of_server)
 def ls(
     settings: Settings,
     collection: Annotated[

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
-from app.cli.flags import CacheDir, DataDir, Json, configure
+from app.cli.flags import CacheDir, DataDir, Json, Server, configure, of_server
 from app.cli.output import count, plain, print_json
+from app.cli.served import rm_of_server
+from app.client.address import find_server
 from app.compose import opened
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection, Document
@@ -26,6 +28,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
     as_json: Json = False,
+    server: Server = None,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
 ) -> None:
@@ -34,6 +37,11 @@ def rm(
         raise typer.BadParameter("name documents by their ids or paths, or give --all for the whole collection")
     if collection is None:
         raise typer.BadParameter("say which collection: -c NAME")
+    named_server = find_server(server)
+    if named_server is not None:
+        of_server(named_server, {"data_dir": data_dir, "cache_dir": cache_dir})
+        rm_of_server(named_server, collection, documents or (), lambda what: _confirm(what, yes), dry_run, as_json)
+        return
     settings = configure(data_dir=data_dir, cache_dir=cache_dir)
     with opened(settings, looking=dry_run) as (library, models):
         chosen = library.catalog.collections.get(collection)

@@ -76,7 +76,7 @@ def test_the_values_of_the_example_are_the_defaults() -> None:
     left_out = {name for name in Settings.model_fields if variable(name) not in written}
     unset = {"fusion", "mmr", "reranker", "threads", "top_k", "vector_share"}
     unset |= {"temperature", "top_p", "sampling_top_k", "seed", "remote", "remote_bytes"}
-    assert left_out == unset | {"cache_dir", "data_dir", "database_url"}
+    assert left_out == unset | {"cache_dir", "data_dir", "database_url", "api_key"}
 
 
 def test_every_setting_of_the_example_has_a_comment() -> None:

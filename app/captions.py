@@ -1,0 +1,35 @@
+"""What people read of an answer: where a citation stands, and what of the prompt was reused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.errors import printable
+from ragcache.report import COMPUTED, OTHER, Report
+
+
+def place(source: str, heading: Sequence[str], pages: Sequence[tuple[int, str]]) -> str:
+    """ "report.pdf, pages 3-4", or "guide.md, Setup > Linux" where there are no pages."""
+    name = printable(Path(Path(source).name or source))
+    if pages:
+        (first, label), (last, _) = pages[0], pages[-1]
+        return f"{name}, {label} {first}" if first == last else f"{name}, {label}s {first}-{last}"
+    return ", ".join([name, *([" > ".join(heading)] if heading else [])])
+
+
+def told(report: Report, without: Report | None = None) -> str:
+    """A report in a line; `without` is that of the same prompt with no cache, if it was measured."""
+    tokens = sum(chunk.tokens for chunk in report.chunks)
+    tiers: dict[str, int] = {}
+    for chunk in report.chunks:
+        tiers[chunk.tier] = tiers.get(chunk.tier, 0) + 1
+    where = [
+        f"{count}/{len(report.chunks)} chunks {tier if tier == COMPUTED else f'from {tier}'}"
+        for tier, count in sorted(tiers.items(), key=lambda found: -found[1])
+    ]
+    borrowed = sum(chunk.system == OTHER for chunk in report.chunks)
+    where += [f"{borrowed}/{len(report.chunks)} of another system prompt"] if borrowed else []
+    measured = f" (without cache {without.ttft_s:.2f} s, measured)" if without else ""
+    repaired = [f"{report.repaired / tokens:.0%} repaired".replace("%", " %")] if tokens else ["no chunks"]
+    return " · ".join([f"first token {report.ttft_s:.2f} s{measured}", *where, *repaired])

@@ -1,0 +1,9 @@
+"""A server asked over HTTP, by programs that start at once: nothing here brings a model, the catalog or the settings.
+
+| module | does |
+|---|---|
+| `address` | which server is meant, and the key for it |
+| `connection` | requests to it, and what it answers |
+| `answers`, `conversation` | questions |
+| `files` | documents and the jobs that ingest them |
+"""

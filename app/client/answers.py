@@ -1,0 +1,171 @@
+"""Questions to a server: the answer as it comes, then what it cites and what of its prompt was reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+from app.captions import place
+from app.client.connection import ServerConnection, ServerError, ServerEvent
+from ragcache.report import ChunkReport, Report
+
+LARGEST = 2**53  # of a number in JSON
+UNKNOWN = (
+    AttributeError,
+    LookupError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)  # from values that are not as told
+
+
+@dataclass(frozen=True)
+class ServedQuote:
+    text: str
+
+
+@dataclass(frozen=True)
+class ServedCitation:
+    number: int
+    place: str
+    quote: ServedQuote | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        quote = values["quote"]
+        pages = [(int(number), str(label)) for number, label in (quote or values)["pages"]]
+        told = place(str(values["source"]), [str(one) for one in values["heading"]], pages)
+        return cls(int(values["number"]), told, None if quote is None else ServedQuote(str(quote["text"])))
+
+
+@dataclass(frozen=True)
+class ToldAnswer:
+    """An answer as a server tells it; `report` is what a line about it needs."""
+
+    question: str
+    text: str
+    citations: Sequence[ServedCitation]
+    report: Report
+    notes: Sequence[str]
+    values: Mapping[str, Any]  # its citations, report and notes, whole
+
+    @classmethod
+    def of(cls, question: str, text: str, values: Mapping[str, Any]) -> Self:
+        """Raises one of UNKNOWN."""
+        citations = [ServedCitation.of(one) for one in values["citations"]]
+        return cls(question, text, citations, _report(values["report"]), [str(one) for one in values["notes"]], values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As that of an answer of this machine."""
+        told = {name: self.values[name] for name in ("citations", "report", "notes")}
+        return {"question": self.question, "answer": self.text, **told}
+
+
+class ServedStream:
+    """Pieces of text, once; `answer` when they have ended. Leaving its `with` goes away from the server."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        question: str,
+        method: str,
+        *path: str,
+        body: Mapping[str, Any],
+        stop: Callable[[], object] | None = None,
+    ):
+        self._connection, self._question, self._stop = connection, question, stop
+        self._request = (method, *path)
+        self._body = body
+        self._open = ExitStack()
+        self._texts: list[str] = []
+        self._about: Mapping[str, Any] | None = None
+        self._whole = False
+
+    def __enter__(self) -> Self:
+        self._events = self._open.enter_context(self._connection.events(*self._request, body=self._body))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
+
+    def __iter__(self) -> Iterator[str]:
+        """Raises ServerError."""
+        for event in self._events:
+            try:
+                piece = self._piece(event)
+            except UNKNOWN:
+                raise self._connection.unknown() from None
+            if piece:
+                self._texts.append(piece)
+                yield piece
+        if not self._whole:
+            raise self._connection.unfinished()
+
+    @property
+    def answer(self) -> ToldAnswer:
+        for _ in self:
+            pass
+        if self._about is None:
+            raise self._connection.unknown()
+        try:
+            return ToldAnswer.of(self._question, "".join(self._texts), self._about)
+        except UNKNOWN:
+            raise self._connection.unknown() from None
+
+    def stop(self) -> None:
+        """The answer ends soon, and is kept as far as it came."""
+        if self._stop is not None:
+            self._stop()
+
+    def _piece(self, event: ServerEvent) -> str:
+        data = event.data
+        if "error" in data:
+            raise ServerError(f"{self._connection.server.url}: {data['error']['message']}")
+        if event.name:
+            return self._of_conversation(event.name, data)
+        self._about = data.get("ragcache", self._about)
+        for choice in data["choices"]:
+            if choice["finish_reason"] is not None:
+                self._whole = True
+            return str(choice["delta"].get("content") or "")
+        return ""
+
+    def _of_conversation(self, name: str, data: Mapping[str, Any]) -> str:
+        if name == "piece":
+            return str(data["text"])
+        if name == "done":
+            self._whole = True
+            said = data["answer"]  # None where it was stopped before its first word
+            about = {"citations": [], "report": None} if said is None else said
+            self._about = {name: about[name] for name in ("citations", "report")} | {"notes": data["notes"]}
+        return ""
+
+
+def ask(connection: ServerConnection, collection: str, question: str, choices: Mapping[str, Any]) -> ServedStream:
+    """Of one question; the server ends it where nobody reads on. Raises ServerError, also for no such collection."""
+    card = connection.ask("GET", "v1", "collections", collection)
+    try:
+        model = str(card["model"])
+    except UNKNOWN:
+        raise connection.unknown() from None
+    messages = [{"role": "user", "content": question}]
+    body = {"model": model, "messages": messages, "stream": True, **choices}
+    return ServedStream(connection, question, "POST", "v1", "chat", "completions", body=body)
+
+
+def _report(values: Mapping[str, Any] | None) -> Report:
+    if values is None:
+        return Report("", 0, 0, 0)
+    chunks = [
+        ChunkReport("", _count(one["tokens"]), str(one["tier"]), repaired=_count(one["repaired"]), system=one["system"])
+        for one in values["chunks"]
+    ]
+    return Report("", 0, 0, 0, chunks=chunks, ttft_s=float(values["ttft_s"]))
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < LARGEST:
+        raise ValueError(value)
+    return value

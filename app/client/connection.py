@@ -1,0 +1,177 @@
+"""Requests to one server. No redirect is followed, so its key reaches nobody else; what it says has bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from app.client.address import KEY, NamedServer
+from ragcache.errors import RagcacheError
+
+CONNECT_S = 10.0
+ANSWER_S = 600.0  # without a byte: a question may wait for its turn
+MOST = 64 * 1024**2  # bytes of one response
+MOST_OF_ERROR = 64 * 1024
+EVENTS, JSON = "text/event-stream", "application/json"
+DONE = "[DONE]"
+
+
+class ServerError(RagcacheError):
+    """A server that is not there, refuses, or says what nobody understands."""
+
+    status = 502
+
+    def __init__(self, message: str, answered: int | None = None):
+        """`answered`: the status that it refused with."""
+        super().__init__(message)
+        self.answered = answered
+
+
+@dataclass(frozen=True)
+class ServerEvent:
+    """`name` is "" for one that has none."""
+
+    name: str
+    data: Any
+
+
+class ServerConnection:
+    """Each request has a connection of its own, which ends with it: a server keeps quiet ones open for seconds only.
+
+    Whoever leaves the block of `events` early goes away, and the server ends an answer that is for nobody.
+    """
+
+    CONNECT_S: ClassVar[float] = CONNECT_S
+
+    def __init__(self, server: NamedServer):
+        self.server = server
+
+    def ask(
+        self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
+    ) -> Any:
+        """What it answers. The parts of the path may hold any characters. Raises ServerError."""
+        asked = _path(path) + (f"?{urlencode(query)}" if query else "")
+        with self._response(method, asked, _encoded(body), JSON) as response:
+            return self._json(self._read(response, MOST))
+
+    def send(self, data: Iterable[bytes], nbytes: int, *path: str) -> Any:
+        """PUT so many bytes, as they are."""
+        with self._response("PUT", _path(path), data, JSON, {"Content-Length": str(nbytes)}) as response:
+            return self._json(self._read(response, MOST))
+
+    @contextmanager
+    def events(self, method: str, *path: str, body: Mapping[str, Any] | None = None) -> Iterator[Iterator[ServerEvent]]:
+        with self._response(method, _path(path), _encoded(body), EVENTS) as response:
+            yield self._events(response)
+
+    @contextmanager
+    def _response(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None,
+        kind: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[HTTPResponse]:
+        server = self.server
+        made = HTTPSConnection if server.secure else HTTPConnection
+        connection = made(server.host, server.port, timeout=self.CONNECT_S)
+        told = {"Accept": kind, "User-Agent": "ragcache", **(headers or {})}
+        told |= {} if server.key is None else {"Authorization": f"Bearer {server.key}"}
+        told |= {"Content-Type": JSON} if isinstance(body, bytes) else {}
+        try:
+            try:
+                connection.connect()
+                connection.sock.settimeout(ANSWER_S)
+                with suppress(ConnectionError):  # it may have answered before it had all of a file
+                    connection.request(method, f"{server.path}/{path}", body, told)
+                response = connection.getresponse()
+            except (OSError, HTTPException) as error:
+                raise ServerError(f"no answer from {server.url}: {_reason(error)}") from error
+            with response:  # it has the socket to itself where the server closes it behind
+                self._check(response, kind)
+                yield response
+        finally:
+            connection.close()
+
+    def _check(self, response: HTTPResponse, kind: str) -> None:
+        status, url = response.status, self.server.url
+        if 300 <= status < 400:
+            raise ServerError(f"{url} sends elsewhere ({status}), where the key is not taken: name that server itself")
+        if status >= 400:
+            raise ServerError(f"{url}: {self._refusal(response)}", status)
+        if response.headers.get_content_type() != kind:
+            raise ServerError(f"{url} does not answer as a RAGCache server does: check the URL")
+
+    def _refusal(self, response: HTTPResponse) -> str:
+        try:
+            message = str(self._json(self._read(response, MOST_OF_ERROR))["error"]["message"])
+        except (ServerError, LookupError, TypeError):
+            return f"it answers {response.status}, and not as a RAGCache server does: check the URL"
+        if response.status != 401:
+            return message
+        return f"{message} ({KEY} is {'not set' if self.server.key is None else 'the one that was sent'})"
+
+    def _read(self, response: HTTPResponse, most: int) -> bytes:
+        try:
+            data = response.read(most + 1)
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from error
+        if len(data) > most:
+            raise ServerError(f"{self.server.url} answers with more than {most:,} bytes")
+        return data
+
+    def _events(self, response: HTTPResponse) -> Iterator[ServerEvent]:
+        name, left = "", MOST
+        while line := self._line(response, left):
+            left -= len(line)
+            field, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data" and value == DONE:
+                return
+            elif field == "data":
+                yield ServerEvent(name, self._json(value))
+                name = ""
+
+    def _line(self, response: HTTPResponse, left: int) -> bytes:
+        try:
+            line = response.readline(left + 1)
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from error
+        if len(line) > left:
+            raise ServerError(f"{self.server.url} answers with more than {MOST:,} bytes")
+        return line
+
+    def _json(self, text: str | bytes) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.unknown() from None
+
+    def unknown(self) -> ServerError:
+        return ServerError(f"{self.server.url} answers in a form that nobody knows here: is it of another version?")
+
+    def unfinished(self) -> ServerError:
+        return ServerError(f"{self.server.url} went away before the answer's end")
+
+    def _broken(self, error: Exception) -> ServerError:
+        return ServerError(f"{self.server.url} went away amid its answer: {_reason(error)}")
+
+
+def _encoded(body: Mapping[str, Any] | None) -> bytes | None:
+    return None if body is None else json.dumps(body).encode()
+
+
+def _path(parts: Sequence[str]) -> str:
+    return "/".join(quote(one, safe="", errors="surrogateescape") for one in parts)
+
+
+def _reason(error: Exception) -> str:
+    told = error.strerror if isinstance(error, OSError) else None
+    return told or str(error) or type(error).__name__

@@ -1,0 +1,55 @@
+"""A conversation that a server keeps: its answers go on there whoever goes away, and any client may go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from app.client.answers import UNKNOWN, ServedStream
+from app.client.connection import ServerConnection, ServerError
+
+ROUTE = ("v1", "conversations")
+
+
+class ServedConversation:
+    """What `app.answering.conversation.Conversation` is on this machine, as far as a chat needs it."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        collection: str,
+        choices: Mapping[str, Any],
+        conversation_id: str | None = None,
+    ):
+        """Raises ServerError where there is no such collection, or conversation."""
+        self.id = conversation_id  # None until something is asked
+        self.collection = collection
+        self.unsaved: list[object] = []  # the server stores
+        self._connection, self._choices = connection, choices
+        if conversation_id is None:
+            connection.ask("GET", "v1", "collections", collection)
+        else:
+            self.collection = self._told(connection.ask("GET", *ROUTE, conversation_id), "collection")
+
+    def stream(self, question: str) -> ServedStream:
+        if self.id is None:
+            made = self._connection.ask("POST", *ROUTE, body={"collection": self.collection})
+            self.id = self._told(made, "id")
+        body = {"question": question, **self._choices}
+        path = (*ROUTE, self.id, "messages")
+        return ServedStream(self._connection, question, "POST", *path, body=body, stop=self._stop)
+
+    def save(self) -> None:
+        """It is stored."""
+
+    def _stop(self) -> None:
+        assert self.id is not None
+        with suppress(ServerError):  # what cannot be told a server that is gone ends there too
+            self._connection.ask("POST", *ROUTE, self.id, "stop")
+
+    def _told(self, card: Any, name: str) -> str:
+        try:
+            return str(card[name])
+        except UNKNOWN:
+            raise self._connection.unknown() from None

@@ -1,0 +1,116 @@
+"""Collections and documents of a server: listed, sent, deleted; and the jobs that ingest what was sent."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.client.answers import UNKNOWN
+from app.client.connection import ServerConnection, ServerError
+from app.errors import LoadError
+
+ROUTE = ("v1", "collections")
+PAGE = 1000  # documents
+AT_ONCE = 1 << 18  # bytes of a file
+ENDED = ("done", "failed", "cancelled")
+OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
+MISSING = 404
+
+
+def collections(connection: ServerConnection) -> list[dict[str, Any]]:
+    return _records(connection, connection.ask("GET", *ROUTE), _COLLECTION)
+
+
+def documents(connection: ServerConnection, collection: str, failed: bool = False) -> list[dict[str, Any]]:
+    """By their ids."""
+    found: list[dict[str, Any]] = []
+    state = {"state": "failed"} if failed else {}
+    more = True
+    while more:
+        last = found[-1]["id"] if found else 0
+        page = connection.ask("GET", *ROUTE, collection, "documents", query={"limit": PAGE, "after": last, **state})
+        new = _records(connection, page, _DOCUMENT)
+        if any(one["id"] <= last for one in new):
+            raise connection.unknown()
+        found += new
+        more = bool(new) and page.get("has_more") is True
+    return found
+
+
+def create_collection(connection: ServerConnection, collection: str) -> None:
+    """Where there is none of this name."""
+    try:
+        connection.ask("GET", *ROUTE, collection)
+    except ServerError as error:
+        if error.answered != MISSING:
+            raise
+        connection.ask("POST", *ROUTE, body={"name": collection})
+
+
+def delete_collection(connection: ServerConnection, collection: str) -> dict[str, Any]:
+    return _record(connection, connection.ask("DELETE", *ROUTE, collection), _REMOVED)
+
+
+def delete_document(connection: ServerConnection, collection: str, document_id: int) -> dict[str, Any]:
+    return _record(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)), _REMOVED)
+
+
+def upload(connection: ServerConnection, collection: str, path: Path) -> str:
+    """The id of the job that ingests it, as the document of its name. Raises LoadError where it cannot be sent."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            told = os.fstat(file.fileno())
+            if not stat.S_ISREG(told.st_mode):
+                raise LoadError(path, "is no file")
+            parts = (*ROUTE, collection, "documents", path.name)
+            job = connection.send(_blocks(path, file.read, told.st_size), told.st_size, *parts)
+    except OSError as error:
+        raise LoadError(path, f"cannot be read: {error.strerror or error}") from error
+    return str(_record(connection, job, {"id": str})["id"])
+
+
+def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
+    """Of a job, when it has ended: its `state`, `error` and `progress`."""
+    with connection.events("GET", "v1", "jobs", job_id, "events") as events:
+        for event in events:
+            job = _record(connection, event.data, {"state": str, "progress": dict})
+            if job["state"] in ENDED:
+                return {**job, "error": event.data.get("error")}
+    raise connection.unfinished()
+
+
+def _blocks(path: Path, read: Any, nbytes: int) -> Iterator[bytes]:
+    """As much as was announced."""
+    while nbytes:
+        block: bytes = read(min(nbytes, AT_ONCE))
+        if not block:
+            raise LoadError(path, "became shorter while it was sent")
+        nbytes -= len(block)
+        yield block
+
+
+# -- what a server tells, as far as it is shown -----------------------------------------------------------------------
+
+_COLLECTION = {"name": str, "created": int} | dict.fromkeys(("documents", "failed", "chunks", "tokens", "bytes"), int)
+_DOCUMENT = dict.fromkeys(("name", "title", "kind", "state"), str) | dict.fromkeys(
+    ("id", "chunks", "tokens", "pages", "bytes", "updated"), int
+)
+_REMOVED = {"chunks": int, "kv_variants": int}
+
+
+def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> list[dict[str, Any]]:
+    try:
+        return [_record(connection, one, fields) | {"error": one.get("error")} for one in told["data"]]
+    except UNKNOWN:
+        raise connection.unknown() from None
+
+
+def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> dict[str, Any]:
+    """Its fields, of these types. Raises ServerError."""
+    found = {name: told.get(name) for name in fields} if isinstance(told, dict) else {}
+    if not found or not all(isinstance(value, fields[name]) for name, value in found.items()):
+        raise connection.unknown()
+    return found
