@@ -58,6 +58,12 @@ class LoadError(RagcacheError):
         return f"{printable(self.path)} {self.reason}"
 
 
+class PagesBusy(RagcacheError):
+    """So many pages are being drawn that no more are begun."""
+
+    status = 429
+
+
 class MaintenanceError(RagcacheError):
     """What an operator asked for cannot be done."""
 

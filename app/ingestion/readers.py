@@ -20,8 +20,9 @@ from functools import partial
 from typing import Self
 
 from app.ingestion.survey import Pending
-from app.ingestion.worker import OUT_OF_MEMORY, PATIENCE, Job, Outcome, Reply, Unread, memory_for, short_of_memory
+from app.ingestion.worker import PATIENCE, Job, Outcome, Reply, Unread, memory_for, short_of_memory
 from app.loaders.base import MEGABYTE, ParseLimits
+from app.loaders.confinement import OUT_OF_MEMORY
 
 # Bytes of files that are read ahead, which take several times as much memory in their processes, and of texts that wait
 # here for their turn.

@@ -6,7 +6,6 @@ the libraries that read formats may crash on a hostile file, or take the whole m
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import logging
@@ -14,7 +13,6 @@ import os
 import pickle
 import re
 import resource
-import signal
 import stat
 import sys
 from dataclasses import dataclass
@@ -24,19 +22,17 @@ from typing import BinaryIO
 from app.errors import LoadError
 from app.loaders import parse, read_file, refuse_unknown
 from app.loaders.base import MEGABYTE, Parsed, ParseLimits
+from app.loaders.confinement import LEAST_MEMORY, OUT_OF_MEMORY, confine, confine_time
 from app.loaders.soundness import DAMAGE
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 STATUS = Path("/proc/self/status")  # tells no peak in gVisor, and is not there where /proc is not mounted
 NEAR = 0.8  # of the memory that a process may take
-LEAST_MEMORY = 1 << 30  # bytes; the libraries that read formats take some of it themselves
 _TRIES = 3  # for a file that changes while it is read
 _FURTHEST = (1 << 63) - 1  # nanoseconds that a catalog can keep: file systems go beyond the year 2262
 PATIENCE = 1800.0  # seconds, whatever the size of the file
 # What a number or a name in the content comes to. Of all else that the system refuses, a file that is in memory is not
 # to blame: the machine lacks something, or a library cannot read its own files.
 OF_CONTENT = {errno.EDOM, errno.EILSEQ, errno.EINVAL, errno.ENAMETOOLONG, errno.EOVERFLOW, errno.ERANGE}
-OUT_OF_MEMORY = 77  # the exit status of a process that has no room even for its answer
 LINE = 400  # bytes of memory that a line with its box takes
 
 
@@ -224,22 +220,6 @@ def _unchanged(before: os.stat_result, after: os.stat_result | None) -> bool:
     return after is not None and all(getattr(before, name) == getattr(after, name) for name in names)
 
 
-def confine(parent: int, memory: int) -> None:
-    """Of this process, whose parent has this id, and which may take so many bytes of memory."""
-    _end_with(parent)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = memory if most == resource.RLIM_INFINITY else min(memory, most)
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
-
-
-def confine_time(seconds: float) -> None:
-    """Of the cores, from now on. It holds where no parent is left to end the process, also amid a call into C."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    limit = int(used.ru_utime + used.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
-
-
 def memory_for(limit: int, processes: int) -> int:
     """For each of them: all together take no more than half of the machine."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -262,17 +242,3 @@ def near_the_limit() -> bool:
     except OSError:
         return False
     return max(map(int, told), default=0) * 1024 >= NEAR * limit
-
-
-def _end_with(parent: int) -> None:
-    """The kernel kills us when our parent ends, in whatever we are: a pattern that is searched for runs no Python.
-
-    Only Linux can. Elsewhere the process sees the end of its input when it has read its file, and `confine_time` ends
-    it before that where the file takes for ever. The signal comes with the end of the *thread* that started us: the
-    readers' threads live as long as the readers.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before we asked
-        os._exit(1)

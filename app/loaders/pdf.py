@@ -50,7 +50,7 @@ class _Row:
 def load_pdf(source: SourceFile) -> Parsed:
     expect(source, PDF)
     with PDFIUM:
-        document, unchanged = _open(source), _Unchanged(source)
+        document, unchanged = open_pdf(source), _Unchanged(source)
     try:
         return _parsed(unchanged, document)  # the source is held as long: PDFium reads its bytes where they lie
     finally:
@@ -59,7 +59,7 @@ def load_pdf(source: SourceFile) -> Parsed:
             document.close()
 
 
-def _open(source: SourceFile) -> Any:
+def open_pdf(source: SourceFile) -> Any:
     """Not by PdfDocument(data): that tells a document without pages by the error of whatever was opened before."""
     opened = raw.FPDF_LoadMemDocument64(source.data, len(source.data), None)
     if not opened:
@@ -85,7 +85,7 @@ class _Unchanged:
     def copy(self, index: int) -> Any:
         """A document with nothing but a copy of the page, which inherits nothing."""
         if self._document is None:
-            self._document = _open(self.source)
+            self._document = open_pdf(self.source)
             self._document.init_forms()
         with closing(self._document[index]):  # PDFium draws fields that no program has drawn when it opens a page
             alone = PdfDocument.new()
@@ -209,8 +209,8 @@ def _count_notes(page: Any) -> int:
 def _seen(page: Any, placed: bool) -> tuple[list[_Row], bool, set[_Place]]:
     """The lines of the page as it is now; whether it has images only; where its letters stand, if asked for."""
     with closing(page.get_textpage()) as letters:
-        characters = _characters(letters)
-        rows = [_Row(text, _box(page, letters, start, end)) for start, end, text in _spans(characters)]
+        characters = characters_of(letters)
+        rows = [_Row(text, box_of(page, letters, start, end)) for start, end, text in spans_of(characters)]
         places = _places(letters, characters) if placed else set()
     return rows, not rows and any(True for _ in page.get_objects([raw.FPDF_PAGEOBJ_IMAGE])), places
 
@@ -232,7 +232,7 @@ def _flattened(page: Any) -> bool:
     return bool(raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS)
 
 
-def _characters(letters: Any) -> list[str]:
+def characters_of(letters: Any) -> list[str]:
     """One string per index of PDFium's, which may be empty: its own text has other indices."""
     codes = [raw.FPDFText_GetUnicode(letters.raw, index) for index in range(letters.count_chars())]
     found = []
@@ -245,7 +245,7 @@ def _characters(letters: Any) -> list[str]:
     return found
 
 
-def _spans(characters: list[str]) -> Iterator[tuple[int, int, str]]:
+def spans_of(characters: list[str]) -> Iterator[tuple[int, int, str]]:
     """Lines that are not blank, without the white space at their ends: the indices of their characters, their text."""
     start = 0
     for index, one in enumerate([*characters, "\n"]):
@@ -258,7 +258,7 @@ def _spans(characters: list[str]) -> Iterator[tuple[int, int, str]]:
         start = index + 1
 
 
-def _box(page: Any, letters: Any, start: int, end: int) -> Box:
+def box_of(page: Any, letters: Any, start: int, end: int) -> Box:
     """Around the rectangles of the characters, as the page is shown: turned and cropped."""
     corners = []
     for index in range(letters.count_rects(start, end - start)):

@@ -145,7 +145,7 @@ def documents(
 def document(name: str, document_id: int, service: Serving, caller: Asking) -> WholeDocument:
     """Its text, and where its chunks stand in it."""
     caller.check("read")
-    found = _found(service, caller.collection(service, name), document_id)
+    found = document_of(service, caller.collection(service, name), document_id)
     chunks = [
         ChunkSpan(
             id=one.id,
@@ -166,12 +166,13 @@ def delete(name: str, document_id: int, service: Serving, caller: Asking) -> Rem
     """With its KV, as far as nobody else has the same text. 409 while an ingest works on the collection."""
     caller.check("ingest")
     collection = caller.collection(service, name)
-    found = _found(service, collection, document_id)
+    found = document_of(service, collection, document_id)
     gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
     return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=gone.kv_variants)
 
 
-def _found(service: Service, collection: Collection, document_id: int) -> Document:
+def document_of(service: Service, collection: Collection, document_id: int) -> Document:
+    """One of another collection is not there."""
     missing = NotFound(f"no document {document_id} in {collection.name!r}")
     if not 0 <= document_id < 2**63:
         raise missing

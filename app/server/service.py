@@ -16,6 +16,7 @@ from app.chat.messages import Resolve
 from app.ingestion.queue import IngestQueue
 from app.library.catalog import Catalog
 from app.models import BUNDLED
+from app.pages import Pages
 from app.server.generations import ServedAnswers
 from app.server.metrics import Metrics
 from app.server.queueing import Turns
@@ -45,6 +46,7 @@ class Service:
         library, models = self.pipeline.library, self.pipeline.models
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
         self.generations = ServedAnswers(settings.serve_concurrent + settings.serve_queue)
+        self.pages = Pages(library)
         self._loaded = threading.Event()
         self._failure: str | None = None
 

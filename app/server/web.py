@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
-from app.server import caches, collections, conversations, documents, jobs, operations, questions
+from app.server import caches, collections, conversations, documents, jobs, operations, pages, questions
 from app.server.gate import Gate
 from app.server.limits import BodyLimits
 from app.server.openai import completions, embeddings, models
@@ -30,6 +30,7 @@ ROUTERS = (
     caches.router,
     collections.router,
     documents.router,
+    pages.router,
     jobs.router,
 )
 

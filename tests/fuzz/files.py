@@ -27,9 +27,9 @@ from random import Random
 from typing import Any, Self
 
 from app.errors import LoadError
-from app.ingestion.worker import confine
 from app.loaders import parse
 from app.loaders.base import ParseLimits
+from app.loaders.confinement import confine
 from splitter import make_splitter
 from splitter.base import ChunkLimits as Sizes
 from tests.app.loaders.files import write_chart, write_docx, write_epub, write_mixed_folder

@@ -12,15 +12,16 @@ import pytest
 
 from app.ingestion.readers import Readers
 from app.ingestion.survey import Pending
-from app.ingestion.worker import LEAST_MEMORY, Outcome, ReadFile, Unread, memory_for
+from app.ingestion.worker import Outcome, ReadFile, Unread, memory_for
 from app.loaders.base import ParseLimits
+from app.loaders.confinement import LEAST_MEMORY
 from tests.app.loaders.files import write_mixed_folder
 
 # A pattern that takes for ever, in one call into C that holds the lock of Python all the time.
 FOR_EVER = "import re; re.fullmatch('(a+)+', 'a' * 100 + 'b')"
 CHILD = f"""
 import sys
-from app.ingestion.worker import confine
+from app.loaders.confinement import confine
 confine(int(sys.argv[1]), 1 << 32)
 print("confined", flush=True)
 {FOR_EVER}
@@ -87,7 +88,7 @@ def test_memory_above_the_bound_is_told_and_costs_one_file(tmp_path: Path) -> No
 
 
 def test_time_above_the_bound_ends_a_process_that_nobody_waits_for() -> None:
-    confined = f"from app.ingestion.worker import confine_time; confine_time(0); {FOR_EVER}"
+    confined = f"from app.loaders.confinement import confine_time; confine_time(0); {FOR_EVER}"
     assert subprocess.run([sys.executable, "-c", confined], check=False).returncode == -signal.SIGXCPU
 
 

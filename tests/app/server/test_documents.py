@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -16,9 +15,9 @@ from app.ingestion.spool import FOLDER
 from app.samples import read_samples
 from tests.app.server.event_streams import asked
 from tests.app.server.serving import served
+from tests.app.server.uploads import PATIENCE_S, sent
 from tests.waiting import wait_until
 
-PATIENCE_S = 60.0
 MOST = 200_000
 NOTE = read_samples()["lighthouse.md"]
 HOSTILE = [
@@ -49,20 +48,6 @@ def client(settings: Settings) -> Iterator[httpx2.Client]:
 def files(settings: Settings) -> list[Path]:
     """Those of jobs that failed stay, so that they can be tried again."""
     return [path for path in (settings.data_dir / FOLDER).rglob("*.*") if path.is_file()]
-
-
-def sent(client: httpx2.Client, name: str, data: bytes | str, collection: str = "shelf") -> dict[str, Any]:
-    """The job, when it has ended."""
-    found = client.put(f"/v1/collections/{collection}/documents/{name}", content=data)
-    assert found.status_code == 202, found.text
-    job: dict[str, Any] = found.json()
-
-    def look() -> bool:
-        job.update(client.get(f"/v1/jobs/{job['id']}").json())
-        return job["state"] in ("done", "failed", "cancelled")
-
-    wait_until(look, PATIENCE_S, lambda: str(job))
-    return job
 
 
 def test_a_file_becomes_a_document_that_answers(client: httpx2.Client, settings: Settings) -> None:
