@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.chat.contexts import LONGEST_S, MOST_CHUNKS, ContextRequest
 from app.library.catalog.serving_records import ContextCache
-from app.server.callers import Asking, Serving
+from app.models.cores import in_thread
+from app.server.callers import Asking, Caller, Serving
+from app.server.service import Service
 from splitter import SPLITTERS, SplitterError, parse_spec
 
 router = APIRouter(prefix="/v1/context_caches", tags=["context caches"])
@@ -52,9 +54,14 @@ class ExpiredContext(BaseModel):
 
 
 @router.post("", status_code=201)
-def create(body: NewContext, service: Serving, caller: Asking) -> ContextCard:
+async def create(request: Request, body: NewContext, service: Serving, caller: Asking) -> ContextCard:
     """With its KV, when this returns."""
     caller.check("ingest")
+    await service.turns.of(caller, request)
+    return await in_thread(_created, body, service, caller)
+
+
+def _created(body: NewContext, service: Service, caller: Caller) -> ContextCard:
     if body.split is not None and parse_spec(body.split)[0] not in SPLITTERS:  # an import path runs code
         raise SplitterError(f"no splitter {body.split!r}: choose from {', '.join(SPLITTERS)}")
     request = ContextRequest(body.texts, body.tokens, body.split, body.ttl, body.pinned)

@@ -35,13 +35,14 @@ Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that
 class ServedAnswer:
     """One answer. Its events: `start`, a `piece` for each piece of text, and `done` or `error` at its end."""
 
-    def __init__(self, name: str, begin: Begin, finish: Finish):
+    def __init__(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None]):
+        """`over` is called at its end, before anybody is told of that."""
         self.name = name
         self.id = uuid.uuid4().hex[:12]
         self.ended_at: float | None = None
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None
-        self._begin, self._finish = begin, finish
+        self._begin, self._finish, self._over = begin, finish, over
         self._lock = threading.Lock()  # of all below
         self._events: list[bytes] = []
         self._waiting = ""  # text that is told with the next piece
@@ -145,6 +146,8 @@ class ServedAnswer:
             if last:
                 self.ended_at, self._stream = time.monotonic(), None
             listeners = list(self._listeners)
+        if last:
+            self._over()
         for wake in listeners:
             wake()
 
@@ -152,29 +155,23 @@ class ServedAnswer:
 class ServedAnswers:
     """Those that run, and the last ones that have ended, each under a name. Threads share it."""
 
-    def __init__(self, most: int):
-        """`most` run at once."""
-        self._most = most
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
         self._all: list[ServedAnswer] = []  # in the order of their starts
 
-    def start(self, name: str, begin: Begin, finish: Finish) -> ServedAnswer:
-        """Raises RefusedRequest where one of this name runs, and where there are too many."""
+    def start(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None]) -> ServedAnswer:
+        """Raises RefusedRequest where one of this name runs; nothing has begun then, and `over` is not called."""
         with self._lock:
-            running = [one for one in self._kept() if one.running]
             if self._closed:
                 raise RefusedRequest(503, "the server is ending", headers={"Retry-After": "30"})
-            if any(one.name == name for one in running):
+            if any(one.name == name and one.running for one in self._kept()):
                 raise RefusedRequest(
                     409, "an answer is being made here: wait for its end, or stop it", code="answering"
                 )
-            if len(running) >= self._most:
-                told = f"{len(running)} answers are being made: come again later"
-                raise RefusedRequest(429, told, code="busy", headers={"Retry-After": "5"})
-            new = ServedAnswer(name, begin, finish)
-            self._all.append(new)
+            new = ServedAnswer(name, begin, finish, over)
             new.thread.start()
+            self._all.append(new)
             return new
 
     def find(self, name: str, mark: str = "") -> ServedAnswer | None:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -23,11 +25,13 @@ from app.server.callers import Asking, Caller, Serving
 from app.server.conversations import MessageCard, cards_of, found, message_card
 from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
+from app.server.queueing import kept
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
+Beginning = Callable[[Callable[[], None]], ServedAnswer]
 FULL = "full"  # the linker that uses no cache
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
@@ -70,8 +74,8 @@ async def ask(
     """The answer as it comes, as events `start`, `piece` and `done` or `error`; whole where `stream` is false. It goes
     on where the client goes away.
     """
-    await service.turns.of(caller, request)
-    return await _told(await in_thread(_asked, conversation_id, body, service, caller), body.stream)
+    begun = partial(_asked, conversation_id, body, service, caller)
+    return await _told(await _begun(begun, request, service, caller), body.stream)
 
 
 @router.post("/again", response_model=EndedAnswer, responses=EVENTS)
@@ -79,8 +83,8 @@ async def again(
     request: Request, conversation_id: str, body: AnswerChoices, service: Serving, caller: Asking
 ) -> Response:
     """The last question, answered without any cache to compare, and not stored."""
-    await service.turns.of(caller, request)
-    return await _told(await in_thread(_compared, conversation_id, body, service, caller), body.stream)
+    begun = partial(_compared, conversation_id, body, service, caller)
+    return await _told(await _begun(begun, request, service, caller), body.stream)
 
 
 @router.get("/answer", response_model=None, responses=EVENTS)
@@ -109,11 +113,27 @@ def stop(conversation_id: str, service: Serving, caller: Asking) -> Stopping:
     return Stopping(stopping=service.generations.stop(conversation_id))
 
 
+async def _begun(begin: Beginning, request: Request, service: Service, caller: Caller) -> ServedAnswer:
+    """In its turn, which lasts as long as the answer does, whoever reads that."""
+    over = kept(await service.turns.of(caller, request), request)
+
+    def begun() -> ServedAnswer:
+        with ExitStack() as failed:
+            failed.callback(over)
+            generation = begin(over)
+            failed.pop_all()
+        return generation
+
+    return await asyncio.shield(asyncio.ensure_future(in_thread(begun)))  # or nobody would end the turn
+
+
 async def _told(generation: ServedAnswer, stream: bool) -> Response:
     return streamed(generation.follow()) if stream else JSONResponse(await generation.ended())
 
 
-def _asked(conversation_id: str, body: AskedQuestion, service: Service, caller: Caller) -> ServedAnswer:
+def _asked(
+    conversation_id: str, body: AskedQuestion, service: Service, caller: Caller, over: Callable[[], None]
+) -> ServedAnswer:
     """Raises what can be told at once."""
     stored, collection = found(conversation_id, service, caller)
     question, options = check_question(body.question), _options(body, service)
@@ -126,10 +146,13 @@ def _asked(conversation_id: str, body: AskedQuestion, service: Service, caller: 
         stored.id,
         lambda: conversation.stream(question, **options),
         partial(_stored, service, stored, conversation),
+        over,
     )
 
 
-def _compared(conversation_id: str, body: AnswerChoices, service: Service, caller: Caller) -> ServedAnswer:
+def _compared(
+    conversation_id: str, body: AnswerChoices, service: Service, caller: Caller, over: Callable[[], None]
+) -> ServedAnswer:
     stored, collection = found(conversation_id, service, caller)
     options = _options(body, service)
     options["linker"], options["border"] = FULL, caller.border_of(collection)
@@ -137,7 +160,7 @@ def _compared(conversation_id: str, body: AnswerChoices, service: Service, calle
     if not conversation.messages:
         raise NotFound(NOTHING_ASKED)
     stream = partial(conversation.again, **options)
-    return service.generations.start(stored.id, stream, _comparison)
+    return service.generations.start(stored.id, stream, _comparison, over)
 
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:

@@ -6,9 +6,9 @@ import asyncio
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,6 +18,7 @@ from app.server.problems import RefusedRequest
 if TYPE_CHECKING:
     from app.server.callers import Caller
 
+T = TypeVar("T")
 REMEMBERED = 32  # answers, for an estimate of how long the next ones take
 GUESS_S = 5.0  # of an answer, before there was one
 LONGEST_RETRY_S = 120
@@ -26,15 +27,43 @@ _HELD = "ragcache.turns"  # of a request, in its scope
 
 
 class Turn:
-    """The right to answer. It ends once, however often it is told to."""
+    """The right to answer, of the event loop. It ends once, however often it is told to, and not before what a thread
+    computes in it (`during`).
+    """
 
     def __init__(self, end: Callable[[], None]):
         self._end: Callable[[], None] | None = end
+        self._computing, self._ending = 0, False
 
     def end(self) -> None:
-        end, self._end = self._end, None
-        if end is not None:
-            end()
+        self._ending = True
+        if not self._computing:
+            end, self._end = self._end, None
+            if end is not None:
+                end()
+
+    def during(self, call: Callable[[], T]) -> Callable[[], T]:
+        """What some thread is to call: whoever asked may go away meanwhile, and has no second turn beside it. It is not
+        called when the turn was told to end.
+        """
+        loop = asyncio.get_running_loop()
+        self._computing += 1
+
+        def called() -> T:
+            try:
+                if self._ending:
+                    raise RefusedRequest(GONE, "the client went away")
+                return call()
+            finally:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._computed)
+
+        return called
+
+    def _computed(self) -> None:
+        self._computing -= 1
+        if self._ending:
+            self.end()
 
 
 class Turns:
@@ -69,8 +98,8 @@ class Turns:
             turn.end()
 
     async def of(self, caller: Caller, request: Request) -> Turn:
-        """Of an answer that is the request's own: it ends with the request, streamed or not, if it is not ended before.
-        A client that goes away leaves the queue. Call it when the body is read. Raises RefusedRequest.
+        """It ends with the request, streamed or not, if it is not ended before, and is not kept (`kept`). A client that
+        goes away leaves the queue. Call it when the body is read. Raises RefusedRequest.
         """
         taking = asyncio.ensure_future(self._held(caller, request.scope[_HELD]))
         leaving = asyncio.ensure_future(_gone(request))
@@ -82,6 +111,15 @@ class Turns:
         finally:
             taking.cancel()
             leaving.cancel()
+
+    async def all_of(self, caller: Caller, request: Request, answers: int) -> list[Turn]:
+        """For several answers to one request: one turn, as `of` gives it, and as many more as nobody else wants now."""
+        turns = [await self.of(caller, request)]
+        held: _Held = request.scope[_HELD]
+        while len(turns) < answers and not self._waiting and self._may_run(caller.id, caller.limits.concurrent):
+            turns.append(self._begun(caller.id))
+            held.add(turns[-1])
+        return turns
 
     def close(self) -> None:
         """Whoever waits is told that the server ends, and so is whoever comes."""
@@ -196,10 +234,27 @@ class _Held:
         else:
             self._turns.append(turn)
 
+    def leave(self, turn: Turn) -> None:
+        if self._turns is not None:
+            self._turns.remove(turn)
+
     def end(self) -> None:
         turns, self._turns = self._turns or [], None
         for turn in turns:
             turn.end()
+
+
+def kept(turn: Turn, request: Request) -> Callable[[], None]:
+    """The turn belongs to the server from now on: it ends when what is returned is called, from any thread."""
+    held: _Held = request.scope[_HELD]
+    held.leave(turn)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(turn.end)
+
+    return end
 
 
 class TurnsEnd:

@@ -45,7 +45,7 @@ class Service:
         self._sweeper = Sweeper(self.contexts)
         library, models = self.pipeline.library, self.pipeline.models
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
-        self.generations = ServedAnswers(settings.serve_concurrent + settings.serve_queue)
+        self.generations = ServedAnswers()
         self.pages = Pages(library)
         self._loaded = threading.Event()
         self._failure: str | None = None

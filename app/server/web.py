@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -20,6 +22,7 @@ from app.server.requests import Observed
 from app.server.service import Service
 from app.server.tracing import Traced
 
+BESIDE = 32  # threads beside those that answer: for keys that are looked at, files that come, and the catalog
 ROUTERS = (
     operations.router,
     models.router,
@@ -40,6 +43,7 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(service.settings.serve_concurrent + BESIDE))
         service.start()
         try:
             yield
@@ -52,6 +56,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # pages that load their scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would send clients to whatever host their heads name
         responses={"4XX": {"model": ProblemBody}, "5XX": {"model": ProblemBody}},
     )
     app.state.service = service

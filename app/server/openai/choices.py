@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,10 +13,11 @@ from fastapi import Request
 from app.answering import Answer
 from app.answering.stream import AnswerStream, AnswerToken, AsyncAnswerStream, Usage
 from app.server.problems import RefusedRequest
+from app.server.queueing import GONE, Turn
 from ragcache.errors import FAULTS, ModelError
 
 T = TypeVar("T")
-GONE = 499  # as nginx counts them; nobody reads it
+Start = Callable[[], AnswerStream]
 WAITING = 32  # pieces that a client may be behind; then its answers wait for him
 
 
@@ -32,12 +33,18 @@ class ChoicePiece:
     usage: Usage | None = None
 
 
-async def pieces_of(starts: Sequence[Callable[[], AnswerStream]]) -> AsyncGenerator[ChoicePiece, None]:
-    """Each begins on a thread of its own. Closing this ends them all; raises what the first of them raises."""
-    queue: asyncio.Queue[ChoicePiece | Exception] = asyncio.Queue(WAITING)
-    tasks = [asyncio.create_task(_follow(index, start, queue)) for index, start in enumerate(starts)]
+Coming = ChoicePiece | Exception
+
+
+async def pieces_of(starts: Sequence[Start], turns: Sequence[Turn]) -> AsyncGenerator[ChoicePiece, None]:
+    """As many at once as there are turns, each of which ends as soon as it is left over, and at the latest when this is
+    closed: that ends them all. Raises what the first of them raises.
+    """
+    queue: asyncio.Queue[Coming] = asyncio.Queue(WAITING)
+    waiting = iter(enumerate(starts))
+    tasks = [asyncio.create_task(_in_turn(waiting, turn, queue)) for turn in turns]
     try:
-        left = len(tasks)
+        left = len(starts)
         while left:
             found = await queue.get()
             if isinstance(found, Exception):
@@ -50,7 +57,13 @@ async def pieces_of(starts: Sequence[Callable[[], AnswerStream]]) -> AsyncGenera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _follow(index: int, start: Callable[[], AnswerStream], queue: asyncio.Queue[ChoicePiece | Exception]) -> None:
+async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyncio.Queue[Coming]) -> None:
+    for index, start in waiting:
+        await _follow(index, turn.during(start), queue)
+    turn.end()
+
+
+async def _follow(index: int, start: Start, queue: asyncio.Queue[Coming]) -> None:
     try:
         async with await AsyncAnswerStream.of(start) as stream:
             async for text in stream:

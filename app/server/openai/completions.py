@@ -17,7 +17,7 @@ from app.answering import Answer
 from app.answering.stream import AnswerToken, Usage
 from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
-from app.server.events import DONE, event, streamed
+from app.server.events import DONE, event, sound, streamed
 from app.server.openai.asking import Start, chat_starts, completion_starts
 from app.server.openai.choices import ChoicePiece, begun, pieces_of, unless_gone
 from app.server.openai.schemas import (
@@ -37,6 +37,7 @@ from app.server.openai.schemas import (
     TopLogprob,
 )
 from app.server.problems import told
+from app.server.queueing import Turn
 from ragcache.errors import FAULTS
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -83,11 +84,11 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     caller.check("read")
     starts, cites = await in_thread(chat_starts, service, caller, body)
     naming, decode = Naming.new("chatcmpl", body.model), service.decode
-    await service.turns.of(caller, request)
+    turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
-        pieces = await unless_gone(request, begun(pieces_of(starts)))
+        pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
         return streamed(_chat_events(pieces, naming, decode, body, cites))
-    found = await unless_gone(request, _collected(starts))
+    found = await unless_gone(request, _collected(starts, turns))
     choices = [
         ChatChoice(
             index=index,
@@ -109,11 +110,11 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     caller.check("read")
     starts = await in_thread(completion_starts, service, caller, body)
     naming, decode = Naming.new("cmpl", body.model), service.decode
-    await service.turns.of(caller, request)
+    turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
-        pieces = await unless_gone(request, begun(pieces_of(starts)))
+        pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
         return streamed(_completion_events(pieces, naming, decode, body))
-    found = await unless_gone(request, _collected(starts))
+    found = await unless_gone(request, _collected(starts, turns))
     choices = [
         CompletionChoice(
             index=index,
@@ -128,9 +129,9 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     return _answered(CompletionResponse(**named, choices=choices, usage=usage))
 
 
-async def _collected(starts: Sequence[Start]) -> list[Collected]:
+async def _collected(starts: Sequence[Start], turns: Sequence[Turn]) -> list[Collected]:
     found = [Collected() for _ in starts]
-    async with aclosing(pieces_of(starts)) as pieces:
+    async with aclosing(pieces_of(starts, turns)) as pieces:
         async for piece in pieces:
             found[piece.index].add(piece)
     return found
@@ -141,7 +142,7 @@ def _answered(response: BaseModel) -> Response:
     values = response.model_dump(mode="json")
     if values.get("ragcache", 0) is None:
         del values["ragcache"]
-    return JSONResponse(values)
+    return JSONResponse(sound(values))
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import base64
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from app.errors import NotFound
+from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
 from app.server.openai.schemas import LONGEST_LIST, Embedded, EmbeddingRequest, EmbeddingResponse, EmbeddingUsage
 from app.server.problems import RefusedRequest
+from app.server.service import Service
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
 
 @router.post("/embeddings")
-def embeddings(body: EmbeddingRequest, service: Serving, caller: Asking) -> EmbeddingResponse:
+async def embeddings(request: Request, body: EmbeddingRequest, service: Serving, caller: Asking) -> EmbeddingResponse:
     """Vectors of length 1."""
     caller.check("read")
+    await service.turns.of(caller, request)
+    return await in_thread(_embedded, body, service)
+
+
+def _embedded(body: EmbeddingRequest, service: Service) -> EmbeddingResponse:
     if body.model != service.embedder:
         raise NotFound(f"no embedder {body.model!r}: this server has {service.embedder!r}")
     texts = [body.input] if isinstance(body.input, str) else body.input

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 
 import pytest
 from starlette.requests import Request
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from app.library.catalog.serving_records import KeyLimits
 from app.server.callers import Caller
@@ -215,6 +216,69 @@ def test_the_turn_of_a_request_ends_with_it() -> None:
         assert line.turns.running == 0
 
     in_line(Turns(1, 8), story)
+
+
+def test_a_turn_lasts_as_long_as_what_a_thread_computes_in_it() -> None:
+    """Or whoever goes away from one prompt after the other would have them all computed at once."""
+
+    async def story(line: Line) -> None:
+        begun, computed = threading.Event(), threading.Event()
+        computing: list[asyncio.Future[None]] = []
+
+        def compute() -> None:
+            begun.set()
+            computed.wait()
+
+        async def leave(turn: Turn) -> None:
+            computing.append(asyncio.ensure_future(asyncio.to_thread(turn.during(compute))))
+            await asyncio.to_thread(begun.wait)
+
+        await Client(line.turns, leave).ask()
+        assert line.turns.running == 1
+        computed.set()
+        await computing[0]
+        await settled()
+        assert line.turns.running == 0
+
+    in_line(Turns(1, 8), story)
+
+
+def test_nothing_is_begun_for_who_has_gone() -> None:
+    async def story(line: Line) -> None:
+        called: list[int] = []
+        late: list[Callable[[], None]] = []
+
+        async def leave(turn: Turn) -> None:
+            late.append(turn.during(lambda: called.append(1)))
+
+        await Client(line.turns, leave).ask()
+        with pytest.raises(RefusedRequest):
+            await asyncio.to_thread(late[0])
+        await settled()
+        assert (called, line.turns.running) == ([], 0)
+
+    in_line(Turns(1, 8), story)
+
+
+@pytest.mark.parametrize(("waits", "turns"), [(False, 3), (True, 1)])
+def test_several_answers_to_one_request_have_the_turns_that_nobody_else_wants(waits: bool, turns: int) -> None:
+    async def story(line: Line) -> None:
+        once = Caller("once", limits=KeyLimits(concurrent=1))
+        await line.ask(BERT, *([once, once] if waits else []))
+        taken: list[int] = []
+
+        async def count(scope: Scope, receive: Receive, send: Send) -> None:
+            taken.append(len(await line.turns.all_of(ANNA, Request(scope, never), 16)))
+
+        await TurnsEnd(count)({"type": "http"}, never, never)  # type: ignore[arg-type]
+        assert taken == [turns]
+
+    in_line(Turns(4, 8), story)
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    return {}
 
 
 def test_a_client_that_goes_away_leaves_the_queue() -> None:
