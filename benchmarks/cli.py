@@ -24,6 +24,7 @@ from benchmarks.quality import QualityBenchOptions
 from benchmarks.rates import RatesBenchOptions
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.search import SearchBenchOptions
+from benchmarks.serve import ServeBenchOptions
 from benchmarks.start import StartBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 
@@ -36,6 +37,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "rates": RatesBenchOptions,
     "retrieval": RetrievalBenchOptions,
     "search": SearchBenchOptions,
+    "serve": ServeBenchOptions,
     "start": StartBenchOptions,
     "quality": QualityBenchOptions,
     "ttft": TtftBenchOptions,
