@@ -105,19 +105,22 @@ def _cases(
         for clients in options.clients:
             figures = {server.name: CaseFigures() for server in servers}
             for turn in range(options.rounds):
-                number = (CASE, place, clients, turn)
-                for server in tqdm(servers, desc=f"{clients} clients, part {turn + 1}", unit="server"):
-                    for one in servers:
-                        one.child.wait_until_quiet()
-                    case = MeasuredCase(
-                        ccr, clients, options.seconds / options.rounds, number, moments.get((clients, turn))
-                    )
-                    server.measure(case, figures[server.name])
+                arriving, number = moments.get((clients, turn)), (CASE, place, clients, turn)
+                case = MeasuredCase(ccr, clients, options.seconds / options.rounds, number, arriving)
+                _measure(servers, case, figures)
             for name, found in figures.items():
                 rows.append(found.row(name, clients, ccr))
                 told = {"system": name, "clients": clients, "ccr": ccr}
                 failures += [told | {"error": error, "times": times} for error, times in found.failures.items()]
     return rows, failures
+
+
+def _measure(servers: Sequence[MeasuredServer], case: MeasuredCase, figures: Mapping[str, CaseFigures]) -> None:
+    """One server after the other, while none of them works."""
+    for server in tqdm(servers, desc=f"{case.clients} clients, part {case.number[-1] + 1}", unit="server"):
+        for one in servers:
+            one.child.wait_until_quiet()
+        server.measure(case, figures[server.name])
 
 
 @dataclass(frozen=True)
