@@ -100,6 +100,8 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int | None = Field(default=None, ge=1)
+    vllm_url: str = ""
+    vllm_key: SecretStr = SecretStr("")
     vllm_kv_bytes: Bytes = 2 * 1024**3
     vllm_context: int = Field(default=0, ge=0)
     vllm_compile: Literal["auto", "on", "off"] = "auto"

@@ -51,7 +51,7 @@ class _Measured:
 def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few texts that have KV."""
     collection = pipeline.library.catalog.collections.get(name)
-    if pipeline.settings.engine == "vllm":
+    if pipeline.settings.engine != "torch":
         raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
     answering = pipeline.answering
     engine, source = answering.cache.engine, answering.cache.source

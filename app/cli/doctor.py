@@ -129,9 +129,9 @@ def check_strategies(settings: Settings) -> list[Finding]:
 
 def check_engine(settings: Settings) -> list[Finding]:
     """The engine of the settings on their model, device and number format."""
-    from app.cli.engine_check import check_torch, check_vllm_engine  # it imports torch
+    from app.cli.engine_check import ENGINE_CHECKS, check_torch  # it imports torch
 
-    return check_vllm_engine(settings) if settings.engine == "vllm" else check_torch(settings)
+    return ENGINE_CHECKS.get(settings.engine, check_torch)(settings)
 
 
 CHECKS: tuple[Check, ...] = (

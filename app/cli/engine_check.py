@@ -11,14 +11,14 @@ import numpy as np
 from app.cli.doctor import Finding
 from app.models import resolve_model
 from app.models.devices import resolve_device, resolve_dtype
-from app.models.loading import ENGINES, load_model, load_reranker
-from app.models.vllm import check_vllm
+from app.models.loading import ENGINES, load_model, load_reranker, load_store
+from app.models.vllm import check_served, check_vllm
 from app.settings import Settings, variable
 from ragcache.engine.selfcheck import self_check
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
-from ragcache.store import open_store
+from ragcache.store import KVStore, open_store
 from ragcache.store.codec import open_codec
 from ragcache.store.eviction import open_order
 from splitter import make_splitter
@@ -83,17 +83,30 @@ def _check_name(setting: str, settings: Settings) -> Finding:
 def check_vllm_engine(settings: Settings) -> list[Finding]:
     """Whether it starts, captures, and answers from what it captured as it answers without."""
     found = [Finding("vllm", True, check_vllm(settings))]
-    model = load_model(settings.model_copy(update={"link_when": "always"}))  # whether it is sooner is not the question
+    always = settings.model_copy(update={"link_when": "always"})  # whether it is sooner is not the question
+    same, reused, where = _answers(always, open_store(None, None, None, "raw"))
+    return [*found, Finding("engine: linked as computed", same and reused, where)]
+
+
+def check_vllm_server(settings: Settings) -> list[Finding]:
+    """The same of a server, through the folder that both have. Whether it links or computes is its own to judge."""
+    found = [Finding("vllm server", True, check_served(settings))]
+    same, _, where = _answers(settings, load_store(settings))
+    return [*found, Finding("engine: captured into our folder, answered as computed", same, where)]
+
+
+def _answers(settings: Settings, store: KVStore) -> tuple[bool, bool, str]:
+    """Whether a linked answer is the computed one, and all of the passage was reused for it; by which engine."""
+    model = load_model(settings)
     try:
-        cache = model.cache(open_store(None, None, None, "raw"), "naive", keep_missed=False)
+        cache = model.cache(store, "naive", keep_missed=False)
         system, chunk, question = model.template.system(), model.template.chunk(PASSAGE), model.template.question(ASKED)
         list(cache.ingest(system, [chunk]))
         segments = (system, chunk, question)
         without, linked = (cache.generate(segments, max_tokens=1, linker=linker) for linker in ("full", "naive"))
-        same = list(without) == list(linked) and linked.report.reused == len(chunk)
-        spec = model.engine.spec
+        same, spec = list(without) == list(linked), model.engine.spec
         where = f"{spec.dtype} on {spec.device}, context of {spec.max_tokens:,} tokens".removeprefix("torch.")
-        return [*found, Finding("engine: linked as computed", same, where)]
+        return same, linked.report.reused == len(chunk), where
     finally:
         model.close()
 
@@ -108,3 +121,6 @@ def check_torch(settings: Settings) -> list[Finding]:
         Finding(f"engine: {check.name}", check.ok, f"error {check.error:.2g} (at most {check.tolerance:.2g}), {where}")
         for check in self_check(engine)
     ]
+
+
+ENGINE_CHECKS = {"vllm": check_vllm_engine, "vllm-server": check_vllm_server}

@@ -17,12 +17,13 @@ from app.cli.doctor import (
 )
 from app.cli.output import count
 from app.library.catalog import catalog_to_look_at
-from app.models.vllm import check_vllm
+from app.models.vllm import check_served, check_vllm
 from app.server.process import bound
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError
 from ragcache.host import private_folder
 
+ENGINES = {"vllm": check_vllm, "vllm-server": check_served}
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -70,8 +71,11 @@ def check_catalog(settings: Settings) -> list[Finding]:
 
 
 def check_engine_installed(settings: Settings) -> list[Finding]:
-    version = check_vllm(settings) if settings.engine == "vllm" else metadata.version("torch")
-    return [Finding("engine", True, f"{settings.engine} {version}")]
+    return [Finding("engine", True, f"{settings.engine} {ENGINES.get(settings.engine, _torch)(settings)}")]
+
+
+def _torch(settings: Settings) -> str:
+    return metadata.version("torch")
 
 
 CHECKS: tuple[Check, ...] = (

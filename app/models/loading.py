@@ -16,7 +16,7 @@ from app.models import resolve_embedder, resolve_model, resolve_reranker
 from app.models.cores import release_helpers
 from app.models.devices import resolve_device, resolve_dtype
 from app.models.rates import RememberedRates
-from app.models.vllm import open_engine
+from app.models.vllm import open_engine, open_served
 from app.prompt import PromptTemplate, open_template
 from app.settings import Settings, variable
 from ragcache.cache import ChunkCache
@@ -39,6 +39,7 @@ from ragcache.store.remote.bucket import shown
 from retriever.embedder import Embedder
 
 if TYPE_CHECKING:
+    from ragcache.engine.vllm.base import LinkingVllm
     from ragcache.engine.vllm.engine import VllmEngine
     from retriever.sentence_model import Reranker
 
@@ -132,7 +133,20 @@ class TorchModel(LoadedModel):
 
 
 @dataclass(frozen=True)
-class VllmModel(LoadedModel):
+class ServedModel(LoadedModel):
+    """In a vLLM server of its own."""
+
+    engine: LinkingVllm
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self.engine.close()
+
+
+@dataclass(frozen=True)
+class VllmModel(ServedModel):
     """Inside vLLM, which links from one store at a time: a new cache is the one that counts."""
 
     engine: VllmEngine
@@ -147,7 +161,6 @@ class VllmModel(LoadedModel):
         try:
             super().close()
         finally:
-            self.engine.close()
             if self.learnt is not None:
                 self.learnt.write()
 
@@ -176,9 +189,15 @@ def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> V
     return VllmModel(settings, engine, template, learnt, keeper=keeper)
 
 
+def _served_model(settings: Settings, folder: Path, template: PromptTemplate) -> ServedModel:
+    store = load_store(settings.model_copy(update={"ram_bytes": 0, "remote": ""}), evicts=False)
+    return ServedModel(settings, open_served(settings, folder, store), template, keeper=Keeper(release_helpers))
+
+
 ENGINES: Mapping[str, Callable[[Settings, Path, PromptTemplate], LoadedModel]] = {
     "torch": _torch_model,
     "vllm": _vllm_model,
+    "vllm-server": _served_model,
 }
 
 

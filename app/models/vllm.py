@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from app.models.devices import resolve_device, resolve_dtype
 from app.settings import Settings, variable
+from ragcache.engine.fingerprint import Digests
+from ragcache.engine.vllm.served import ServedVllmEngine
+from ragcache.engine.vllm.server import VllmServer
 from ragcache.errors import ConfigError, ModelError
-from ragcache.store import open_store
+from ragcache.store import KVStore, open_store
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.engine import VllmEngine
@@ -73,3 +76,18 @@ def _options(settings: Settings) -> dict[str, Any]:
         "kv_cache_memory_bytes": settings.vllm_kv_bytes or None,
         "enforce_eager": not compiles,
     }
+
+
+def open_served(settings: Settings, folder: Path, store: KVStore) -> ServedVllmEngine:
+    """In a server of its own, of the model in this folder, over the folder of `store`. Raises ConfigError and
+    ModelError.
+    """
+    server = VllmServer(settings.vllm_url, settings.vllm_key.get_secret_value())
+    dtype = resolve_dtype(settings, resolve_device(settings))
+    return ServedVllmEngine(server, folder, dtype, store, Digests(settings.digests_file))
+
+
+def check_served(settings: Settings) -> str:
+    """What it serves. Raises ConfigError and ModelError."""
+    found = VllmServer(settings.vllm_url, settings.vllm_key.get_secret_value()).models()
+    return f"{', '.join(str(one.get('id')) for one in found) or 'nothing'} at {settings.vllm_url}"

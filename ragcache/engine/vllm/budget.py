@@ -34,6 +34,11 @@ class LinkSettings:
         if self.link_when not in (choices := get_args(LinkWhen)):
             raise ConfigError(f"link_when is {self.link_when!r}: choose {' or '.join(choices)}")
 
+    def tokens(self, budget: Budget) -> int:
+        """Of prompts, in a step."""
+        left = min(budget.left, self.step_tokens - budget.prefill) if budget.busy else budget.left
+        return max(left, self.least_tokens)
+
 
 class Rooms:
     """The workers' memory for prompts whose caches are loaded; the scheduler's side lends it, so that all ranks agree.

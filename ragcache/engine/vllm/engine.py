@@ -22,31 +22,24 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from ragcache.engine import Engine, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
+from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
-from ragcache.engine.vllm.generation import VllmGeneration
 from ragcache.engine.vllm.placement import Exchange
-from ragcache.engine.vllm.requests import capture_params, check_linker
+from ragcache.engine.vllm.requests import capture_params
 from ragcache.errors import FAULTS, ConfigError, HandingOver, ModelError
 from ragcache.keeping import Pause
-from ragcache.linking import linker_spec, make_linker
-from ragcache.linking.base import Linker
-from ragcache.planning import check_segments
 from ragcache.rates import Rates
-from ragcache.report import Report
 from ragcache.store.base import KVStore
-from ragcache.types import Chunk, Segment, System, Variant, VariantKey
+from ragcache.types import Segment, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-# Takes one RequestOutput, or None when the engine broke; on the engine's thread, so it must not block.
-Deliver = Callable[[Any], None]
 
 
-class VllmEngine(Engine):
+class VllmEngine(LinkingVllm):
     """Everything that vLLM does happens on one thread of ours; requests run side by side as its scheduler decides."""
 
     name = "vllm"
@@ -73,13 +66,11 @@ class VllmEngine(Engine):
     # -- any thread -------------------------------------------------------------------------------------------------
 
     def submit(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
-        """Start a request -> its name. Raises PromptError when it cannot be served."""
         self.check_tokens(ids)
         self.check_length(len(ids) + (params.max_tokens or 1))
         return self._ask(lambda: self._add(ids, params, deliver))
 
     def abort(self, request: str) -> dict[str, Any]:
-        """End a request that nobody reads any more -> what its response would have carried, if that is known."""
         if threading.current_thread() is self._thread:  # which would wait for itself
             return self.forsake(request)
         try:
@@ -88,9 +79,7 @@ class VllmEngine(Engine):
             return {}
 
     def forsake(self, request: str, tell: Callable[[dict[str, Any]], None] = lambda told: None) -> dict[str, Any]:
-        """The same without waiting, for finalisers: Python runs them on any thread, whatever locks it holds. `tell`
-        hears it on the engine's thread.
-        """
+        """`tell` hears it on the engine's thread."""
         self._command(lambda: tell(self._abort(request)))
         return {}
 
@@ -100,7 +89,7 @@ class VllmEngine(Engine):
         """
         if pause is not None:
             pause()
-        segments = [*(_segment(variant, place) for place, variant in enumerate(before)), segment]
+        segments = segments_of(before, segment)
         keys = [*(variant.key for variant in before), key]
         ids = [token for one in segments for token in one.ids]
         name, exchange = uuid.uuid4().hex, Exchange(before)
@@ -116,22 +105,7 @@ class VllmEngine(Engine):
             raise ModelError(f"KV of {len(segment)} tokens was not captured: {told}")
         return exchange.captured
 
-    def answer(
-        self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
-    ) -> VllmGeneration:
-        """Returns at once: vLLM computes meanwhile. It links from one store at a time, that of `use_store`."""
-        if source.loader is not None or source.rates is not None:
-            raise ConfigError("vLLM's workers load and learn by themselves: give no loader and no rates")
-        check_segments(prompt.segments)  # inside vLLM a malformed one could only be answered without its caches
-        return VllmGeneration(self, prompt, source, finish)
-
-    def check_linker(self, linker: Linker) -> None:
-        named = make_linker(linker_spec(linker))  # as its request will name it
-        if check_linker(named) != linker:
-            raise ConfigError(f"linker {linker!r} is not the registry's {named.name!r}: vLLM knows those alone")
-
     def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> SamplingParams:
-        """Raises ConfigError for what vLLM does not take, such as a temperature above 2."""
         try:
             return SamplingParams(
                 max_tokens=max_tokens,
@@ -162,7 +136,6 @@ class VllmEngine(Engine):
         self._ask(self._connector.scheduler.check_integrity)
 
     def close(self) -> None:
-        """Ends what runs; safe to call twice."""
         atexit.unregister(self.close)
         if self._thread.is_alive():
             self._commands.put(None)
@@ -264,7 +237,3 @@ class VllmEngine(Engine):
         told = next((self._connector.scheduler.outcomes.told(request) for request in inside), {})
         self._engine.abort_request([name])
         return told
-
-
-def _segment(variant: Variant, place: int) -> Segment:
-    return (Chunk if place else System)(variant.ids, variant.key.border)

@@ -21,7 +21,7 @@ from ragcache.sampling import FinishReason, TokenLogprobs
 from ragcache.timeline import Stretch
 
 if TYPE_CHECKING:
-    from ragcache.engine.vllm.engine import VllmEngine
+    from ragcache.engine.vllm.base import LinkingVllm
 
 REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}  # by vLLM's
 
@@ -31,7 +31,7 @@ class VllmGeneration(TokenStream):
 
     def __init__(
         self,
-        engine: VllmEngine,
+        engine: LinkingVllm,
         prompt: PromptRequest,
         source: LinkSource,
         finish: Callable[[Report], None] | None,
@@ -150,7 +150,7 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
     outputs.put(output)
 
 
-def _forsake(engine: VllmEngine, request: str, answered: Callable[[], None]) -> None:
+def _forsake(engine: LinkingVllm, request: str, answered: Callable[[], None]) -> None:
     answered()
     engine.forsake(request)
 

@@ -15,10 +15,10 @@ from typing import Any
 from ragcache.engine.vllm.block_names import Leaders, PromptNames, private_name
 from ragcache.engine.vllm.budget import Budget, Forward, LinkSettings, Rooms, StepWork, any_linked, order
 from ragcache.engine.vllm.jobs import CaptureJob, NamedLinkage, RequestJob
-from ragcache.engine.vllm.orders import Answers, Compute, Load, Orders
+from ragcache.engine.vllm.orders import Answers, Compute, Orders
 from ragcache.engine.vllm.outcomes import FAILED, REFUSED, Outcomes
 from ragcache.engine.vllm.plans import WAIT_S, Pace, Plans, plan_linkage
-from ragcache.engine.vllm.requests import CaptureRequest, read_request
+from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportRequest, read_request
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
@@ -82,15 +82,21 @@ class LinkScheduler:
                 raise PromptError(f"{foreign}: KV is named by token ids alone")
             if isinstance(asked, CaptureRequest):
                 self._adopt(request, asked, names)
+            elif isinstance(asked, ReportRequest):
+                self.outcomes.ask(request, asked.name)
             elif asked is not None:
-                known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
-                # Where clients store KV, one could choose what others' chunks were computed behind.
-                plan = partial(plan_linkage, asked, *known, others=not self._settings.captures)
-                if asked.linker.recompute_all:  # looks nothing up
-                    self._adopt(request, plan(), names)
-                else:
-                    self._plans.begin(request, plan, names)
+                self._plan(request, asked, names)
         self._adopt_plans()
+
+    def _plan(self, request: str, asked: LinkRequest, names: PromptNames) -> None:
+        self.outcomes.keep(request, asked.name)
+        known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
+        # Where clients store KV, one could choose what others' chunks were computed behind.
+        plan = partial(plan_linkage, asked, *known, others=not self._settings.captures)
+        if asked.linker.recompute_all:  # looks nothing up
+            self._adopt(request, plan(), names)
+        else:
+            self._plans.begin(request, plan, names)
 
     def _allow(self, exchange: str) -> None:
         """A capture that goes there."""
@@ -220,14 +226,15 @@ class LinkScheduler:
         for request in [request for request in scheduled if request in self._tails]:
             work.compute.append(self._tails.pop(request))
             self._leaders.done(request)
-        most = Forward(self._tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
+        most = Forward(self._settings.tokens(budget), budget.spans, max(budget.left, self._settings.least_tokens))
         left, later = most.without(work.compute), most.without(self._tails.values())
         others = not self._rooms.short and (budget.busy or bool(self._plans) or any_linked(self._jobs.values()))
         for job in tuple(self._jobs.values()):
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full:  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
-                    work.load += [] if full else [self._load(job)]
+                    meets = (self._pace.meeting(job.pieces),) if isinstance(job, RequestJob) else ()
+                    work.load += [] if full else [job.load(*meets)]
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
@@ -235,15 +242,8 @@ class LinkScheduler:
         orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
         return self._pace.ordered(budget, orders)
 
-    def _load(self, job: RequestJob | CaptureJob) -> Load:
-        return job.load(self._pace.meeting(job.pieces)) if isinstance(job, RequestJob) else job.load()
-
     def _needs_room(self, request: str) -> bool:
         return request in self._jobs and self._jobs[request].needs_room
-
-    def _tokens(self, budget: Budget) -> int:
-        left = min(budget.left, self._settings.step_tokens - budget.prefill) if budget.busy else budget.left
-        return max(left, self._settings.least_tokens)
 
     def _finished(self) -> tuple[str, ...]:
         done = [request for request, job in self._jobs.items() if job.phase is Phase.DONE]

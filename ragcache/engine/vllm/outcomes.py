@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ from ragcache.report import Report
 
 logger = logging.getLogger(__name__)
 REFUSED, FAILED = "refused", "failed"
+KEPT = 512  # reports that are asked for afterwards: clients that went away never ask
+UNKNOWN = "no report: nothing of that name, or too many came after it"
 FAMILIES = {
     "requests": "Requests: linked, plain (nothing cached), refused (asked wrongly), failed (linking broke), captured.",
     "chunks": "Chunks of linked and plain prompts by the tier that held them.",
@@ -79,10 +81,22 @@ class Outcomes:
         self.totals = LinkTotals()
         self.reports: dict[str, Report] = {}
         self.refusals: dict[str, Refusal] = {}  # of requests that are served plainly though they asked
+        self._names: dict[str, str] = {}  # of requests whose report is asked for afterwards
+        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()  # by these names
+        self._asking: dict[str, str] = {}  # requests that ask for one
 
     def refuse(self, request: str, kind: str, incidents: Sequence[str]) -> None:
         self.reports.pop(request, None)
         self.refusals[request] = Refusal(kind, tuple(incidents))
+
+    def keep(self, request: str, name: str) -> None:
+        """What becomes of it is asked for afterwards, where it has a name."""
+        if name:
+            self._names[request] = name
+
+    def ask(self, request: str, name: str) -> None:
+        """What became of the one of that name is what this one is told."""
+        self._asking[request] = name
 
     def told(self, request: str) -> dict[str, Any]:
         """What the response of a request that still runs will carry, once it is known."""
@@ -91,6 +105,16 @@ class Outcomes:
 
     def gone(self, request: str) -> dict[str, Any] | None:
         """What its response carries."""
+        carries, name = self._carries(request), self._names.pop(request, None)
+        if name is not None and carries is not None:
+            self._kept[name] = carries
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return carries
+
+    def _carries(self, request: str) -> dict[str, Any] | None:
+        if (asked := self._asking.pop(request, None)) is not None:
+            return self._kept.pop(asked, {KEY: {"incidents": [UNKNOWN]}})
         report, refusal = self.reports.pop(request, None), self.refusals.pop(request, None)
         if refusal is not None:
             self.totals.unlinked(refusal.kind)

@@ -12,6 +12,9 @@ or, to capture the last segment behind stored variants of those before it,
 The keys say which variants are to be placed. The address of what is captured is made here, of the ids and of them. A
 segment and a key may name a `border`; vLLM cannot tell who asks, so whoever serves clients of several checks it before.
 
+or, to be told what became of an earlier request, which gave itself a `name` beside its segments (a stream has no place
+for it): {"report": "…"}. It is told once, and of the latest alone.
+
 The segments cut the prompt's token ids in order; a text at the end may leave its length out. The hash of each (see
 `ragcache.types.ids_hash`) is compared with the ids that arrived: a prompt that was tokenised otherwise must not meet
 another prompt's KV.
@@ -35,6 +38,7 @@ KEY = "ragcache"
 KINDS: dict[str, type[Segment]] = {"system": System, "chunk": Chunk, "text": Text}
 MOST_SEGMENTS = 1024  # each is hashed, looked up and judged: a prompt of one-token segments would hold up all others
 MOST_CONTEXTS = MOST_CONTEXT**2  # chunks before captured ones, in all keys of a capture together
+NAME = re.compile(r"[0-9a-f]{32}")
 HASH = re.compile(r"[0-9a-f]{64}")  # what `ids_hash` and `history_of` make
 UNSERVED = {"cacheblend": "its choice needs KV compared in the middle of a pass: use the torch engine for it"}
 
@@ -45,6 +49,7 @@ class LinkRequest:
 
     segments: tuple[Segment, ...]
     linker: Linker
+    name: str = ""  # under which its report is asked for afterwards
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,25 @@ class CaptureRequest:
         return sum(len(segment) for segment in self.segments)
 
 
+@dataclass(frozen=True)
+class ReportRequest:
+    """What became of an earlier request is to be told."""
+
+    name: str
+
+
 def link_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
     """kv_transfer_params of a request for these segments."""
     return {KEY: {"segments": [_told(segment) for segment in segments], "linker": linker}}
+
+
+def named(params: dict[str, Any], name: str) -> dict[str, Any]:
+    """The same of a request whose report is asked for afterwards."""
+    return params | {KEY: params[KEY] | {"name": name}}
+
+
+def report_params(name: str) -> dict[str, Any]:
+    return {KEY: {"report": name}}
 
 
 def chat_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
@@ -115,7 +136,7 @@ def read_request(
     default: str,
     fingerprint: str,
     allow: Callable[[str], None] = lambda exchange: None,
-) -> LinkRequest | CaptureRequest | None:
+) -> LinkRequest | CaptureRequest | ReportRequest | None:
     """None for a request that asks nothing of us. `default`: the linker of one that names none. `allow` raises where a
     capture that goes there is none: what is refused is not read.
 
@@ -131,13 +152,24 @@ def read_request(
     if "capture" in asked:
         _only(asked, "", "capture")
         return _capture(asked["capture"], ids, fingerprint, allow)
+    if "report" in asked:
+        _only(asked, "", "report")
+        return ReportRequest(_name(asked["report"]))
     if not isinstance(asked.get("segments"), list):
         raise PromptError(f"segments is {shown(asked.get('segments'))}: give a list of segments")
-    _only(asked, "", "segments", "linker")
+    _only(asked, "", "segments", "linker", "name")
     linker = asked.get("linker", default)
     if not isinstance(linker, str):
         raise PromptError(f"linker is {shown(linker)}: give name or name:key=value,key=value as a string")
-    return LinkRequest(_cut(asked["segments"], ids), check_linker(make_linker(linker)))
+    name = _name(asked["name"]) if "name" in asked else ""
+    return LinkRequest(_cut(asked["segments"], ids), check_linker(make_linker(linker)), name)
+
+
+def _name(told: object) -> str:
+    """Nobody guesses another's."""
+    if isinstance(told, str) and NAME.fullmatch(told):
+        return told
+    raise PromptError(f"a request is named {shown(told)}: give 32 random digits, of 0-9 and a-f")
 
 
 def shown(value: object) -> str:

@@ -196,7 +196,7 @@ def test_it_ends_where_it_is_enough(pair: Pair) -> None:
 def test_what_it_lacked_is_kept_where_it_was_enough(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     finished: list[int] = []
     monkeypatch.setattr(pair.vllm, "keep_missed", True)
-    monkeypatch.setattr(pair.vllm, "_finish", lambda segments, report: finished.append(report.answer_tokens))
+    monkeypatch.setattr(pair.vllm, "_finish", lambda segments, era, report: finished.append(report.answer_tokens))
     stream = pair.vllm.generate(SEGMENTS, max_tokens=400)
     for _ in stream:
         stream.enough()

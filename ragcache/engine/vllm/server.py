@@ -1,0 +1,134 @@
+"""A vLLM server with our connector, spoken to over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragcache.errors import ConfigError, ModelError
+
+CONNECT_S = 10.0
+SILENCE_S = 600.0  # between two words of it: others may come first
+MOST = 1 << 24  # bytes of a line or an answer
+DONE = b"[DONE]"
+SCHEMES: Mapping[str, type[http.client.HTTPConnection]] = {
+    "http": http.client.HTTPConnection,
+    "https": http.client.HTTPSConnection,
+}
+
+
+class ServedRequest:
+    """A connection with one request on it. Any thread may `hang_up`, which aborts it."""
+
+    def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, line: socket.socket):
+        self.answer = answer
+        self._connection, self._line = connection, line
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Of a stream, until the server says that it is done. Raises ModelError where it ends before."""
+        try:
+            while line := self.answer.readline(MOST):
+                said = line.removeprefix(b"data:").strip()
+                if said == DONE:
+                    return
+                if line.startswith(b"data:"):
+                    yield _object(said)
+        except (OSError, http.client.HTTPException, ValueError) as error:  # closed meanwhile: also a ValueError
+            raise ModelError(f"the vLLM server has gone amid an answer: {error!r:.200}") from error
+        raise ModelError("the vLLM server has ended an answer amid it")
+
+    def hang_up(self) -> None:
+        """Does not wait."""
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+
+class VllmServer:
+    """By its address, with the key that it asks for, if it does. Threads share it."""
+
+    def __init__(self, url: str, key: str = ""):
+        """Raises ConfigError for what is no address."""
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in SCHEMES or not parts.hostname or port == -1 or parts.username or parts.query:
+            raise ConfigError(f"{url!r} is no address of a vLLM server: give one like http://127.0.0.1:8000")
+        self.url = url
+        self._open, self._host, self._port = SCHEMES[parts.scheme], parts.hostname, port
+        self._path = parts.path.rstrip("/").removesuffix("/v1")
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    def models(self) -> list[dict[str, Any]]:
+        """That it serves, the first one being the one that its weights are."""
+        with closing(self._ask("GET", "/v1/models", None)) as asked:
+            told = _object(_read(asked)).get("data")
+        return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Raises ConfigError for what it refuses, ModelError where it does not answer."""
+        with closing(self._ask("POST", "/v1/completions", body)) as asked:
+            return _object(_read(asked))
+
+    def stream(self, body: dict[str, Any]) -> ServedRequest:
+        """The same, as it comes. Close it."""
+        return self._ask("POST", "/v1/completions", body | {"stream": True})
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> ServedRequest:
+        connection = self._open(self._host, self._port, timeout=CONNECT_S)
+        try:
+            connection.connect()
+            line: socket.socket = connection.sock
+            line.settimeout(SILENCE_S)
+            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+            connection.request(method, self._path + path, data, self._headers)
+            asked = ServedRequest(connection, connection.getresponse(), line)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ModelError(f"the vLLM server at {self.url} does not answer: {error!r:.200}") from error
+        if asked.answer.status == http.HTTPStatus.OK:
+            return asked
+        with closing(asked):
+            raise _refusal(self.url, asked)
+
+
+def _refusal(url: str, asked: ServedRequest) -> ConfigError | ModelError:
+    try:
+        told = _object(_read(asked)).get("error")
+    except ModelError:
+        told = None
+    why = str(told.get("message") if isinstance(told, dict) else told)[:500]
+    status = asked.answer.status
+    if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+        return ConfigError(f"the vLLM server at {url} wants a key, or another one")
+    kind = ConfigError if status in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY) else ModelError
+    return kind(f"the vLLM server at {url} answers {status}: {why}")
+
+
+def _read(asked: ServedRequest) -> bytes:
+    try:
+        found = asked.answer.read(MOST)
+    except (OSError, http.client.HTTPException) as error:
+        raise ModelError(f"the vLLM server has gone amid an answer: {error!r:.200}") from error
+    return found
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Raises ModelError for all else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"the vLLM server says what is no object of JSON: {text[:80]!r}")
+    return found
