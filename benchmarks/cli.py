@@ -25,6 +25,7 @@ from benchmarks.rates import RatesBenchOptions
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.search import SearchBenchOptions
 from benchmarks.serve import ServeBenchOptions
+from benchmarks.soak import SoakBenchOptions
 from benchmarks.start import StartBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 
@@ -38,6 +39,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "retrieval": RetrievalBenchOptions,
     "search": SearchBenchOptions,
     "serve": ServeBenchOptions,
+    "soak": SoakBenchOptions,
     "start": StartBenchOptions,
     "quality": QualityBenchOptions,
     "ttft": TtftBenchOptions,

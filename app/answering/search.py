@@ -53,7 +53,7 @@ class CollectionSearch:
         """Raises CatalogError where nothing can be found."""
         if not self.library.catalog.source(collection).position().live:
             name = collection.name
-            raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
+            raise NotFound(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
     def run(self, collection: Collection, query: str, asked: Asked) -> Searched:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
