@@ -19,6 +19,7 @@ from benchmarks.kvgen import KvgenBenchOptions
 from benchmarks.load import LoadBenchOptions
 from benchmarks.memory import MemoryBenchOptions
 from benchmarks.options import BenchOptions
+from benchmarks.overhead import OverheadBenchOptions
 from benchmarks.partial import PartialBenchOptions
 from benchmarks.quality import QualityBenchOptions
 from benchmarks.rates import RatesBenchOptions
@@ -34,6 +35,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "chunking": ChunkingBenchOptions,
     "ingest": IngestBenchOptions,
     "load": LoadBenchOptions,
+    "overhead": OverheadBenchOptions,
     "partial": PartialBenchOptions,
     "rates": RatesBenchOptions,
     "retrieval": RetrievalBenchOptions,

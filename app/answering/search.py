@@ -11,7 +11,7 @@ from itertools import islice
 from app.answering import Retrieved, retrieved
 from app.answering.asked import Asked
 from app.answering.selection import Limits, beside, places_beside, select
-from app.errors import CatalogError, NotFound
+from app.errors import NotFound
 from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.library.fusion import search_options
