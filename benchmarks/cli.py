@@ -19,11 +19,14 @@ from benchmarks.kvgen import KvgenBenchOptions
 from benchmarks.load import LoadBenchOptions
 from benchmarks.memory import MemoryBenchOptions
 from benchmarks.options import BenchOptions
+from benchmarks.overhead import OverheadBenchOptions
 from benchmarks.partial import PartialBenchOptions
 from benchmarks.quality import QualityBenchOptions
 from benchmarks.rates import RatesBenchOptions
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.search import SearchBenchOptions
+from benchmarks.serve import ServeBenchOptions
+from benchmarks.soak import SoakBenchOptions
 from benchmarks.start import StartBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 
@@ -32,10 +35,13 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "chunking": ChunkingBenchOptions,
     "ingest": IngestBenchOptions,
     "load": LoadBenchOptions,
+    "overhead": OverheadBenchOptions,
     "partial": PartialBenchOptions,
     "rates": RatesBenchOptions,
     "retrieval": RetrievalBenchOptions,
     "search": SearchBenchOptions,
+    "serve": ServeBenchOptions,
+    "soak": SoakBenchOptions,
     "start": StartBenchOptions,
     "quality": QualityBenchOptions,
     "ttft": TtftBenchOptions,

@@ -11,7 +11,7 @@ from itertools import islice
 from app.answering import Retrieved, retrieved
 from app.answering.asked import Asked
 from app.answering.selection import Limits, beside, places_beside, select
-from app.errors import CatalogError, NotFound
+from app.errors import NotFound
 from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.library.fusion import search_options
@@ -53,7 +53,7 @@ class CollectionSearch:
         """Raises CatalogError where nothing can be found."""
         if not self.library.catalog.source(collection).position().live:
             name = collection.name
-            raise CatalogError(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
+            raise NotFound(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
     def run(self, collection: Collection, query: str, asked: Asked) -> Searched:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
