@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 
 from app.chat.messages import CachePart, ChatTurn, Resolve, TextPart
-from app.prompt import check_text
+from app.prompt import check_text, frame_of
 from ragcache.errors import PromptError
 from ragcache.types import Segment, System, Text
 from splitter.base import FastTokens
@@ -101,13 +101,17 @@ class ChatRenderer:
 
     def _rendered(self, messages: list[dict[str, str]]) -> str:
         if not self._tokenizer.chat_template:
-            return _without_template(messages)
+            return self._begun(messages)
         try:
             found = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except TemplateError as error:
             raise PromptError(f"the model's chat template refuses these messages: {error}") from error
         assert isinstance(found, str)
         return found
+
+    def _begun(self, messages: list[dict[str, str]]) -> str:
+        """For a base model: plain text, behind the token that its texts begin with."""
+        return f"{frame_of(self._tokenizer).before_system}{_without_template(messages)}"
 
     def _ids(self, pieces: Sequence[Piece]) -> tuple[int, ...]:
         """Texts that are only texts are read together with what stands around them, as transformers does."""

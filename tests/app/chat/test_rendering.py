@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
 from app.chat.messages import CachePart, ChatTurn, Role, TextPart
 from app.chat.rendering import ChatRenderer
@@ -128,3 +129,16 @@ def test_what_cannot_be_asked_is_refused(renderer: ChatRenderer, turns: list[Cha
 def test_a_cache_that_is_not_there_is_told(renderer: ChatRenderer) -> None:
     with pytest.raises(NotFound):
         renderer.segments([said("user", CachePart("three"))], resolve)
+
+
+def test_without_a_template_a_chat_begins_with_the_token_that_texts_begin_with(smollm2: Path) -> None:
+    """As a base model has learnt it, and as its prompts over documents do."""
+    tokenizer = load_tokenizer(smollm2)
+    tokenizer.chat_template = None
+    backend = tokenizer.backend_tokenizer
+    begin = tokenizer.bos_token
+    special = [(begin, tokenizer.bos_token_id)]
+    backend.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=special)
+    made = ids_of(ChatRenderer(tokenizer).segments([said("user", "Who?")], resolve))
+    assert made == tokenizer.encode("Who?\nAnswer:")
+    assert made[0] == tokenizer.bos_token_id != made[1]

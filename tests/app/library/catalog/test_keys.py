@@ -148,7 +148,11 @@ def test_a_key_that_was_checked_is_not_checked_again_for_a_while(
     clock[0] += REMEMBERED_S
     assert elsewhere.known(token) is None
     assert elsewhere.verify(token) is not None
-    assert len(scrypt.calls) == 3
+    assert len(scrypt.calls) == 2, "of one that was seen the row is read again, and no digest computed"
+    assert elsewhere.verify(wrong(token)) is None
+    set_row(catalog, digest="scrypt$16384$8$1$00$00")
+    clock[0] += REMEMBERED_S
+    assert elsewhere.verify(token) is None, "it is no more the digest that it matched"
 
 
 def test_a_revocation_counts_at_once_here_and_soon_elsewhere(
@@ -216,6 +220,43 @@ def test_a_use_that_cannot_be_written_down_hinders_nobody(
     assert catalog.keys.get(key.id).last_used is None
 
 
+def test_a_use_waits_for_nobody_who_writes(catalog: Catalog) -> None:
+    """An ingest may write for half a minute, and whoever asks waits for his key to be looked at."""
+    key, token = catalog.keys.create("a", ["read"])
+    with ThreadPoolExecutor(1) as pool, catalog.database.writing() as connection:
+        connection.execute(update(KEYS).values(name="a"))
+        verified = pool.submit(catalog.keys.verify, token).result(60)
+    assert verified == key
+    catalog.check_integrity()
+    with catalog.database.writing_at_once() as connection:
+        connection.execute(update(KEYS).values(name="b"))
+    assert catalog.keys.get(key.id).name == "b"
+
+
+def test_a_key_that_was_seen_waits_for_none_that_is_checked(
+    catalog: Catalog, elsewhere: Keys, clock: list[float], scrypt: Scrypt
+) -> None:
+    """Whoever sends wrong keys in masses keeps nobody out who was in."""
+    _, token = catalog.keys.create("a", ["read"])
+    assert elsewhere.verify(token)
+    clock[0] += REMEMBERED_S
+    begun, go_on = threading.Barrier(CHECKS + 1), threading.Event()
+
+    def meanwhile() -> None:
+        begun.wait(60)
+        go_on.wait(60)
+
+    scrypt.meanwhile = meanwhile
+    with ThreadPoolExecutor(CHECKS + 1) as pool:
+        tried = [pool.submit(elsewhere.verify, wrong(token)) for _ in range(CHECKS)]
+        begun.wait(60)
+        try:
+            assert pool.submit(elsewhere.verify, token).result(60) is not None
+        finally:
+            go_on.set()
+        assert [one.result() for one in tried] == [None] * CHECKS
+
+
 def test_another_collection_of_the_same_name_is_not_its(catalog: Catalog) -> None:
     """It reads on in one that is renamed and embedded anew."""
     first = make_collection(catalog, "notes")
@@ -244,7 +285,7 @@ def test_what_is_remembered_has_a_bound(catalog: Catalog) -> None:
     key, _ = catalog.keys.create("a", ["read"])
     known = KnownKeys(lambda: 0.0)
     for number in range(REMEMBERED + 5):
-        known.add(str(number), key, 1, known.round)
+        known.add(str(number), key, "", 1, known.round)
     assert len(known) == REMEMBERED
     assert (known.get("4"), known.get("5")) == (None, key)
 
