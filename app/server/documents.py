@@ -162,7 +162,10 @@ def _found(service: Service, collection: Collection, document_id: int) -> Docume
     missing = NotFound(f"no document {document_id} in {collection.name!r}")
     if not 0 <= document_id < 2**63:
         raise missing
-    found = service.catalog.documents.get(document_id)
+    try:
+        found = service.catalog.documents.get(document_id)
+    except NotFound:  # told as one of a collection that is not to be seen
+        raise missing from None
     if found.collection_id != collection.id:
         raise missing
     return found

@@ -15,6 +15,7 @@ from app import RagPipeline, Settings
 from app.errors import CatalogError, NotFound
 from app.library.catalog import open_catalog
 from app.library.catalog.serving_records import KeyLimits
+from app.server import conversations
 from app.server.callers import Caller
 from app.server.openai.asking import chat_starts
 from app.server.openai.schemas import ChatRequest
@@ -246,3 +247,24 @@ def test_no_address_in_what_is_sent_is_ever_asked(narrow: httpx2.Client) -> None
         assert narrow.post("/v1/context_caches", json={"texts": [url], "split": url}).status_code == 400
         with pytest.raises(BlockingIOError):
             trap.accept()
+
+
+def test_who_goes_away_from_a_stream_ends_it(narrow: httpx2.Client) -> None:
+    def measured(name: str) -> float:
+        return next(
+            float(line.split()[-1]) for line in narrow.get("/metrics").text.splitlines() if line.startswith(name)
+        )
+
+    ended, tokens = "ragcache_answers_total", 'ragcache_tokens_total{source="answered"}'
+    assert narrow.post("/v1/chat/completions", json=chat(narrow)).status_code == 200
+    answers, before = measured(ended), measured(tokens)
+    with asked(narrow, "POST", "/v1/chat/completions", json=chat(narrow, stream=True, max_tokens=1900)) as events:
+        next(events)
+    wait_until(lambda: measured(ended) == answers + 1 and measured("ragcache_running_answers") == 0, 60)
+    assert measured(tokens) - before < 1900
+
+
+def test_conversations_have_a_bound(narrow: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "MOST", 0)
+    refused = narrow.post("/v1/conversations", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "limit")
