@@ -31,6 +31,12 @@ class Conflict(CatalogError):
     status = 409
 
 
+class LimitReached(CatalogError):
+    """More than a key may have."""
+
+    status = 403
+
+
 class IngestError(RagcacheError):
     """An ingest that cannot start, or cannot go on. A file that cannot be read does not stop it: it is a Failure."""
 

@@ -67,8 +67,10 @@ class ChunkCache(ChunkIngest):
         sampling: Sampling | None = None,
         linker: Linker | str | None = None,
         stop: frozenset[int] = frozenset(),
+        behind: System | None = None,
     ) -> TokenStream:
-        """Answer a prompt: greedily, and with the cache's own linker, unless others are given.
+        """Answer a prompt: greedily, and with the cache's own linker, unless others are given. `behind`: the System
+        segment that what is captured for the prompts to come stands behind, in place of the prompt's own.
 
         Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker or a sampling that
         cannot be used.
@@ -84,7 +86,8 @@ class ChunkCache(ChunkIngest):
         with ExitStack() as failed:
             if not prompt.linker.recompute_all:  # it may wait for the engine, while what is far comes nearer
                 failed.callback(self.store.near(partial(self._wanted, segments)))
-            finish = partial(self._finish, segments, era) if keeps else None
+            kept = [behind if behind and isinstance(one, System) else one for one in segments]
+            finish = partial(self._finish, kept, era) if keeps else None
             stream = self.engine.answer(prompt, self.source, finish)
             failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ragcache.engine import TokenStream
     from ragcache.linking.base import Linker
     from ragcache.sampling import Sampling
-    from ragcache.types import Segment
+    from ragcache.types import Segment, System
 
 NOTHING_FOUND = "no chunk was found for this question: answered without any"
 STOPPED = "stopped before its end"
@@ -66,13 +66,17 @@ class Answering:
     embed: Embed | None = None
     catalog: Catalog | None = None
     sampling: Sampling | None = None
+    behind: System | None = None  # what is captured for the prompts to come, in place of the template's own
 
-    def within(self, border: str, system: str | None = None) -> Self:
-        """The same, with all its KV within a border, and perhaps behind another system prompt."""
+    def within(self, border: str, system: str | None = None, private: bool = False) -> Self:
+        """The same, with all its KV within a border, and perhaps behind another system prompt. Of a private one nothing
+        is kept: no KV that has attended to it serves others.
+        """
         if not border and system is None:
             return self
         template = self.template if system is None else self.template.behind(system)
-        return replace(self, template=template.within(border))
+        behind = self.template.within(border).system() if private and system is not None else None
+        return replace(self, template=template.within(border), behind=behind)
 
     def check(self, question: str, max_tokens: int) -> None:
         """Raises PromptError for a question that cannot be asked, before anything is searched for."""
@@ -89,6 +93,7 @@ class Answering:
             sampling=request.sampling or self.sampling,
             linker=request.linker,
             stop=self.template.stop,
+            behind=self.behind,
         )
         notes = prompt.notes if request.found else (NOTHING_FOUND,)
         return self._stream(request, generation, prompt.placed, (*request.notes, *notes))

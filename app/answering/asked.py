@@ -21,6 +21,7 @@ class AskOptions(TypedDict, total=False):
     """For callers; each is explained at Asked."""
 
     collection: str | None
+    collection_id: int | None
     top_k: int | None
     top_tokens: int | None
     neighbours: int | None
@@ -34,6 +35,7 @@ class AskOptions(TypedDict, total=False):
     quotes: bool
     stop: Sequence[str]
     system: str | None
+    private_system: bool
     border: str
 
 
@@ -41,12 +43,12 @@ MOST_STOPS, LONGEST_STOP = 4, 256  # as OpenAI has it; and what may be a beginni
 _WHOLE = (SupportsIndex, "a whole number")
 _TEXT = (str, "a text")
 _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
-    **dict.fromkeys(("top_k", "top_tokens", "neighbours", "max_tokens"), _WHOLE),
+    **dict.fromkeys(("collection_id", "top_k", "top_tokens", "neighbours", "max_tokens"), _WHOLE),
     **dict.fromkeys(("collection", "linker", "system", "border"), _TEXT),
     "mmr": (Real, "a number from 0 to 1"),
     "where": (Mapping, "lists of values by document, source or kind"),
     "history": (Sequence, "pairs of a question and its answer"),
-    "quotes": (bool, "True or False"),
+    **dict.fromkeys(("quotes", "private_system"), (bool, "True or False")),
     "sampling": (Sampling, "a Sampling of ragcache"),
     "stop": (Sequence, f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"),
 }
@@ -68,6 +70,7 @@ class Asked:
     """What is None is as in the settings. An unknown name raises TypeError."""
 
     collection: str | None = None
+    collection_id: int | None = None  # in place of its name: that one, whatever it is called by now
     top_k: int | None = None
     top_tokens: int | None = None  # of all chunks together; 0 sets no budget
     neighbours: int | None = None  # on each side of a hit; 16 at most
@@ -82,6 +85,7 @@ class Asked:
     stop: Sequence[str] = ()  # texts, before the first of which the answer ends
 
     system: str | None = None  # the system prompt, in place of the application's
+    private_system: bool = False  # what is captured for others stands behind the application's all the same
     border: str = ""  # whose KV may serve it: see Segment of ragcache
 
     def __post_init__(self) -> None:

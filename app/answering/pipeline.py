@@ -110,7 +110,7 @@ class RagPipeline(ContextVerbs):
     def search(self, question: str, **options: Unpack[AskOptions]) -> Searched:
         """The same with what its user should know of it."""
         asked = Asked(**options)
-        collection = self._searching.collection(asked.collection)
+        collection = self._searching.collection(asked.collection, asked.collection_id)
         with self.models.answering():
             return self._searching.run(collection, check_question(question), asked)
 
@@ -125,12 +125,12 @@ class RagPipeline(ContextVerbs):
 
     def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
         """`last`: the documents of the last turn's prompt, in its order."""
-        collection = self._searching.collection(asked.collection)
+        collection = self._searching.collection(asked.collection, asked.collection_id)
         answering = self.answering
         self._warm()
         started = perf_counter()
         settings = self.settings
-        answering = answering.within(asked.border, asked.system)
+        answering = answering.within(asked.border, asked.system, asked.private_system)
         answering.check(question, asked.max_tokens or settings.max_tokens)
         with self.models.answering():  # finding chunks is part of it
             query = self.condensed(asked.history, question)

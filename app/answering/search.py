@@ -11,7 +11,7 @@ from itertools import islice
 from app.answering import Retrieved, retrieved
 from app.answering.asked import Asked
 from app.answering.selection import Limits, beside, places_beside, select
-from app.errors import NotFound
+from app.errors import Conflict, NotFound
 from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.library.fusion import search_options
@@ -36,24 +36,35 @@ class CollectionSearch:
         self.library, self.models, self.settings = library, models, library.settings
         self._checked: set[str] = set()  # uids of collections that our embedder made the vectors of
 
-    def collection(self, name: str | None) -> Collection:
+    def collection(self, name: str | None, collection_id: int | None = None) -> Collection:
         """Raises CatalogError for one that is not there, is empty, or was embedded by another model."""
         wanted, catalog = name or self.settings.collection, self.library.catalog
+        if collection_id is not None:
+            return self._checked_one(self._by_id(collection_id))
         collection = catalog.collections.find(wanted)
         if collection is None:
             names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
             raise NotFound(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
+        return self._checked_one(collection)
+
+    def _by_id(self, collection_id: int) -> Collection:
+        for one in self.library.catalog.collections.all():
+            if one.id == collection_id:
+                return one
+        raise NotFound("the collection that was asked has been deleted meanwhile")
+
+    def _checked_one(self, collection: Collection) -> Collection:
         if collection.uid not in self._checked:  # an embedding anew changes the uid
-            self.library.collection(wanted)
+            self.library.collection(collection.name)
             self._check_filled(collection)
             self._checked.add(collection.uid)
         return collection
 
     def _check_filled(self, collection: Collection) -> None:
-        """Raises CatalogError where nothing can be found."""
+        """Raises Conflict where nothing can be found."""
         if not self.library.catalog.source(collection).position().live:
             name = collection.name
-            raise NotFound(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
+            raise Conflict(f"collection {name!r} is empty: {_how_to_fill(name)} puts documents into it")
 
     def run(self, collection: Collection, query: str, asked: Asked) -> Searched:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)

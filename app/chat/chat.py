@@ -52,7 +52,8 @@ class ChatAnswering:
         raises.
         """
         options = options or ChatOptions()
-        return self._started(self.renderer.segments(turns, resolve, options.border), options)
+        most = self.cache.engine.spec.max_tokens
+        return self._started(self.renderer.segments(turns, resolve, options.border, most), options)
 
     def complete(self, prompt: str | Sequence[int], options: ChatOptions | None = None) -> AnswerStream:
         """What a text, or its tokens, goes on with."""

@@ -20,7 +20,7 @@ from app.ingestion.job_run import LEASE_S, JobRun
 from app.ingestion.spool import Incoming, Spool
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import StoredJob
+from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
@@ -89,11 +89,13 @@ class IngestQueue:
         with self.spool.incoming(Path(name).suffix.lower(), self._library.settings.serve_upload_bytes) as file:
             yield file
 
-    def add(self, collection: Collection, name: str, file: Incoming, owner: str) -> StoredJob:
-        """The file is on the disk, and the job in the catalog, when this returns."""
+    def add(
+        self, collection: Collection, name: str, file: Incoming, owner: str, limits: KeyLimits | None = None
+    ) -> StoredJob:
+        """The file is on the disk, and the job in the catalog, when this returns. Raises LimitReached."""
         file.finish()
         request = {"name": name, "file": file.name, "sha256": file.sha256, "size": file.size, "place": self.spool.place}
-        job = self._jobs.create(collection, request, owner)
+        job = self._jobs.create(collection, request, owner, limits=limits)
         self.spool.known(file)
         self._notify()
         return job

@@ -13,10 +13,12 @@ from app.errors import NotFound
 from app.library.catalog.records import Collection, Message, StoredConversation
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import sound
+from app.server.problems import RefusedRequest
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 LONGEST_TITLE = 200
+MOST = 10_000  # of one key
 Title = Annotated[str, Field(max_length=LONGEST_TITLE)]
 
 
@@ -79,6 +81,8 @@ class Exported(BaseModel):
 def create(body: NewConversation, service: Serving, caller: Asking) -> ConversationCard:
     caller.check("read")
     collection = caller.collection(service, body.collection or service.settings.collection)
+    if service.catalog.conversations.count(caller.id) >= MOST:
+        raise RefusedRequest(403, f"there are {MOST:,} conversations: delete some", code="limit")
     stored = service.catalog.conversations.create(collection, body.title, caller.id)
     return card_of(service, stored, collection)
 

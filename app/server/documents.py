@@ -82,9 +82,12 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     """
     caller.check("ingest")
     collection = await in_thread(caller.collection, service, name)
-    await in_thread(_check_limits, service, caller)
+    announced = request.headers.get("content-length", "")
+    nbytes = int(announced) if announced.isdecimal() else 0
+    await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
     with ExitStack() as arriving:
         incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file))
+        await in_thread(incoming.expect, nbytes)
         job = await _received(request, service, collection, file, incoming, caller)
     return card_of(job, collection)
 
@@ -92,9 +95,6 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
 async def _received(
     request: Request, service: Service, collection: Collection, file: str, incoming: Incoming, caller: Caller
 ) -> StoredJob:
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal():
-        await in_thread(incoming.expect, int(announced))
     held = bytearray()
     try:
         async for data in request.stream():
@@ -105,20 +105,7 @@ async def _received(
     except ClientDisconnect:
         raise RefusedRequest(400, "the client went away before the whole file had come") from None
     await in_thread(incoming.write, bytes(held))
-    return await in_thread(service.ingests.add, collection, file, incoming, caller.id)
-
-
-def _check_limits(service: Service, caller: Caller) -> None:
-    """Of a key, by the files that it sent and that the server still knows."""
-    limits = caller.limits
-    if limits.documents is None and limits.nbytes is None:
-        return
-    sent = [one for one in service.catalog.jobs.all(owner=caller.id) if one.state not in ("failed", "cancelled")]
-    if limits.documents is not None and len(sent) >= limits.documents:
-        raise RefusedRequest(403, f"this key has sent all {limits.documents} documents that it may", code="limit")
-    nbytes = sum(int(one.request.get("size", 0)) for one in sent)
-    if limits.nbytes is not None and nbytes >= limits.nbytes:
-        raise RefusedRequest(403, f"this key has sent all {limits.nbytes:,} bytes that it may", code="limit")
+    return await in_thread(service.ingests.add, collection, file, incoming, caller.id, caller.limits)
 
 
 @router.get("")
@@ -176,7 +163,10 @@ def document_of(service: Service, collection: Collection, document_id: int) -> D
     missing = NotFound(f"no document {document_id} in {collection.name!r}")
     if not 0 <= document_id < 2**63:
         raise missing
-    found = service.catalog.documents.get(document_id)
+    try:
+        found = service.catalog.documents.get(document_id)
+    except NotFound:  # told as one of a collection that is not to be seen
+        raise missing from None
     if found.collection_id != collection.id:
         raise missing
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
@@ -21,7 +22,7 @@ from ragcache.errors import RagcacheError
 OPEN = ("/health",)  # for whoever watches over the process
 LOOK_S = 1.0  # how long it is believed that there is no key
 CHECKS = 2  # keys that are looked at, at once; each takes a core for a while
-MOST_CHECKS = 64  # with those that wait for it
+MOST_CHECKS, MOST_OF_ONE = 64, 16  # with those that wait for it, and of these from one address
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,200}) *", re.IGNORECASE)
 
 
@@ -35,7 +36,7 @@ class Gate:
         self._rates = RequestRates(clock)
         self._keyed = False
         self._looked: float | None = None
-        self._checks, self._checking = asyncio.Semaphore(CHECKS), 0
+        self._checks, self._checking = asyncio.Semaphore(CHECKS), Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN:
@@ -51,7 +52,7 @@ class Gate:
         if not await self._has_keys():
             check_local(request, self._service.origins)
             return Caller()
-        key = await self._key(_token(request))
+        key = await self._key(_token(request), request.client.host if request.client else "")
         if key is None:
             raise _unknown("this key is not known, has expired, or was revoked")
         return Caller(key.id, key.scopes, key.collections, key.limits)
@@ -63,18 +64,21 @@ class Gate:
             self._looked = self._clock()
         return self._keyed
 
-    async def _key(self, token: str) -> Key | None:
+    async def _key(self, token: str, host: str) -> Key | None:
         keys = self._service.catalog.keys
         if key := keys.known(token):
             return key
-        if self._checking >= MOST_CHECKS:
+        if keys.seen(token):
+            return await in_thread(keys.verify, token)
+        if self._checking.total() >= MOST_CHECKS or self._checking[host] >= MOST_OF_ONE:
             raise RefusedRequest(429, "too many keys are being looked at", headers={"Retry-After": "2"})
-        self._checking += 1
+        self._checking[host] += 1
         try:
             async with self._checks:
                 return await in_thread(keys.verify, token)
         finally:
-            self._checking -= 1
+            self._checking[host] -= 1
+            self._checking += Counter()  # without those that have none
 
 
 def _token(request: Request) -> str:

@@ -35,14 +35,14 @@ Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that
 class ServedAnswer:
     """One answer. Its events: `start`, a `piece` for each piece of text, and `done` or `error` at its end."""
 
-    def __init__(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None]):
-        """`over` is called at its end, before anybody is told of that."""
+    def __init__(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None], frank: bool):
+        """`over` is called at its end, before anybody is told of that. `frank`: see `shown`."""
         self.name = name
         self.id = uuid.uuid4().hex[:12]
         self.ended_at: float | None = None
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None
-        self._begin, self._finish, self._over = begin, finish, over
+        self._begin, self._finish, self._over, self._frank = begin, finish, over, frank
         self._lock = threading.Lock()  # of all below
         self._events: list[bytes] = []
         self._waiting = ""  # text that is told with the next piece
@@ -132,7 +132,7 @@ class ServedAnswer:
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
-        self._tell("error", told(error), last=True)
+        self._tell("error", told(error, self._frank), last=True)
 
     def _add(self, piece: str, last: bool = False) -> None:
         self._waiting += piece
@@ -160,7 +160,7 @@ class ServedAnswers:
         self._closed = False
         self._all: list[ServedAnswer] = []  # in the order of their starts
 
-    def start(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None]) -> ServedAnswer:
+    def start(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None], frank: bool) -> ServedAnswer:
         """Raises RefusedRequest where one of this name runs; nothing has begun then, and `over` is not called."""
         with self._lock:
             if self._closed:
@@ -169,7 +169,7 @@ class ServedAnswers:
                 raise RefusedRequest(
                     409, "an answer is being made here: wait for its end, or stop it", code="answering"
                 )
-            new = ServedAnswer(name, begin, finish, over)
+            new = ServedAnswer(name, begin, finish, over, frank)
             new.thread.start()
             self._all.append(new)
             return new

@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from app.server.callers import Asking, Serving
+from app.server.problems import BROKEN
 
 router = APIRouter(tags=["operations"])
 
@@ -23,10 +24,11 @@ async def health() -> ServerState:
 
 
 @router.get("/ready", response_model=ServerState, responses={503: {"model": ServerState}})
-def ready(service: Serving) -> JSONResponse:
-    """Models are loaded, the catalog and the store of KV can be used."""
+def ready(service: Serving, caller: Asking) -> JSONResponse:
+    """Models are loaded, the catalog and the store of KV can be used. Why they are not is for who runs it."""
     lacking = service.lacks()
-    return JSONResponse({"status": "; ".join(lacking) or "ready"}, 503 if lacking else 200)
+    told = "; ".join(lacking) if caller.runs_it else BROKEN
+    return JSONResponse({"status": told if lacking else "ready"}, 503 if lacking else 200)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})

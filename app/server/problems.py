@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ragcache.errors import FAULTS, RagcacheError
 
 BUG = "the server met a bug: its log tells which"
+BROKEN = "the server cannot do that now: its log tells why"
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -78,10 +79,19 @@ def status_of(error: RagcacheError) -> int:
     return error.refused_with if isinstance(error, RefusedRequest) else error.status
 
 
-def told(error: Exception) -> dict[str, Any]:
+def shown(error: RagcacheError, frank: bool) -> str:
+    """What breaks in the server names its folders, models and databases: to whoever runs it alone (`frank`)."""
+    if status_of(error) >= 500 and not frank and not isinstance(error, RefusedRequest):
+        return BROKEN
+    return str(error)
+
+
+def told(error: Exception, frank: bool) -> dict[str, Any]:
     """For a stream that has begun, whose status is sent."""
     if isinstance(error, RagcacheError):
-        return body_of(status_of(error), str(error))
+        if status_of(error) >= 500:
+            _log.error("amid a stream: %s", error)
+        return body_of(status_of(error), shown(error, frank))
     _log.error("a bug in a stream", exc_info=error)
     return body_of(500, BUG)
 
@@ -100,10 +110,11 @@ def refusal(request: Request, error: RagcacheError) -> JSONResponse:
     """What is answered for it; what whoever runs the server should know is in the log."""
     status = status_of(error)
     if status >= 500:
-        _log.error("%s %s: %s", request.method, request.url.path, error)
+        _log.error("%s: %s", _route(request), error)
     if isinstance(error, RefusedRequest):
         return problem(status, str(error), param=error.param, code=error.code, headers=error.headers)
-    return problem(status, str(error))
+    caller = getattr(request.state, "caller", None)  # none of a request that nobody was let in with
+    return problem(status, shown(error, caller is not None and caller.runs_it))
 
 
 async def _of_users(request: Request, error: Exception) -> JSONResponse:
@@ -124,5 +135,10 @@ async def _of_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _of_bugs(request: Request, error: Exception) -> JSONResponse:
-    _log.error("%s %s", request.method, request.url.path, exc_info=error)
+    _log.error("%s", _route(request), exc_info=error)
     return problem(500, BUG)
+
+
+def _route(request: Request) -> str:
+    """Never its path, in which clients write what they like."""
+    return f"{request.method} {getattr(request.scope.get('route'), 'path', 'before any route')}"

@@ -138,6 +138,7 @@ def _asked(
     stored, collection = found(conversation_id, service, caller)
     question, options = check_question(body.question), _options(body, service)
     options["linker"], options["border"] = body.linker, caller.border_of(collection)
+    options["collection_id"] = collection.id
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
@@ -147,6 +148,7 @@ def _asked(
         lambda: conversation.stream(question, **options),
         partial(_stored, service, stored, conversation),
         over,
+        caller.runs_it,
     )
 
 
@@ -156,11 +158,12 @@ def _compared(
     stored, collection = found(conversation_id, service, caller)
     options = _options(body, service)
     options["linker"], options["border"] = FULL, caller.border_of(collection)
+    options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline, collection.name, stored.id)
     if not conversation.messages:
         raise NotFound(NOTHING_ASKED)
     stream = partial(conversation.again, **options)
-    return service.generations.start(stored.id, stream, _comparison, over)
+    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it)
 
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:

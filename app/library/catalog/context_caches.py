@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, true, update
 
-from app.errors import NotFound
+from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.serving_records import ContextCache
 from app.library.catalog.serving_tables import CONTEXT_CACHES
@@ -72,10 +73,12 @@ class ContextCaches(DatabasePart):
             return {row.id: list(row.chunks) for row in rows}
 
     def touch(self, cache_id: str, owner: str | None) -> None:
-        """It is used now; that is written once a minute at most."""
+        """It is used now; that is written once a minute at most, and where nobody else is writing. Raises NotFound."""
         moment = now()
         if self.get(cache_id, owner).used <= moment - USES:
-            self._change(cache_id, owner, {"used": moment})
+            used = update(CONTEXT_CACHES).where(_there(cache_id, owner)).values(used=moment)
+            with suppress(CatalogError), self._database.writing_at_once() as connection:
+                connection.execute(used)
 
     def prolong(self, cache_id: str, owner: str | None, expires: datetime | None) -> ContextCache:
         """It expires then, be that sooner; None: never."""

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, true, update
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart
@@ -41,6 +41,11 @@ class Conversations(DatabasePart):
             query = query.where(CONVERSATIONS.c.collection_id == collection.id)
         with self._database.reading() as connection:
             return [StoredConversation(**row._mapping) for row in connection.execute(query)]
+
+    def count(self, owner: str) -> int:
+        with self._database.reading() as connection:
+            counted = select(func.count()).select_from(CONVERSATIONS).where(_of(owner))
+            return int(connection.scalar(counted) or 0)
 
     def rename(self, conversation_id: str, title: str, owner: str | None = None) -> None:
         with self._database.writing() as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
 SEQUENCES = "sqlite_sequence"  # the highest key so far of each table that never gives one out again
-_WRITING, HELD = "ragcache_writing", "ragcache_held"
+_WRITING, _PATIENCE, HELD = "ragcache_writing", "ragcache_patience", "ragcache_held"
 
 
 def database_url(settings: Settings) -> URL:
@@ -115,6 +115,22 @@ class Database:
         turn = nullcontext() if self.path is None else self._turn
         with told(self.where), turn, self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def writing_at_once(self) -> Iterator[Connection]:
+        """The same for what is not worth a wait. Raises CatalogError where somebody else is writing, which may take an
+        ingest half a minute.
+        """
+        if self.path is None:
+            with self.writing() as connection:  # which waits for nobody but who writes the same row
+                yield connection
+            return
+        with told(self.where), ExitStack() as turn:
+            if not self._turn.acquire(blocking=False):
+                raise CatalogError(f"cannot use the catalog {self.where}: somebody is writing to it")
+            turn.callback(self._turn.release)
+            hasty = self._writer.execution_options(**{_PATIENCE: self.busy_seconds})
+            yield turn.enter_context(hasty.begin())
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -219,8 +235,16 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # Past SQLAlchemy, which takes ten times as long for a statement; each question begins several transactions.
-    writing = connection.get_execution_options().get(_WRITING, False)
-    connection.connection.cursor().execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+    options, cursor = connection.get_execution_options(), connection.connection.cursor()
+    patience = options.get(_PATIENCE)
+    if patience is None:
+        cursor.execute("BEGIN IMMEDIATE" if options.get(_WRITING, False) else "BEGIN")
+        return
+    cursor.execute("PRAGMA busy_timeout = 0")
+    try:
+        cursor.execute("BEGIN IMMEDIATE")
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
 
 
 @contextmanager

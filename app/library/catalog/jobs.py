@@ -28,11 +28,11 @@ from sqlalchemy import (
     update,
 )
 
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, LimitReached, NotFound
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import JobKind, JobState, StoredJob
-from app.library.catalog.serving_tables import JOBS
+from app.library.catalog.serving_records import JobKind, JobState, KeyLimits, StoredJob
+from app.library.catalog.serving_tables import JOBS, KEYS
 from app.library.catalog.tables import now
 
 ATTEMPTS = 3  # of a job whose processes end under it
@@ -48,10 +48,19 @@ class Jobs(DatabasePart):
     """
 
     def create(
-        self, collection: Collection, request: Mapping[str, Any], owner: str = "", kind: JobKind = "ingest"
+        self,
+        collection: Collection,
+        request: Mapping[str, Any],
+        owner: str = "",
+        kind: JobKind = "ingest",
+        limits: KeyLimits | None = None,
     ) -> StoredJob:
+        """`limits`: of all jobs of the owner that are known together. Raises LimitReached."""
         with self._database.writing() as connection:
             made = _moment(connection)
+            if limits is not None:  # one job of the key after the other
+                connection.execute(select(KEYS.c.id).where(KEYS.c.id == owner).with_for_update())
+                _check_limits(connection, limits, owner, int(request["size"]))
             job = StoredJob(uuid.uuid4().hex, kind, collection.id, owner, "queued", dict(request), made)
             connection.execute(insert(JOBS), vars(job))
         return job
@@ -76,6 +85,11 @@ class Jobs(DatabasePart):
             query = query.where(JOBS.c.state == state)
         with self._database.reading() as connection:
             return [StoredJob(**row._mapping) for row in connection.execute(query)]
+
+    def check_limits(self, limits: KeyLimits, owner: str, nbytes: int) -> None:
+        """Whether one more of so many bytes may come. Raises LimitReached."""
+        with self._database.reading() as connection:
+            _check_limits(connection, limits, owner, nbytes)
 
     def counts(self, owner: str | None) -> dict[JobState, int]:
         """How many there are in each state that any is in."""
@@ -177,6 +191,17 @@ class Jobs(DatabasePart):
     def _end(self, job: StoredJob, state: JobState, values: Mapping[str, Any]) -> bool:
         with self._database.writing() as connection:
             return _change(connection, job, {**_FREE, **values, "state": state, "finished": _moment(connection)})
+
+
+def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes: int) -> None:
+    """Those that have failed count too: their files are kept, so that they can be tried again."""
+    if limits.documents is None and limits.nbytes is None:
+        return
+    sizes = [int(one.get("size", 0)) for one in connection.scalars(select(JOBS.c.request).where(_of(owner)))]
+    if limits.documents is not None and len(sizes) >= limits.documents:
+        raise LimitReached(f"this key has sent {len(sizes)} documents, and may send {limits.documents}")
+    if limits.nbytes is not None and sum(sizes) + nbytes > limits.nbytes:
+        raise LimitReached(f"this key has sent {sum(sizes):,} bytes, and may send {limits.nbytes:,}")
 
 
 def _claimable(moment: datetime) -> ColumnElement[bool]:

@@ -1,7 +1,9 @@
 """Keys of those who ask a server: `rk-<id>-<secret>`, of which the id is stored and of the secret a digest.
 
-A check by the digest takes some 60 ms, so one that succeeded is remembered for half a minute, by a code of the key that
-only this process can make. So a key that another process revokes is good for half a minute more at most.
+A check by the digest takes some 60 ms, so one that succeeded is remembered, by a code of the key that only this process
+can make. For half a minute nothing is asked at all, so a key that another process revokes is good for so long at most;
+from then on its row is read again, and not the digest computed: whoever sends wrong keys in masses keeps nobody out who
+was in.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -103,6 +106,10 @@ class Keys(DatabasePart):
         """Of a good key that was verified a moment ago. It takes microseconds, and waits for nothing."""
         return self._known.get(token)
 
+    def seen(self, token: str) -> bool:
+        """Whether it was verified at any time: to do it again is to read a row."""
+        return self._known.digest(token) is not None
+
     def verify(self, token: str) -> Key | None:
         """The key that it is, where that is good. It may take a while: call it where others need not wait.
 
@@ -113,7 +120,7 @@ class Keys(DatabasePart):
             return None
         if key := self.known(token):
             return key
-        with self._checks:
+        with nullcontext() if self.seen(token) else self._checks:
             if key := self.known(token):  # somebody else has just checked it
                 return key
             key = self._check(token, *found.groups())
@@ -125,15 +132,17 @@ class Keys(DatabasePart):
         round_ = self._known.round
         with self._database.reading() as connection:
             row = connection.execute(select(*_COLUMNS, KEYS.c.digest).where(KEYS.c.id == key_id)).one_or_none()
-        right = matches(secret, self._decoy if row is None else row.digest)
+        seen = row is not None and row.digest == self._known.digest(token)
+        right = seen or matches(secret, self._decoy if row is None else row.digest)
         if row is None or not right:
             return None
         key = _key(row._mapping)
         moment = now()
         if not key.valid(moment):
             return None
+        assert isinstance(row.digest, str)
         left = REMEMBERED_S if key.expires is None else (key.expires - moment).total_seconds()
-        self._known.add(token, key, min(REMEMBERED_S, left), round_)
+        self._known.add(token, key, row.digest, min(REMEMBERED_S, left), round_)
         return key
 
     def _note_use(self, key: Key) -> None:
@@ -142,7 +151,7 @@ class Keys(DatabasePart):
             return
         due = or_(KEYS.c.last_used.is_(None), KEYS.c.last_used <= moment - USES)
         try:
-            with self._database.writing() as connection:
+            with self._database.writing_at_once() as connection:
                 connection.execute(update(KEYS).where(KEYS.c.id == key.id, due).values(last_used=moment))
         except CatalogError as error:  # which is no reason to send its owner away
             _log.warning("when key %s was last used is not written down: %s", key.id, error)
@@ -156,7 +165,7 @@ class KnownKeys:
         self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, tuple[float, Key]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[float, Key, str]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -164,19 +173,23 @@ class KnownKeys:
     def get(self, token: str) -> Key | None:
         code = self._code(token)
         with self._lock:
-            until, key = self._kept.get(code, (0.0, None))
-            if key is not None and self._clock() >= until:
-                del self._kept[code]
-                return None
-        return key
+            until, key, _ = self._kept.get(code, (0.0, None, ""))
+        return key if self._clock() < until else None
 
-    def add(self, token: str, key: Key, seconds: float, round_: int) -> None:
+    def digest(self, token: str) -> str | None:
+        """That it was found to match, however long ago."""
+        code = self._code(token)
+        with self._lock:
+            found = self._kept.get(code)
+        return None if found is None else found[2]
+
+    def add(self, token: str, key: Key, digest: str, seconds: float, round_: int) -> None:
         """As it was in a round; not where keys were revoked since."""
         code = self._code(token)
         with self._lock:
             if round_ != self.round:
                 return
-            self._kept[code] = (self._clock() + seconds, key)
+            self._kept[code] = (self._clock() + seconds, key, digest)
             self._kept.move_to_end(code)
             while len(self._kept) > REMEMBERED:
                 self._kept.popitem(last=False)
@@ -184,7 +197,7 @@ class KnownKeys:
     def forget(self, key_id: str) -> None:
         with self._lock:
             self.round += 1
-            for code in [code for code, (_, key) in self._kept.items() if key.id == key_id]:
+            for code in [code for code, (_, key, _) in self._kept.items() if key.id == key_id]:
                 del self._kept[code]
 
     def _code(self, token: str) -> bytes:

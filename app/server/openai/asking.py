@@ -63,12 +63,14 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
     system, history, question = _conversation(turns)
     asked = Asked(
         collection=collection.name,
+        collection_id=collection.id,
         top_k=body.top_k_chunks,
         max_tokens=most,
         linker=body.linker,
         history=history,
         stop=body.stops,
         system=system,
+        private_system=bool(caller.id),
         border=caller.border_of(collection),
     )
     return [partial(service.pipeline.start, question, replace(asked, sampling=one)) for one in samplings], True

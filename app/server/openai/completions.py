@@ -87,7 +87,7 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_chat_events(pieces, naming, decode, body, cites))
+        return streamed(_chat_events(pieces, naming, decode, body, cites, caller.runs_it))
     found = await unless_gone(request, _collected(starts, turns))
     choices = [
         ChatChoice(
@@ -113,7 +113,7 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_completion_events(pieces, naming, decode, body))
+        return streamed(_completion_events(pieces, naming, decode, body, caller.runs_it))
     found = await unless_gone(request, _collected(starts, turns))
     choices = [
         CompletionChoice(
@@ -149,7 +149,12 @@ def _answered(response: BaseModel) -> Response:
 
 
 async def _chat_events(
-    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, decode: Decode, body: ChatRequest, cites: bool
+    pieces: AsyncGenerator[ChoicePiece, None],
+    naming: Naming,
+    decode: Decode,
+    body: ChatRequest,
+    cites: bool,
+    frank: bool,
 ) -> AsyncIterator[bytes]:
     usages: list[Usage] = []
     begun_choices: set[int] = set()
@@ -173,7 +178,7 @@ async def _chat_events(
                     yield chunk(piece.index, {}, ragcache=_about(piece.answer).model_dump(mode="json"))
                 yield chunk(piece.index, {}, {"finish_reason": piece.finish_reason})
 
-    async for one in _closed(pieces, told_pieces()):
+    async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
         yield _chunk("chat.completion.chunk", naming, [], usage=_usage(usages).model_dump())
@@ -181,7 +186,7 @@ async def _chat_events(
 
 
 async def _completion_events(
-    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, decode: Decode, body: CompletionRequest
+    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, decode: Decode, body: CompletionRequest, frank: bool
 ) -> AsyncIterator[bytes]:
     usages: list[Usage] = []
     lengths: dict[int, int] = {}
@@ -200,7 +205,7 @@ async def _completion_events(
             if piece.text or logprobs or piece.answer is not None:
                 yield _chunk("text_completion", naming, [choice])
 
-    async for one in _closed(pieces, told_pieces()):
+    async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
         yield _chunk("text_completion", naming, [], usage=_usage(usages).model_dump())
@@ -208,7 +213,7 @@ async def _completion_events(
 
 
 async def _closed(
-    pieces: AsyncGenerator[ChoicePiece, None], events: AsyncGenerator[bytes, None]
+    pieces: AsyncGenerator[ChoicePiece, None], events: AsyncGenerator[bytes, None], frank: bool
 ) -> AsyncIterator[bytes]:
     """What goes wrong amid them is told as the last of them; a client that goes away ends the answers."""
     async with aclosing(pieces), aclosing(events):
@@ -216,7 +221,7 @@ async def _closed(
             async for one in events:
                 yield one
         except FAULTS as error:
-            yield event(told(error))
+            yield event(told(error, frank))
 
 
 def _chunk(kind: str, naming: Naming, choices: list[dict[str, Any]], **more: Any) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
 from app.chat.messages import CachePart, ChatTurn, Role, TextPart
 from app.chat.rendering import ChatRenderer
@@ -128,3 +130,56 @@ def test_what_cannot_be_asked_is_refused(renderer: ChatRenderer, turns: list[Cha
 def test_a_cache_that_is_not_there_is_told(renderer: ChatRenderer) -> None:
     with pytest.raises(NotFound):
         renderer.segments([said("user", CachePart("three"))], resolve)
+
+
+def test_without_a_template_a_chat_begins_with_the_token_that_texts_begin_with(smollm2: Path) -> None:
+    """As a base model has learnt it, and as its prompts over documents do."""
+    tokenizer = load_tokenizer(smollm2)
+    tokenizer.chat_template = None
+    backend = tokenizer.backend_tokenizer
+    begin = tokenizer.bos_token
+    special = [(begin, tokenizer.bos_token_id)]
+    backend.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=special)
+    made = ids_of(ChatRenderer(tokenizer).segments([said("user", "Who?")], resolve))
+    assert made == tokenizer.encode("Who?\nAnswer:")
+    assert made[0] == tokenizer.bos_token_id != made[1]
+
+
+def test_many_parts_take_as_long_as_their_text(renderer: ChatRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or one body of a few megabytes would hold the process for minutes: what is looked through is counted."""
+    looked = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def find(self, *told: Any) -> int:  # type: ignore[override]
+            nonlocal looked
+            found = super().find(*told)
+            looked += found - told[1]
+            return found
+
+        def partition(self, mark: str) -> tuple[str, str, str]:  # type: ignore[override]
+            nonlocal looked
+            looked += len(self)
+            before, found, rest = super().partition(mark)
+            return before, found, Counted(rest)
+
+    rendered = renderer._rendered
+    monkeypatch.setattr(renderer, "_rendered", lambda messages: Counted(rendered(messages)))
+    parts = ["<|im_end|>", *["a"] * 2000]
+    made = ids_of(renderer.segments([said("user", *parts)], resolve))
+    assert len(made) > 100
+    assert 0 < looked < 2000 * 100
+
+
+def test_a_cache_that_is_named_again_and_again_ends_where_no_prompt_has_room(renderer: ChatRenderer) -> None:
+    resolved = []
+
+    def counted(cache_id: str) -> Sequence[Chunk]:
+        resolved.append(cache_id)
+        return CHUNKS[cache_id]
+
+    turns = [said("user", *[CachePart("one")] * 1000, "Who?")]
+    with pytest.raises(PromptError, match="more tokens than the model's context"):
+        renderer.segments(turns, counted, most=40)
+    assert len(resolved) == 11

@@ -31,8 +31,10 @@ def beside(settings: Settings, folder: Path) -> Settings:
 
 
 @contextmanager
-def served(settings: Settings, headers: Mapping[str, str] | None = None) -> Iterator[httpx2.Client]:
-    """A client of it, when it is ready. It has ended behind the block."""
+def served(
+    settings: Settings, headers: Mapping[str, str] | None = None, *, waits: bool = True
+) -> Iterator[httpx2.Client]:
+    """A client of it, when it is ready, or only listens. It has ended behind the block."""
     service = Service(settings)
     sockets = bound("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
@@ -42,7 +44,7 @@ def served(settings: Settings, headers: Mapping[str, str] | None = None) -> Iter
     try:
         wait_until(lambda: server.started or not thread.is_alive(), STARTING_S)
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=STARTING_S, headers=headers) as client:
-            wait_until(lambda: client.get("/ready").status_code == 200, STARTING_S)
+            wait_until(lambda: not waits or client.get("/ready").status_code == 200, STARTING_S)
             yield client
     finally:
         server.should_exit = True

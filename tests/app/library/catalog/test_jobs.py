@@ -6,18 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, LimitReached, NotFound
 from app.library.catalog import Catalog
 from app.library.catalog.jobs import ATTEMPTS
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import StoredJob
+from app.library.catalog.serving_records import KeyLimits, StoredJob
 from app.library.catalog.serving_tables import JOBS
 from app.library.catalog.tables import now
 from tests.app.library.catalog.samples import make_collection
@@ -251,3 +252,24 @@ def test_what_ended_long_ago_is_forgotten(catalog: Catalog, collection: Collecti
     assert catalog.jobs.forget(now() - timedelta(hours=1)) == ()
     assert catalog.jobs.forget(now() + timedelta(hours=1)) == (made[0].id,)
     assert ids(catalog.jobs.all(owner=None)) == [made[2].id, running.id]
+
+
+@pytest.mark.parametrize("limits", [KeyLimits(documents=3), KeyLimits(nbytes=35)])
+def test_a_key_brings_no_more_than_it_may_however_many_come_at_once(
+    catalog: Catalog, collection: Collection, limits: KeyLimits
+) -> None:
+    key, _ = catalog.keys.create("a", ["ingest"], limits=limits)
+    others = catalog.jobs.create(collection, {"size": 100}, "another")
+
+    def create(number: int) -> None:
+        with suppress(LimitReached):
+            catalog.jobs.create(collection, {"size": 10}, key.id, limits=limits)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(create, range(8)))
+    made = catalog.jobs.all(owner=key.id)
+    assert len(made) == 3
+    catalog.jobs.cancel(made[0].id, key.id)
+    with pytest.raises(LimitReached):  # it could be tried again
+        catalog.jobs.create(collection, {"size": 10}, key.id, limits=limits)
+    assert catalog.jobs.all(owner="another") == [others]
