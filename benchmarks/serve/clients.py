@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
@@ -66,42 +66,46 @@ class StreamingClients:
         """Each asks again as soon as its answer has ended, until `seconds` are over or there are `most` requests; all
         are waited for.
         """
-        numbers, started = count(), perf_counter()
+        numbers = count()
 
         def work(client: httpx2.Client) -> list[StreamedAnswer]:
             found: list[StreamedAnswer] = []
-            while (due := perf_counter() - started) < seconds:
+            while perf_counter() - started < seconds:
                 number = next(numbers)
                 if most is not None and number >= most:
                     break
-                found.append(stream_answer(client, body(number), due, started))
+                request = body(number)
+                found.append(stream_answer(client, request, perf_counter() - started, started))
                 if found[-1].error:
                     if not self.alive():
                         break
                     sleep(PAUSE_S)
             return found
 
-        with ExitStack() as opened, ThreadPoolExecutor(clients) as threads:
-            connections = [opened.enter_context(self._client()) for _ in range(clients)]
+        with self._connections(clients) as connections, ThreadPoolExecutor(clients) as threads:
+            started = perf_counter()
             return [one for found in threads.map(work, connections) for one in found]
 
     def open(self, body: Body, moments: Sequence[float]) -> list[StreamedAnswer]:
         """Each at its moment, whatever has become of those before it."""
-        started = perf_counter()
-
-        def work(number: int, due: float) -> StreamedAnswer:
-            with self._client() as client:
-                return stream_answer(client, body(number), due, started)
-
-        with ThreadPoolExecutor(max(1, len(moments))) as threads:
-            waiting = []
-            for number, due in enumerate(moments):
+        bodies = [body(number) for number in range(len(moments))]
+        with self._connections(len(moments)) as connections, ThreadPoolExecutor(max(1, len(moments))) as threads:
+            started, waiting = perf_counter(), []
+            for client, one, due in zip(connections, bodies, moments, strict=True):
                 sleep(max(0.0, started + due - perf_counter()))
-                waiting.append(threads.submit(work, number, due))
+                waiting.append(threads.submit(stream_answer, client, one, due, started))
             return [one.result() for one in waiting]
 
-    def _client(self) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
+    @contextmanager
+    def _connections(self, clients: int) -> Iterator[list[httpx2.Client]]:
+        """To no other host, so there is no certificate that would take time to read."""
+        with ExitStack() as opened:
+            yield [
+                opened.enter_context(
+                    httpx2.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False, verify=False)
+                )
+                for _ in range(clients)
+            ]
 
 
 def stream_answer(client: httpx2.Client, body: Mapping[str, Any], due: float, started: float) -> StreamedAnswer:
