@@ -35,7 +35,15 @@ def served(
     settings: Settings, headers: Mapping[str, str] | None = None, *, waits: bool = True
 ) -> Iterator[httpx2.Client]:
     """A client of it, when it is ready, or only listens. It has ended behind the block."""
-    service = Service(settings)
+    with serving(Service(settings), headers, waits=waits) as client:
+        yield client
+
+
+@contextmanager
+def serving(
+    service: Service, headers: Mapping[str, str] | None = None, *, waits: bool = True
+) -> Iterator[httpx2.Client]:
+    """The same, of a service that a test looks into."""
     sockets = bound("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     server = ServerProcess(create_app(service), service.turns, GRACE_S)
