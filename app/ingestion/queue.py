@@ -121,7 +121,8 @@ class IngestQueue:
         self._swept = monotonic()
 
     def _files(self) -> set[str]:
-        return {str(job.request.get("file")) for job in self._jobs.all(owner=None)}
+        """Of jobs that run or can be tried again."""
+        return {str(job.request.get("file")) for job in self._jobs.all(owner=None) if job.state != "done"}
 
     def _notify(self) -> None:
         with self._changed:

@@ -28,6 +28,7 @@ from ragcache.host import FILE, free_bytes, private_folder
 
 FOLDER = "uploads"
 LOCK = "lock"
+ID = "id"
 _NAME = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}\.[a-z0-9]+")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOOK = 16 * 1024**2  # bytes after which the room on the disk is looked at again
@@ -121,9 +122,9 @@ class Spool:
             with self._alone():
                 private_folder(self._own)
                 self._alive.acquire(timeout=0)
-                named = self.folder / "id"
+                named = self.folder / ID
                 if not named.exists():
-                    fresh = self._own / "id"
+                    fresh = self._own / ID
                     fresh.write_text(uuid.uuid4().hex, encoding="ascii")
                     fresh.replace(named)
                 self.place = named.read_text(encoding="ascii").strip()
@@ -175,6 +176,8 @@ class Spool:
             for name in unknown - known():
                 self.drop(name)
             for folder in dead:
+                with suppress(OSError):
+                    (folder / ID).unlink(missing_ok=True)
                 if {one.name for one in folder.iterdir()} <= {LOCK}:
                     shutil.rmtree(folder, ignore_errors=True)
 

@@ -22,6 +22,7 @@ from ragcache.host import private_folder
 
 SCHEME = "upload:/"
 FOLDER = "originals"
+TEMPORARY = ".tmp"
 _HASH = re.compile("[0-9a-f]{64}")
 _WAITING: tuple[JobState, ...] = ("queued", "running")
 
@@ -47,7 +48,7 @@ class Originals:
         path = self.path(content_hash)
         if path.exists():
             return
-        fresh = path.with_name(f"{uuid.uuid4().hex}.tmp")
+        fresh = path.with_name(f"{content_hash}.{uuid.uuid4().hex}{TEMPORARY}")
         try:
             private_folder(path.parent)
             try:
@@ -74,10 +75,18 @@ class Originals:
         """What killed processes have left."""
         there = {path.name for path in self._folder.glob("*/*")}
         self.drop(there)
+        unfinished = list(self._folder.glob(f"*/*{TEMPORARY}"))
+        coming = self._coming()  # behind the look at the files: a job that has ended since has none of these
+        for path in unfinished:
+            if path.name.partition(".")[0] not in coming:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+    def _coming(self) -> set[str]:
+        """The hashes of files whose jobs have not ended."""
+        jobs = self._catalog.jobs
+        return {str(job.request.get("sha256")) for state in _WAITING for job in jobs.all(owner=None, state=state)}
 
     def _unused(self, hashes: set[str]) -> set[str]:
-        # The jobs first: one that ends between the two has its document by then.
-        coming = {
-            job.request.get("sha256") for state in _WAITING for job in self._catalog.jobs.all(owner=None, state=state)
-        }
+        coming = self._coming()  # first: a job that ends between the two has its document by then
         return hashes - coming - self._catalog.documents.held(sorted(hashes), SCHEME)

@@ -224,6 +224,24 @@ def test_any_other_name_is_data(queue: IngestQueue, library: Library, collection
     assert [one.source for one in library.catalog.documents.all(collection)] == [f"upload:/{name}"]
 
 
+def test_what_a_process_leaves_that_is_killed_behind_the_end_of_a_job_goes(
+    queues: Queues, library: Library, collection: Collection, tmp_path: Path
+) -> None:
+    queue = queues()
+    queue.start()
+    data = write_pdf(tmp_path / "a.pdf", [["The harbour has a crane."]]).read_bytes()
+    done = ended(library, send(queue, collection, "a.pdf", data))
+    failed = ended(library, send(queue, collection, "b.pdf", b"no PDF at all"))
+    queue.close()
+    original = queue.originals.path(done.request["sha256"])
+    queue.spool.path(done.request["file"]).write_bytes(data)
+    (queue.spool.folder / queue.spool.process / "id").write_text("0" * 32)
+    original.with_name(f"{original.name}.{'0' * 32}.tmp").write_bytes(data[:9])
+    queues().start()
+    assert spooled(queue) == [queue.spool.path(failed.request["file"])]
+    assert list((library.settings.data_dir / "originals").glob("*/*")) == [original]
+
+
 def test_what_no_loader_reads_is_refused_before_it_comes(queue: IngestQueue) -> None:
     for name in ("a.exe", "Makefile", ".pdf"):
         with pytest.raises(LoadError, match="which no loader reads"), queue.incoming(name):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import sleep
 
 import httpx2
 import pytest
 
 from app import RagPipeline, Settings
+from app.cachecare import verify
 from app.library.catalog.records import Message
 from tests.app.server.event_streams import asked, text_of
+from tests.app.server.mourners import PATIENCE_S, Mourner, check_documents, check_jobs, left_over
 from tests.app.server.serving import STARTING_S
 from tests.ports import held_port
 from tests.waiting import wait_until
 
 QUESTION = {"question": "Who designed the lighthouse?", "temperature": 0.0}
+KILLS = int(os.environ.get("KILLS", "5"))  # more by hand: KILLS=50
 COMMAND = "from app.cli import main; main()"
 
 
@@ -29,8 +39,8 @@ def process(settings: Settings) -> Iterator[tuple[httpx2.Client, subprocess.Pope
         argv = [sys.executable, "-c", COMMAND, "serve", "--port", port, "--engine", "torch", *folders]
         server = subprocess.Popen([*map(str, argv)])
         try:
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=STARTING_S) as client:
-                wait_until(lambda: is_ready(client), STARTING_S)
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
+                wait_until(lambda: is_ready(client), PATIENCE_S)
                 yield client, server
         finally:
             server.kill()
@@ -78,3 +88,38 @@ def test_an_answer_that_was_not_finished_leaves_no_half_of_it(sampled: Settings)
             with suppress(httpx2.TransportError, AssertionError):  # cut off, perhaps amid an event
                 assert "done" not in [one.name for one in events]
     assert messages(sampled, made) == []
+
+
+@pytest.mark.slow
+def test_what_clients_were_told_is_so_however_often_the_server_is_killed(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = Settings(model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
+    mourners = [Mourner(number, tmp_path) for number in range(4)]
+    moments = random.Random(7)
+    for life in range(KILLS + 1):
+        with process(settings) as (client, server):
+            if life == 0:
+                assert client.post("/v1/collections", json={"name": "shelf"}).status_code == 201
+            ends = check_jobs(client, set().union(*(one.jobs for one in mourners)))
+            for one in mourners:
+                one.check(client)
+            there = check_documents(client)
+            print(life, dict(ends), there, sum((one.counts for one in mourners), start=Counter[str]()))
+            wait_until(lambda: not left_over(settings), STARTING_S, lambda: str(left_over(settings)))
+            if life < KILLS:
+                _killed_under(client, server, mourners, moments.uniform(0.2, 4.0))
+    with RagPipeline(settings) as pipeline:
+        pipeline.library.catalog.check_integrity()
+        assert not verify(pipeline.library, pipeline.models).flaws
+
+
+def _killed_under(
+    client: httpx2.Client, server: subprocess.Popen[bytes], mourners: list[Mourner], seconds: float
+) -> None:
+    over = threading.Event()
+    with ThreadPoolExecutor(len(mourners)) as threads:
+        lives = [threads.submit(one.live, client, over) for one in mourners]
+        sleep(seconds)
+        server.kill()
+        over.set()
+    for life in lives:
+        life.result()
