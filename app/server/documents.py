@@ -113,7 +113,9 @@ def _check_limits(service: Service, caller: Caller) -> None:
     limits = caller.limits
     if limits.documents is None and limits.nbytes is None:
         return
-    sent = [one for one in service.catalog.jobs.all(owner=caller.id) if one.state not in ("failed", "cancelled")]
+    ended = ("failed", "cancelled")
+    own = service.catalog.jobs.all(owner=caller.id)
+    sent = [one for one in own if one.kind == "ingest" and one.state not in ended]
     if limits.documents is not None and len(sent) >= limits.documents:
         raise RefusedRequest(403, f"this key has sent all {limits.documents} documents that it may", code="limit")
     nbytes = sum(int(one.request.get("size", 0)) for one in sent)
