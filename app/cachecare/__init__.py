@@ -12,7 +12,7 @@ collection has the text still. Another engine may have another tokenizer: of its
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,7 @@ from itertools import chain
 
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.kv import FileTally, Shelf, context_hashes, current_identity, families_of, has_kv
+from app.library.kv import FileTally, Shelf, border_around, context_hashes, current_identity, families_of, has_kv
 from app.models import Models
 from app.settings import Settings
 from ragcache.errors import PromptError
@@ -134,18 +134,35 @@ class CollectionShare:
 
     collection: Collection
     chunks: int  # distinct
-    cached: int  # of them, with any KV
-    kv: FileTally
+    cached: int  # of them, with any KV that serves
+    kv: FileTally  # also within the border around the collection
+    pinned: FileTally  # of it
 
 
-def shares(library: Library, models: Models, census: Census) -> list[CollectionShare]:
-    shelf = Shelf(census.live)
-    identity = current_identity(models) if census.live else None
+def shares(
+    library: Library,
+    models: Models,
+    items: Iterable[Item],
+    collections: Sequence[Collection] | None = None,
+    bordered: bool = False,
+) -> list[CollectionShare]:
+    """Of all `items` of the cache, or those of a census that are live; of all collections, or these. `bordered`: what
+    is cached is told for those whom KV within the border around a collection serves alone.
+    """
+    all_items = list(items)
+    shelf, pinned = Shelf(all_items), Shelf(one for one in all_items if one.pinned)
+    identity = current_identity(models) if all_items else None
     found = []
-    for collection in library.catalog.collections.all():
+    for collection in library.catalog.collections.all() if collections is None else collections:
         hashes = library.catalog.chunks.hashes(collection)
-        families = [] if identity is None else [one for one in families_of(identity, hashes) if one in shelf.entries]
-        found.append(CollectionShare(collection, len(hashes), len(families), shelf.of(families)))
+        inside, everybodys = set[str](), set[str]()
+        if identity is not None:
+            inside = set(families_of(identity, hashes, border_around(collection)))
+            everybodys = set(families_of(identity, hashes))
+        serving = inside if bordered else everybodys
+        cached = sum(one in shelf.entries for one in serving)
+        of_both = inside | everybodys
+        found.append(CollectionShare(collection, len(hashes), cached, shelf.of(of_both), pinned.of(of_both)))
     return found
 
 

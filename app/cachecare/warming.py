@@ -16,6 +16,7 @@ from app.library.catalog.database import batches
 from app.library.catalog.records import Collection, Document, StoredChunk
 from app.library.order import SHORT
 from app.models import Models
+from app.prompt import PromptTemplate
 from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
@@ -40,8 +41,11 @@ class WarmingProgress:
     failed: tuple[tuple[str, str], ...] = ()  # source and reason
 
 
-def warm(library: Library, models: Models, collection: Collection) -> Generator[WarmingProgress, None, None]:
-    """One report after each document. Holds the collection's ingest lock meanwhile.
+def warm(
+    library: Library, models: Models, collection: Collection, border: str = ""
+) -> Generator[WarmingProgress, None, None]:
+    """One report after each document. Holds the collection's ingest lock meanwhile. `border`: within which it is
+    computed, for those whom no KV of everybody may serve.
 
     Raises CatalogError while an ingest runs, MaintenanceError where no KV is to be kept and when the cache is too
     small to hold what was just computed; StoreError when it cannot be written.
@@ -51,11 +55,12 @@ def warm(library: Library, models: Models, collection: Collection) -> Generator[
     with library.catalog.alone(collection):
         if models.store.kept.tier != DiskTier.name:
             raise MaintenanceError("RAGCACHE_DISK_BYTES is 0, so no KV is kept: give the cache some room on the disk")
-        cache, system = models.cache, models.template.system()
+        cache, template = models.cache, models.template.within(border)
+        system = template.system()
         _arrange(library, collection)
         warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
         for document in library.catalog.documents.all(collection, "ready"):
-            done = _warm(library, models, collection, document, warmer, done)
+            done = _warm(library, template, collection, document, warmer, done)
             if _evictions(cache) > evictions:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
@@ -79,14 +84,19 @@ def _arrange(library: Library, collection: Collection) -> None:
 
 
 def _warm(
-    library: Library, models: Models, collection: Collection, document: Document, warmer: Warmer, done: WarmingProgress
+    library: Library,
+    template: PromptTemplate,
+    collection: Collection,
+    document: Document,
+    warmer: Warmer,
+    done: WarmingProgress,
 ) -> WarmingProgress:
-    stored, segments = _segments(library, models, document)
+    stored, segments = _segments(library, template, document)
     order = library.catalog.order
     count = order.lengths([document.id]).get(document.id, 0)
-    before = chunks_before(library, models.template, order.standing(document.id), count)
+    before = chunks_before(library, template, order.standing(document.id), count)
     changed = [
-        (chunk.id, models.template.count(chunk.text), segment.hash)
+        (chunk.id, template.count(chunk.text), segment.hash)
         for chunk, segment in zip(stored, segments, strict=True)
         if chunk.token_hash != segment.hash
     ]
@@ -111,10 +121,10 @@ def _warm(
     )
 
 
-def _segments(library: Library, models: Models, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
+def _segments(library: Library, template: PromptTemplate, document: Document) -> tuple[list[StoredChunk], list[Chunk]]:
     """Without blank chunks, which no prompt holds."""
     stored = [chunk for chunk in library.catalog.chunks.of_document(document.id) if chunk.text.strip()]
-    return stored, [models.template.chunk(chunk.text) for chunk in stored]
+    return stored, [template.chunk(chunk.text) for chunk in stored]
 
 
 def _evictions(cache: ChunkCache) -> int:
@@ -201,7 +211,9 @@ class Warmer:
         return [info.key for info in self._cache.store.variants(self._family(chunk))]
 
     def _family(self, chunk: Chunk) -> str:
-        return VariantKey(self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash).family
+        return VariantKey(
+            self._cache.engine.spec.fingerprint, self._system.key.chunk, (), chunk.hash, border=chunk.border
+        ).family
 
     def _load(self, link: _Link) -> Variant:
         if link.variant is None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from app.cachecare import Census, CollectionShare, Pruned, bucket_tier, shares, take_census, tiers
+from app.cachecare import Census, CollectionShare, Pruned, bucket_tier, eviction, shares, take_census, tiers
 from app.cachecare import prune as pruning
 from app.cachecare import verify as check
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.library.kv import FileTally
+from app.library.pinning import pin_collection, unpin_collection
 from app.settings import Settings
 from ragcache.errors import RemoteError
 from ragcache.store.base import TierStats
@@ -37,7 +38,7 @@ def stats(settings: Settings, as_json: Json = False) -> None:
     """Tell what is cached, for whom, and what for nobody."""
     with opened(settings, looking=True) as (library, models):
         census = take_census(library, models)
-        of_collections, of_tiers = shares(library, models, census), tiers(settings, census)
+        of_collections, of_tiers = shares(library, models, census.live), tiers(settings, census)
     if settings.remote:
         try:
             of_bucket, all_told = bucket_tier(settings)
@@ -89,6 +90,33 @@ def warm(settings: Settings, as_json: Json = False) -> None:
 
 
 @cache.command()
+@configured("collection", ..., "model", "dtype", "data_dir", "cache_dir")
+def evict(settings: Settings, as_json: Json = False) -> None:
+    """Delete the KV of a collection that nobody else has; what is pinned stays. Answers compute what they lack."""
+    with opened(settings) as (library, models):
+        chosen = library.catalog.collections.get(settings.collection)
+        _tell_kept(chosen.name, "evicted", eviction.evict(library, models, chosen), as_json)
+
+
+@cache.command()
+@configured("collection", ..., "model", "dtype", "data_dir", "cache_dir")
+def pin(settings: Settings, as_json: Json = False) -> None:
+    """Keep the KV that a collection has now from making room for other KV."""
+    with opened(settings) as (library, models):
+        chosen = library.catalog.collections.get(settings.collection)
+        _tell_kept(chosen.name, "pinned", pin_collection(library, models, chosen), as_json)
+
+
+@cache.command()
+@configured("collection", ..., "data_dir", "cache_dir")
+def unpin(settings: Settings, as_json: Json = False) -> None:
+    """Let go of what `pin` keeps of a collection."""
+    with opened(settings) as (library, models):
+        chosen = library.catalog.collections.get(settings.collection)
+        _tell_kept(chosen.name, "unpinned", unpin_collection(library, models, chosen), as_json)
+
+
+@cache.command()
 @configured(..., "model", "dtype", "data_dir", "cache_dir")
 def prune(
     settings: Settings,
@@ -121,7 +149,8 @@ def _stats_as_json(census: Census, of_collections: list[CollectionShare], tiers:
             {"tier": one.tier, "entries": one.entries, "bytes": one.nbytes, "budget": one.budget} for one in tiers
         ],
         "collections": [
-            {"name": one.collection.name, "chunks": one.chunks, "cached": one.cached} | _tally(one.kv)
+            {"name": one.collection.name, "chunks": one.chunks, "cached": one.cached, "pinned": one.pinned.nbytes}
+            | _tally(one.kv)
             for one in of_collections
         ],
         "kinds": {name: _tally(tally) for name, tally in _kinds(census).items()},
@@ -159,6 +188,13 @@ def _tell_stats(census: Census, of_collections: list[CollectionShare], tiers: li
         (name.replace("_", " "), f"{tally.entries:,}", size(tally.nbytes)) for name, tally in _kinds(census).items()
     ]
     print(f"\n{table(('files', 'entries', 'size'), kinds, right=('entries', 'size'))}")
+
+
+def _tell_kept(name: str, what: str, of: FileTally, as_json: bool) -> None:
+    if as_json:
+        print_json({"collection": name, what: _tally(of)})
+    else:
+        print(f"{plain(name)}: {count(of.entries, 'entry', 'entries')} {what} ({size(of.nbytes)})")
 
 
 def _tell_warm(done: WarmingProgress, name: str, as_json: bool) -> None:

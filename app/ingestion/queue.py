@@ -1,4 +1,4 @@
-"""Files that clients send, one after the other into their collections.
+"""Files that clients send, one after the other into their collections; and KV that is to be computed between them.
 
 The jobs are rows of the catalog, so all processes over it share them, and those of one that was killed go on in the
 next. Each is run by one process at a time; it may be run again, and then finds what is in already.
@@ -14,13 +14,15 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
-from app.errors import IngestError
+from app.errors import Conflict, IngestError
 from app.ingestion import IngestResult
-from app.ingestion.job_run import LEASE_S, JobRun
+from app.ingestion.job_run import JobRun
+from app.ingestion.leased_run import LEASE_S, LeasedRun
 from app.ingestion.spool import Incoming, Spool
+from app.ingestion.warm_run import WarmRun
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import KeyLimits, StoredJob
+from app.library.catalog.serving_records import JobState, KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
@@ -31,6 +33,7 @@ from ragcache.errors import FAULTS, RagcacheError
 LONGEST_NAME = 255  # bytes, as of a file
 KEPT = timedelta(days=7)  # jobs that have ended, and the files of those that can be tried again
 MOST_WAITING = 1000  # jobs
+WAITING: tuple[JobState, ...] = ("queued", "running")
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
 CLOSING_S = 60.0
@@ -53,7 +56,7 @@ class IngestQueue:
         self.originals = Originals(library)
         self._changed = threading.Condition()
         self._closing = False
-        self._run: JobRun | None = None
+        self._run: LeasedRun | None = None
         self._swept = -SWEEP_S
         self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
 
@@ -84,8 +87,7 @@ class IngestQueue:
         check_name(name)
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
-        if self._jobs.counts(None).get("queued", 0) >= MOST_WAITING:
-            raise QueueFull(f"{MOST_WAITING} files wait to be ingested: send this one later")
+        self._check_room()
         with self.spool.incoming(Path(name).suffix.lower(), self._library.settings.serve_upload_bytes) as file:
             yield file
 
@@ -99,6 +101,22 @@ class IngestQueue:
         self.spool.known(file)
         self._notify()
         return job
+
+    def warm(self, collection: Collection, border: str, owner: str) -> StoredJob:
+        """The KV that it lacks is to be computed, within that border. Raises Conflict where that is to be done already,
+        by whomever, and QueueFull.
+        """
+        jobs = self._jobs.all(owner=None, collection=collection)
+        if any(one.kind == "warm" and one.request["border"] == border and one.state in WAITING for one in jobs):
+            raise Conflict(f"the KV that {collection.name!r} lacks is being computed, or will be")
+        self._check_room()
+        job = self._jobs.create(collection, {"border": border, "place": self.spool.place}, owner, "warm")
+        self._notify()
+        return job
+
+    def _check_room(self) -> None:
+        if self._jobs.counts(None).get("queued", 0) >= MOST_WAITING:
+            raise QueueFull(f"{MOST_WAITING} jobs wait: send this one later")
 
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:
         job = self._jobs.cancel(job_id, owner)
@@ -122,7 +140,8 @@ class IngestQueue:
 
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
-        return {str(job.request.get("file")) for job in self._jobs.all(owner=None) if job.state != "done"}
+        jobs = self._jobs.all(owner=None)
+        return {str(job.request["file"]) for job in jobs if job.kind == "ingest" and job.state != "done"}
 
     def _notify(self) -> None:
         with self._changed:
@@ -146,7 +165,7 @@ class IngestQueue:
                     self._changed.wait(POLL_S)
 
     def _work(self, job: StoredJob) -> None:
-        run = JobRun(self._library, self._models, self.spool, self.originals, job)
+        run = self._run_of(job)
         with self._changed:
             self._run = run
             if self._closing:
@@ -159,6 +178,11 @@ class IngestQueue:
             with self._changed:
                 self._run = None
             release_helpers()
+
+    def _run_of(self, job: StoredJob) -> LeasedRun:
+        if job.kind == "warm":
+            return WarmRun(self._library, self._models, job)
+        return JobRun(self._library, self._models, self.spool, self.originals, job)
 
 
 def check_name(name: str) -> None:

@@ -184,8 +184,13 @@ def variants_of(
     return found
 
 
-def families_of(identity: Identity, hashes: Iterable[str]) -> Iterator[str]:
-    return (VariantKey(identity.fingerprint, identity.system, (), chunk).family for chunk in hashes)
+def families_of(identity: Identity, hashes: Iterable[str], border: str = "") -> Iterator[str]:
+    return (VariantKey(identity.fingerprint, identity.system, (), chunk, border=border).family for chunk in hashes)
+
+
+def border_around(collection: Collection) -> str:
+    """Of the KV that serves those who may not see all collections, and see this one."""
+    return f"collection-{collection.uid}"
 
 
 def identities_to_drop(library: Library, models: Models) -> set[Identity]:

@@ -14,6 +14,7 @@ from app.library import Library, indexes
 from app.library.catalog.records import Collection, Removed
 from app.library.kv import Identity, drop_chunks, drop_prefixes, drop_traces, identities_to_drop
 from app.library.originals import SCHEME, Originals
+from app.library.pinning import unpin_collection
 from app.models import Models
 from ragcache.errors import StoreError
 
@@ -43,6 +44,7 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
     identities = identities_to_drop(library, models)
     with library.catalog.alone(collection):
         sent = library.catalog.documents.contents(collection, SCHEME)
+        unpin_collection(library, models, collection)
         removed = library.catalog.collections.delete(collection)
         Originals(library).drop(sent)
         indexes.discard(library, collection)

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from app.errors import NotFound
 from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
+from app.library.kv import border_around
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
@@ -51,7 +52,7 @@ class Caller:
         """KV of a chunk has attended to what stood before it, perhaps texts of other collections: whoever may not see
         all of them is served by KV within a border alone. Keys that see the same one share it.
         """
-        return "" if self.collections is None else f"collection-{collection.uid}"
+        return "" if self.collections is None else border_around(collection)
 
     @property
     def border(self) -> str:

@@ -1,4 +1,4 @@
-"""Jobs: what the server does with files that were sent, and how far it is."""
+"""Jobs: files that are ingested, KV that is computed, and how far that is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from app.errors import NotFound
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import JobState, StoredJob
+from app.library.catalog.serving_records import JobKind, JobState, StoredJob
 from app.models.cores import in_thread
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import BEAT, MEDIA_TYPE, event, streamed
@@ -27,8 +27,9 @@ ENDED = ("done", "failed", "cancelled")
 class JobCard(BaseModel):
     id: str
     object: Literal["job"] = "job"
+    kind: JobKind
     collection: str
-    name: str  # of the file
+    name: str  # of the file; "" where it is of none
     bytes: int
     state: str
     error: str | None
@@ -114,6 +115,7 @@ def card_of(found: StoredJob, collection: Collection) -> JobCard:
     request = found.request
     return JobCard(
         id=found.id,
+        kind=found.kind,
         collection=collection.name,
         name=str(request.get("name", "")),
         bytes=int(request.get("size", 0)),

@@ -197,7 +197,8 @@ def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes:
     """Those that have failed count too: their files are kept, so that they can be tried again."""
     if limits.documents is None and limits.nbytes is None:
         return
-    sizes = [int(one.get("size", 0)) for one in connection.scalars(select(JOBS.c.request).where(_of(owner)))]
+    sent = select(JOBS.c.request).where(_of(owner), JOBS.c.kind == "ingest")
+    sizes = [int(one.get("size", 0)) for one in connection.scalars(sent)]
     if limits.documents is not None and len(sizes) >= limits.documents:
         raise LimitReached(f"this key has sent {len(sizes)} documents, and may send {limits.documents}")
     if limits.nbytes is not None and sum(sizes) + nbytes > limits.nbytes:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Scope = Literal["read", "ingest", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "ingest", "admin")
-JobKind = Literal["ingest"]
+JobKind = Literal["ingest", "warm"]
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 

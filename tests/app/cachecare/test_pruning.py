@@ -255,7 +255,7 @@ def test_flawed_and_pruned_kv_leaves_the_totals(library: Library, models: Models
 def test_shares(library: Library, models: Models) -> None:
     fill(library, models, kv=True)
     fill(library, models, "cold", {"/cold.txt": ["Nothing is cached of this.", BOOKS["/books/rye.txt"][0]]})
-    cold, warm = shares(library, models, take_census(library, models))
+    cold, warm = shares(library, models, take_census(library, models).live)
     assert (cold.collection.name, cold.chunks, cold.cached, cold.kv.entries) == ("cold", 2, 1, 1)
     assert (warm.collection.name, warm.chunks, warm.cached, warm.kv.entries) == ("default", 5, 5, 5)
     assert warm.kv.nbytes > cold.kv.nbytes > 0

@@ -30,7 +30,7 @@ def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) 
     assert run("cache", "warm", "--json").json["computed"] == 0
     told = run("cache", "stats", "--json").json
     assert told["collections"][0] | {"bytes": 1} == {
-        "name": "default", "chunks": 5, "cached": 5, "entries": 5, "bytes": 1
+        "name": "default", "chunks": 5, "cached": 5, "entries": 5, "bytes": 1, "pinned": 0
     }  # fmt: skip
     assert [(one["tier"], one["entries"]) for one in told["tiers"]] == [("ram", 0), ("disk", 6)]
     library.catalog.documents.delete(collection, [1])  # as a process that is killed behind it
@@ -45,6 +45,17 @@ def test_warm_then_stats_then_prune(run: Run, library: Library, models: Models) 
     left = run("cache", "prune", "--all-engines").out.splitlines()
     assert left[0].split() == ["deleted", "files", "size"]
     assert all(" 0" in line for line in left[1:])
+
+
+def test_what_is_pinned_is_not_evicted(run: Run, library: Library, models: Models) -> None:
+    fill(library, models, kv=True)
+    pinned = run("cache", "pin", "--json").json
+    assert (pinned["collection"], pinned["pinned"]["entries"]) == ("default", 5)
+    assert run("cache", "stats", "--json").json["collections"][0]["pinned"] == pinned["pinned"]["bytes"]
+    assert run("cache", "evict", "-c", "default").out == "default: 0 entries evicted (0 B)\n"
+    assert run("cache", "unpin").out.startswith("default: 5 entries unpinned (")
+    assert run("cache", "evict", "--json").json["evicted"] == pinned["pinned"]
+    assert run("cache", "stats", "--json").json["collections"][0]["cached"] == 0
 
 
 @pytest.mark.parametrize(

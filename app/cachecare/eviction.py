@@ -1,0 +1,29 @@
+"""KV of a collection, given up before its time: answers compute what they lack, or `warming` does."""
+
+from __future__ import annotations
+
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.kv import FileTally, context_hashes, has_kv
+from app.library.pinning import collection_items
+from app.models import Models
+from ragcache.store.folder import CacheFolder
+
+
+def evict(library: Library, models: Models, collection: Collection) -> FileTally:
+    """What it alone has for the model of the settings, from all tiers and the bucket -> what went. KV stays that is
+    pinned, and that of texts which other collections or context caches have too. Raises CatalogError while an ingest
+    runs.
+    """
+    folder, gone = CacheFolder(library.settings.kv_folder), []
+    with library.catalog.alone(collection):
+        if not has_kv(library.settings):
+            return FileTally()
+        others = [one for one in library.catalog.collections.all() if one.id != collection.id]
+        shared = context_hashes(library).union(*map(library.catalog.chunks.hashes, others))
+        for item in collection_items(library, models, collection, folder.items(), frozenset(shared)):
+            if item.pinned or (key := folder.key(item)) is None:
+                continue
+            if models.store.delete(key):
+                gone.append(item)
+    return FileTally.of(gone)

@@ -1,0 +1,139 @@
+"""A job of the queue under its lease, which is renewed beside it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from app.errors import CatalogError, IngestStopped, NotFound
+from app.ingestion import IngestResult
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import StoredJob
+from ragcache.errors import FAULTS, RagcacheError
+
+LEASE_S = 120.0  # a write of a large document may hold the catalog for some of them
+LOOK_S = 1.0  # how often it looks whether it is to stop, and tells how far it is
+BUSY_S = 1.0  # before it asks again for a collection that others work on
+BUG = "the server met a bug in this job: its log tells which"
+log = logging.getLogger(__name__)
+
+
+class LeasedRun(ABC):
+    """`run` once, on a thread that may compute; the rest from any thread.
+
+    What it does raises IngestStopped where it was told to stop, and other errors for what the job has failed by.
+    """
+
+    def __init__(self, library: Library, job: StoredJob):
+        self._library = library
+        self.job = job
+        self._jobs = library.catalog.jobs
+        self._lock = threading.Lock()
+        self._stopping, self._ended, self._wake = threading.Event(), threading.Event(), threading.Event()
+        self._cancelled = self._lost = False
+        self._told: Mapping[str, Any] = {}
+
+    @abstractmethod
+    def _work(self) -> IngestResult | None:
+        """All that may fail -> what was ingested, if anything is."""
+
+    @abstractmethod
+    def _finished(self, result: IngestResult | None) -> IngestResult | None:
+        """Tells the catalog what came of it."""
+
+    @abstractmethod
+    def _counts(self) -> Mapping[str, Any]:
+        """How far it is; none where that cannot be told yet."""
+
+    def stop(self) -> None:
+        """It ends soon, and the job is for whoever comes next."""
+        self._stopping.set()
+
+    def look(self) -> None:
+        """Now rather than in a second: somebody may have cancelled the job."""
+        self._wake.set()
+
+    def run(self) -> IngestResult | None:
+        """What came of it is in the catalog when this returns -> what was ingested, where all of it was."""
+        beside = threading.Thread(target=self._watch, name=f"job-{self.job.id[:8]}", daemon=True)
+        beside.start()
+        try:
+            return self._run()
+        finally:
+            self._ended.set()
+            self._wake.set()
+            beside.join()
+
+    def _run(self) -> IngestResult | None:
+        try:
+            result = self._work()
+        except IngestStopped:
+            self._let_go()
+        except RagcacheError as error:
+            if not self._lost:
+                log.warning("job %s: %s", self.job.id, error)
+                self._jobs.fail(self.job, str(error))
+        except FAULTS as error:
+            log.error("job %s", self.job.id, exc_info=error)
+            self._jobs.fail(self.job, BUG)
+        else:
+            return self._finished(result)
+        return None
+
+    def _let_go(self) -> None:
+        if self._lost:
+            return
+        if self._cancelled:
+            self._jobs.stop(self.job)
+        else:
+            self._jobs.release(self.job)
+
+    def _collection(self) -> Collection:
+        for one in self._library.catalog.collections.all():
+            if one.id == self.job.collection_id:
+                return one
+        raise NotFound("the collection is deleted")
+
+    # -- beside it --------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Renews the lease, tells how far it is, and stops it where that is wanted."""
+        renewed = monotonic()
+        while True:
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+            if self._ended.is_set():
+                return
+            try:
+                if monotonic() - renewed > LEASE_S / 6:
+                    self._jobs.renew(self.job, LEASE_S)
+                    renewed = monotonic()
+                self._tell()
+                self._obey(self._jobs.get(self.job.id, None))
+            except NotFound:  # with its collection
+                self._lose()
+            except CatalogError as error:
+                log.warning("job %s: %s", self.job.id, error)
+
+    def _tell(self) -> None:
+        if (counts := self._counts()) and counts != self._told:
+            self._jobs.progress(self.job, counts)
+            self._told = counts
+
+    def _obey(self, now: StoredJob) -> None:
+        if now.state != "running" or now.lease != self.job.lease:
+            self._lose()
+        elif now.cancelling:
+            self._cancelled = True
+            self.stop()
+
+    def _lose(self) -> None:
+        """Others have it, or nobody wants it any more."""
+        if not self._ended.is_set():
+            self._lost = True
+            self.stop()

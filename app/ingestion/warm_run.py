@@ -1,0 +1,57 @@
+"""One job of the queue: the KV that a collection lacks is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from app.errors import CollectionBusy, IngestStopped
+from app.ingestion import IngestResult
+from app.ingestion.leased_run import BUSY_S, LeasedRun
+from app.library import Library
+from app.library.catalog.serving_records import StoredJob
+from app.models import Models
+
+if TYPE_CHECKING:
+    from app.cachecare.warming import WarmingProgress
+
+
+class WarmRun(LeasedRun):
+    """It stops behind a document, and goes on there."""
+
+    def __init__(self, library: Library, models: Models, job: StoredJob):
+        super().__init__(library, job)
+        self._models = models
+        self._reached: WarmingProgress | None = None
+        self._of_chunks = 0
+
+    def _work(self) -> None:
+        while not self._warmed():
+            if self._stopping.wait(BUSY_S):
+                raise IngestStopped("the job was stopped before it began")
+
+    def _warmed(self) -> bool:
+        """Whether nobody else worked on the collection."""
+        from app.cachecare.warming import warm  # it imports torch
+
+        collection = self._collection()
+        self._of_chunks = self._library.catalog.collections.totals(collection).chunks
+        try:
+            for reached in warm(self._library, self._models, collection, self.job.request["border"]):
+                self._reached = reached
+                if self._stopping.is_set():
+                    raise IngestStopped("the job was stopped behind a document")
+        except CollectionBusy:
+            return False
+        return True
+
+    def _finished(self, result: IngestResult | None) -> None:
+        self._jobs.finish(self.job, self._counts())
+
+    def _counts(self) -> Mapping[str, Any]:
+        reached = self._reached
+        if reached is None:
+            return {}
+        done = {"documents": reached.documents, "chunks": reached.chunks, "of_chunks": self._of_chunks}
+        made = {"tokens": reached.tokens, "kv_variants": reached.computed, "kv_bytes": reached.nbytes}
+        return done | made | {"failed": len(reached.failed)}

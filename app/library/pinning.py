@@ -1,0 +1,71 @@
+"""KV of collections that stays: what is pinned makes no room for other KV.
+
+A pin is of an entry that is there: what is computed later is pinned by the next call. The pins of a collection are its
+own, so of a text that two have, each may pin the KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from app.errors import MaintenanceError
+from app.library import Library
+from app.library.catalog.records import Collection
+from app.library.kv import FileTally, border_around, current_identity, families_of, has_kv
+from app.models import Models
+from ragcache.store.folder import CacheFolder, Item, engine_name
+from ragcache.types import VariantKey
+
+PINNED_SHARE = 0.4  # of the disk's budget, whoever has pinned it; context caches may go on to take half besides
+
+
+def pin_collection(library: Library, models: Models, collection: Collection) -> FileTally:
+    """What is on the disk of it for the model of the settings -> what that is. Raises MaintenanceError where too much
+    would be pinned, and pins nothing then.
+    """
+    items = list(CacheFolder(library.settings.kv_folder).items()) if has_kv(library.settings) else []
+    own = collection_items(library, models, collection, items)
+    budget, pinned = library.settings.disk_bytes, {one.address: one.nbytes for one in (*items, *own) if one.pinned}
+    wanted = sum((pinned | {one.address: one.nbytes for one in own}).values())
+    if wanted > PINNED_SHARE * budget:
+        raise MaintenanceError(
+            f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of RAGCACHE_DISK_BYTES may be: unpin "
+            "another collection, or raise it"
+        )
+    return _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
+
+
+def unpin_collection(library: Library, models: Models, collection: Collection) -> FileTally:
+    """Of all models -> what nobody pins any more."""
+    if not has_kv(library.settings):
+        return FileTally()
+    folder = CacheFolder(library.settings.kv_folder)
+    pinned = [one for one in folder.items() if one.pinned]
+    _each(library, pinned, lambda key: models.store.pin(key, False, owner=_owner(collection)))
+    still = {one.address for one in folder.items() if one.pinned} if pinned else set()
+    return FileTally.of(one for one in pinned if one.address not in still)
+
+
+def collection_items(
+    library: Library, models: Models, collection: Collection, items: Iterable[Item], but: frozenset[str] = frozenset()
+) -> list[Item]:
+    """Those of them that are of the collection's chunks for the model of the settings. `but`: these chunks count within
+    the border around the collection alone.
+    """
+    identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
+    families = {*families_of(identity, hashes - but), *families_of(identity, hashes, border_around(collection))}
+    engine = engine_name(identity.fingerprint)
+    return [one for one in items if one.engine == engine and one.family in families]
+
+
+def _each(library: Library, items: Iterable[Item], work: Callable[[VariantKey], None]) -> FileTally:
+    folder, done = CacheFolder(library.settings.kv_folder), []
+    for item in items:
+        if (key := folder.key(item)) is not None:
+            work(key)
+            done.append(item)
+    return FileTally.of(done)
+
+
+def _owner(collection: Collection) -> str:
+    return f"collection {collection.id}"

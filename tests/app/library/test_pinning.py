@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from app.cachecare.eviction import evict
+from app.errors import MaintenanceError
+from app.library import Library
+from app.library.kv import FileTally
+from app.library.pinning import pin_collection, unpin_collection
+from app.library.removal import remove_collection
+from app.models import Models
+from ragcache.store.folder import CacheFolder
+from tests.app.library.shelves import fill
+
+BOOKS = {"/a.txt": ["The first text of all.", "And a second one."]}
+OTHERS = {"/b.txt": ["And a second one.", "Which another one follows."]}
+
+
+def pinned(library: Library) -> int:
+    return sum(item.pinned for item in CacheFolder(library.settings.kv_folder).items())
+
+
+def test_too_much_is_not_pinned(library: Library, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(library, models, books=BOOKS, kv=True)
+    collection = library.catalog.collections.get("default")
+    monkeypatch.setattr("app.library.pinning.PINNED_SHARE", 1e-12)
+    with pytest.raises(MaintenanceError, match="would be pinned"):
+        pin_collection(library, models, collection)
+    assert pinned(library) == 0
+
+
+def test_a_pin_ends_with_its_collection(library: Library, models: Models) -> None:
+    fill(library, models, books=BOOKS, kv=True)
+    fill(library, models, "other", books=OTHERS, kv=True)
+    first, second = (library.catalog.collections.get(name) for name in ("default", "other"))
+    own = pin_collection(library, models, first)
+    assert own.entries == pinned(library) > 0
+    assert pin_collection(library, models, first) == own
+    remove_collection(library, models, first)
+    assert pinned(library) == 0
+    assert unpin_collection(library, models, second) == FileTally()
+
+
+def test_a_text_that_two_have_is_pinned_by_each(library: Library, models: Models) -> None:
+    fill(library, models, books=BOOKS, kv=True)
+    fill(library, models, "other", books=OTHERS, kv=True)
+    first, second = (library.catalog.collections.get(name) for name in ("default", "other"))
+    pin_collection(library, models, first)
+    both = pin_collection(library, models, second)
+    unpin_collection(library, models, first)
+    assert pinned(library) == both.entries
+
+
+def test_what_others_have_too_is_not_evicted(library: Library, models: Models) -> None:
+    fill(library, models, books=BOOKS, kv=True)
+    fill(library, models, "other", books=OTHERS, kv=True)
+    first, second = (library.catalog.collections.get(name) for name in ("default", "other"))
+    second_own = pin_collection(library, models, second)
+    unpin_collection(library, models, second)
+    assert evict(library, models, first).entries > 0
+    assert pin_collection(library, models, second) == second_own
+    assert evict(library, models, first) == FileTally()
