@@ -127,6 +127,7 @@ class Ingest:
             state = "interrupted"
             raise
         finally:
+            self._room.close()
             with suppress(CatalogError):
                 runs.finish(run, state, self._tally.counts())
 

@@ -63,7 +63,7 @@ class KvRoom:
     @shared_property
     def store(self) -> KVStore:
         """What KV is put into now. It imports torch."""
-        if self.mode == self._settings.kv == "eager":
+        if self._is_shared:
             return self._models.store
         from app.models.loading import load_store
 
@@ -71,6 +71,15 @@ class KvRoom:
         if self.mode == "eager":
             return load_store(own)
         return load_store(own, evicts=False, floor=self._stays_free)
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.mode == self._settings.kv == "eager"
+
+    def close(self) -> None:
+        """Nothing is put into it any more."""
+        if not self._is_shared and (store := KvRoom.store.peek(self)):
+            store.close()
 
     def left(self) -> int:
         """Bytes, of the one that has less."""

@@ -257,14 +257,15 @@ class DiskTier(Tier):
     def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> str:
         """Evict until `more` bytes fit. Nothing is evicted when that cannot be -> why."""
         need, why = self._room.excess(change.nbytes, more)
-        if need <= 0:
-            return ""
-        if not self._room.evicts:
-            return why
+        if need <= 0 or not self._room.evicts:
+            return why if need > 0 else ""
         loose = (candidate for candidate in change.loose() if candidate.name not in spared)
         chosen = victims(in_order(loose, self._order), need)
         self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
         return why if chosen is None else ""
+
+    def close(self) -> None:
+        self._index.close()
 
     def _forget(self, path: Path) -> None:  # unless it is there again
         self._index.change(lambda change: change.forget_missing(path))
@@ -285,9 +286,6 @@ class DiskTier(Tier):
 
     def _take_away(self, bad: BadFile) -> None:
         """Save for one that was replaced meanwhile, and for those of a newer version."""
-        if isinstance(bad.reason, NewerEntry):
-            return
-
         def take(change: Change) -> bool:
             stat = stat_of(bad.path)
             if stat is None or BadFile.of(bad.path, stat, bad.reason) != bad:
@@ -296,4 +294,5 @@ class DiskTier(Tier):
             change.remove(bad.path)
             return True
 
-        self._tally("quarantined", self._index.change(take))
+        if not isinstance(bad.reason, NewerEntry):
+            self._tally("quarantined", self._index.change(take))

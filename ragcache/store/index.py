@@ -191,7 +191,11 @@ class FolderIndex:
         self._layout, self._background = layout, background
         self._uses = PendingUses()
         self._file = IndexFile(layout)
-        weakref.finalize(self, self._file.end, self._uses.write)
+        self._ended = weakref.finalize(self, self._file.end, self._uses.write)
+
+    def close(self) -> None:
+        """What it is asked later opens the index anew."""
+        self._ended()
 
     def open(self) -> None:
         """A version from before the index leaves a file that tells of it; it knows of no index."""

@@ -162,6 +162,10 @@ class TieredStore(KVStore):
     def verify(self) -> list[Flaw]:
         return [flaw for tier in self._tiers for flaw in tier.verify()]
 
+    def close(self) -> None:
+        for tier in self._tiers:
+            tier.close()
+
     def check_integrity(self) -> None:
         for tier in self._tiers:
             tier.check_integrity()

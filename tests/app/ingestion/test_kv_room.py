@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,6 +44,27 @@ def test_a_document_that_does_not_fit_is_on_use(
     assert {*before} < {*files(settings)}
     assert nbytes(settings) <= 2.5 * of_one
     library.catalog.check_integrity()
+
+
+def index_handles(settings: Settings) -> int:
+    links = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(link.startswith(str(settings.kv_folder / "index.sqlite")) for link in links)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell what is open")
+def test_an_ingest_leaves_nothing_open(ingest: Run, library: Library, docs: Path) -> None:
+    """A server does one after the other, and no garbage may come to be collected for long."""
+    (docs / "first.txt").write_text(WORDS["harbour"])
+    ingest(kv="auto")
+    gc.disable()
+    try:
+        before = index_handles(library.settings)
+        for name, words in WORDS.items():
+            (docs / f"{name}.txt").write_text(words)
+            assert ingest(kv="auto").kv_bytes > 0 or name == "harbour"
+        assert index_handles(library.settings) == before
+    finally:
+        gc.enable()
 
 
 def test_the_catalog_of_what_is_to_come_has_its_room(
