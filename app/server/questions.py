@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversa
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
 FULL = "full"  # the linker that uses no cache
-EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 
 class AnswerChoices(BaseModel):
