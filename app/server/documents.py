@@ -23,6 +23,7 @@ from app.server.service import Service
 
 router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
 AT_ONCE = 1 << 20  # bytes that are held of a file that comes
+FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 
 class DocumentCard(BaseModel):
@@ -75,7 +76,7 @@ class RemovedDocument(BaseModel):
     kv_variants: int
 
 
-@router.put("/{file}", status_code=202)
+@router.put("/{file}", status_code=202, openapi_extra={"requestBody": FILE})
 async def upload(name: str, file: str, request: Request, service: Serving, caller: Asking) -> JobCard:
     """The body is the file, as it is. It is on the disk when this returns, and ingested soon; one of the same name is a
     new version of that document.

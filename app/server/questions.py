@@ -33,7 +33,7 @@ LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
 FULL = "full"  # the linker that uses no cache
-EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 
 class AnswerChoices(BaseModel):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from app import RagPipeline, Settings
 from app.settings import variable
@@ -82,9 +83,10 @@ def shell(settings: Settings) -> Iterator[Shell]:
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    """What blocks of Python have named."""
-    return {}
+def names(shell: Shell) -> Iterator[dict[str, Any]]:
+    """What blocks of Python have named. Later sections go on with the client of the first, each also alone."""
+    with OpenAI(base_url=f"{shell.address}/v1", api_key="none") as client:
+        yield {"client": client}
 
 
 def test_all_sections_with_examples_run() -> None:
