@@ -286,6 +286,7 @@ class DiskTier(Tier):
 
     def _take_away(self, bad: BadFile) -> None:
         """Save for one that was replaced meanwhile, and for those of a newer version."""
+
         def take(change: Change) -> bool:
             stat = stat_of(bad.path)
             if stat is None or BadFile.of(bad.path, stat, bad.reason) != bad:

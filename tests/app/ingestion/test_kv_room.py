@@ -47,7 +47,7 @@ def test_a_document_that_does_not_fit_is_on_use(
 
 
 def index_handles(settings: Settings) -> int:
-    links = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    links = [str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
     return sum(link.startswith(str(settings.kv_folder / "index.sqlite")) for link in links)
 
 
