@@ -51,7 +51,6 @@ def index_handles(settings: Settings) -> int:
     return sum(link.startswith(str(settings.kv_folder / "index.sqlite")) for link in links)
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell what is open")
 def test_an_ingest_leaves_nothing_open(ingest: Run, library: Library, docs: Path) -> None:
     """A server does one after the other, and no garbage may come to be collected for long."""
     (docs / "first.txt").write_text(WORDS["harbour"])
