@@ -45,7 +45,9 @@ def run(
         child.wait_until_quiet()
         at_rest, log = child.use(), child.told
     uploaded = files_of(folder / "server" / "data" / FOLDER)
-    rows = [_row(name, one.done, one.busy, one.errors.total(), len(one.lost)) for name, one in tallies.items()]
+    rows: list[Row] = [
+        _row(name, one.done, one.busy, one.errors.total(), len(one.lost)) for name, one in tallies.items()
+    ]
     done, busy = (sum(getattr(one, name) for one in tallies.values()) for name in ("done", "busy"))
     # Its errors: what goes on for nobody.
     rows.append(_row("server", done, busy, left, len(lost) + uploaded) | _resources(watch, at_rest))
