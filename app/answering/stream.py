@@ -135,7 +135,8 @@ class AnswerStream:
                 continue
             if piece := self._pieces.end():
                 self._shown.append(piece)
-            self._end(whole=not self._stopped.is_set())
+            # An engine that is ended, or a server of its own, cuts answers off.
+            self._end(whole=not self._stopped.is_set() and self._generation.finish_reason != "cancelled")
             return piece
         if piece:
             self._shown.append(piece)
