@@ -114,9 +114,11 @@ def test_copies_of_a_text_count_once(sampled: Settings, tmp_path: Path) -> None:
     settings = sampled.model_copy(update={"data_dir": tmp_path})
     with RagPipeline(settings) as own:
         text = "# Notes\n\nThe lighthouse was designed by Margaret Aldous."
-        put(own, {f"/copies/{number}.md": text for number in range(9)} | {"/other.md": "Bread is baked at night."})
-        found = own.retrieve(QUESTION, top_k=2)
-    assert [one.source for one in found] == ["/copies/0.md", "/other.md"]
+        copies = {f"/copies/{number}.md": text for number in range(9)}
+        put(own, copies | {"/other.md": "Bread is baked at night."})
+        copy, other = own.retrieve(QUESTION, top_k=2)
+    # Where a vector stands among others can change the last bit of its score: any copy may be the first.
+    assert (copy.source in copies, other.source) == (True, "/other.md")
 
 
 def test_a_prompt_over_the_context_says_what_it_left_out(pipeline: RagPipeline) -> None:
