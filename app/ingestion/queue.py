@@ -32,7 +32,7 @@ from ragcache.errors import FAULTS, RagcacheError
 
 LONGEST_NAME = 255  # bytes, as of a file
 KEPT = timedelta(days=7)  # jobs that have ended, and the files of those that can be tried again
-MOST_WAITING = 1000  # jobs
+MOST_WAITING, MOST_OF_ONE = 1000, 250  # jobs of all, and of one key, so that there is room for others
 WAITING: tuple[JobState, ...] = ("queued", "running")
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
@@ -79,7 +79,7 @@ class IngestQueue:
     # -- for clients ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def incoming(self, name: str) -> Iterator[Incoming]:
+    def incoming(self, name: str, owner: str = "") -> Iterator[Incoming]:
         """A file of this name that comes: write it inside the block, and `add` it there, or it is gone.
 
         Raises IngestError for what is no name, LoadError where no loader reads such files, and QueueFull.
@@ -87,7 +87,7 @@ class IngestQueue:
         check_name(name)
         if format_of(Path(name)) is None:
             raise unknown(Path(name))
-        self._check_room()
+        self._check_room(owner)
         with self.spool.incoming(Path(name).suffix.lower(), self._library.settings.serve_upload_bytes) as file:
             yield file
 
@@ -109,14 +109,16 @@ class IngestQueue:
         jobs = self._jobs.all(owner=None, collection=collection)
         if any(one.kind == "warm" and one.request["border"] == border and one.state in WAITING for one in jobs):
             raise Conflict(f"the KV that {collection.name!r} lacks is being computed, or will be")
-        self._check_room()
+        self._check_room(owner)
         job = self._jobs.create(collection, {"border": border, "place": self.spool.place}, owner, "warm")
         self._notify()
         return job
 
-    def _check_room(self) -> None:
+    def _check_room(self, owner: str) -> None:
         if self._jobs.counts(None).get("queued", 0) >= MOST_WAITING:
             raise QueueFull(f"{MOST_WAITING} jobs wait: send this one later")
+        if owner and self._jobs.counts(owner).get("queued", 0) >= MOST_OF_ONE:
+            raise QueueFull(f"{MOST_OF_ONE} jobs of this key wait: send this one later")
 
     def cancel(self, job_id: str, owner: str | None) -> StoredJob:
         job = self._jobs.cancel(job_id, owner)

@@ -87,7 +87,7 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     nbytes = int(announced) if announced.isdecimal() else 0
     await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
     with ExitStack() as arriving:
-        incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file))
+        incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id))
         await in_thread(incoming.expect, nbytes)
         job = await _received(request, service, collection, file, incoming, caller)
     return card_of(job, collection)

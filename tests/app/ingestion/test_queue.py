@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import Conflict, IngestError, LoadError
 from app.ingestion.job_run import JobRun
-from app.ingestion.queue import IngestQueue
+from app.ingestion.queue import IngestQueue, QueueFull
 from app.ingestion.spool import UploadTooLong
 from app.library import Library
 from app.library.catalog.records import Collection
@@ -188,6 +188,23 @@ def test_files_that_no_job_knows_go(queues: Queues, library: Library, collection
     assert ended(library, job).state == "done"
     second.sweep()
     assert not (first.spool.folder / first.spool.process).exists()
+
+
+def test_no_key_takes_the_room_of_all(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.MOST_WAITING", 3)
+    monkeypatch.setattr("app.ingestion.queue.MOST_OF_ONE", 2)
+    first = queues()
+    first.spool.open()  # nothing takes jobs from it
+    for owner in ("a", "a", "b"):
+        with first.incoming(f"{owner}.txt", owner) as file:
+            first.add(collection, f"{owner}.txt", file, owner)
+        if owner == "a" and library.catalog.jobs.counts("a")["queued"] == 2:
+            with pytest.raises(QueueFull, match="of this key"), first.incoming("a.txt", "a"):
+                pass
+    with pytest.raises(QueueFull, match="3 jobs wait"), first.incoming("c.txt", "c"):
+        pass
 
 
 def test_what_does_not_arrive_is_not_kept(queue: IngestQueue, library: Library, collection: Collection) -> None:
