@@ -14,13 +14,10 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering import Answer
 from app.answering.answerer import STOPPED, AnswerRequest
-from app.answering.pieces import Pieces
 from app.answering.stream import AnswerStream
-from ragcache.engine import TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
-from ragcache.report import Report
 from retriever import RetrieverError, Vectors
 
 QUESTION = "Who designed the lighthouse?"
@@ -291,30 +288,3 @@ def test_cancelling_behind_a_step_ends_the_answer_too(pipeline: RagPipeline, mon
     assert closed.wait(60)
     assert stream._answer is not None
     assert stream._answer.notes == (STOPPED,)
-
-
-class CutOff(TokenStream):
-    """Of an engine that ends, as a server of vLLM's does: nobody here has stopped it."""
-
-    def __init__(self) -> None:
-        self.report, self.tokens, self.logprobs = Report("auto", 3, 0, 0), [], []
-
-    def __iter__(self) -> Iterator[int]:
-        self.tokens.append(1)
-        yield 1
-        self.finish_reason = "cancelled"
-
-    def cancel(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def test_an_answer_that_its_engine_cuts_off_is_not_whole() -> None:
-    told = list[bool]()
-
-    def finish(text: str, whole: bool) -> Answer:
-        told.append(whole)
-        return Answer("", text, (), Report("auto", 3, 0, 0))
-
-    stream = AnswerStream(CutOff(), Pieces(lambda ids: "word" * len(ids)), (), finish)
-    assert (stream.answer.text, stream.finish_reason, told) == ("word", "cancelled", [False])
