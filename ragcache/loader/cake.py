@@ -129,7 +129,7 @@ class _Meeting(Loading):
         claims: bool,
     ):
         self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
-        self._ahead = ahead
+        self._ahead, self._claims = ahead, claims
         self._lock = threading.Lock()
         # Who plans for whoever claims nothing here does not know what is in RAM here.
         self._near = deque(piece for piece in pieces if piece.tier == RAM or not claims)
@@ -221,6 +221,8 @@ class _Meeting(Loading):
             self._left.add(piece)
 
     def claim(self, piece: SegmentPiece, seconds: float, *, final: bool = True) -> bool:
+        if not self._claims:
+            return False
         with self._lock:
             arrival, self._computes = self._arrival, final
             unsure = doubt(self._rates, seconds, arrival.left, piece.tier)

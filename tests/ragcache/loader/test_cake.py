@@ -223,6 +223,19 @@ def test_what_would_come_too_late_is_not_begun(tiny: Tiny, tmp_path: Path, threa
     assert {one.tier for one in found} == {"disk"}
 
 
+def test_who_claims_nothing_is_given_nothing_to_compute(tiny: Tiny, tmp_path: Path, threads: DiskThreads) -> None:
+    """However long the disk takes: whoever plans for such a loader decides that elsewhere."""
+    store, name, gate = ingested(tiny, tmp_path), tiny.engine.spec.fingerprint, Gate(0)
+    plan = plan_prompt(prompt(), name, store)
+    pieces = Linkage(plan, make_linker("naive"), first_address(plan, name)).pieces()
+    for claims in (True, False):
+        rates = known_rates(compute_s=1e-9, load_s=1.0)
+        loading = CakeLoader(threads, pace=gate, claims=claims).begin(pieces, store, rates)
+        assert loading.claim(pieces[0], 1e-9) == claims
+        loading.stop()
+    gate.opened.set()
+
+
 @pytest.mark.parametrize("off", [0.0, 0.4])
 def test_a_slice_that_may_well_end_too_late_is_not_begun(
     tiny: Tiny, tmp_path: Path, threads: DiskThreads, off: float
