@@ -61,10 +61,9 @@ class Conversation:
         """Raises CatalogError when there is none with this id."""
         catalog = pipeline.library.catalog
         found = catalog.conversations.get(conversation_id)
-        names = [one.name for one in catalog.collections.all() if one.id == found.collection_id]
-        if not names:
+        if (collection := catalog.collections.with_id(found.collection_id)) is None:
             raise CatalogError(f"the collection of conversation {conversation_id!r} has just been deleted")
-        return cls(pipeline, names[0], conversation_id)
+        return cls(pipeline, collection.name, conversation_id)
 
     @property
     def messages(self) -> list[Message]:

@@ -40,18 +40,14 @@ class CollectionSearch:
         """Raises CatalogError for one that is not there, is empty, or was embedded by another model."""
         wanted, catalog = name or self.settings.collection, self.library.catalog
         if collection_id is not None:
-            return self._checked_one(self._by_id(collection_id))
+            if (known := catalog.collections.with_id(collection_id)) is None:
+                raise NotFound("the collection that was asked has been deleted meanwhile")
+            return self._checked_one(known)
         collection = catalog.collections.find(wanted)
         if collection is None:
             names = ", ".join(one.name for one in catalog.collections.all()) or "none yet"
             raise NotFound(f"no collection {wanted!r}; there are: {names}. {_how_to_fill(wanted)} makes it")
         return self._checked_one(collection)
-
-    def _by_id(self, collection_id: int) -> Collection:
-        for one in self.library.catalog.collections.all():
-            if one.id == collection_id:
-                return one
-        raise NotFound("the collection that was asked has been deleted meanwhile")
 
     def _checked_one(self, collection: Collection) -> Collection:
         if collection.uid not in self._checked:  # an embedding anew changes the uid

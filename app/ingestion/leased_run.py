@@ -94,10 +94,9 @@ class LeasedRun(ABC):
             self._jobs.release(self.job)
 
     def _collection(self) -> Collection:
-        for one in self._library.catalog.collections.all():
-            if one.id == self.job.collection_id:
-                return one
-        raise NotFound("the collection is deleted")
+        if (found := self._library.catalog.collections.with_id(self.job.collection_id)) is None:
+            raise NotFound("the collection is deleted")
+        return found
 
     # -- beside it --------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,8 @@ def show_chunk(library: Library, chunk_id: int, models: Models | None = None) ->
     if not found:
         raise NotFound(f"no chunk {chunk_id}: `ragcache show DOCUMENT --chunks` shows those of a document")
     document = found[0].document
-    collection = next(one for one in library.catalog.collections.all() if one.id == document.collection_id)
+    if (collection := library.catalog.collections.with_id(document.collection_id)) is None:
+        raise NotFound(f"the collection of chunk {chunk_id} has just been deleted")
     return _shown(library, collection, document, chunk_id, models)
 
 

@@ -15,6 +15,7 @@ from app.server.callers import Asking, Caller, Serving
 from app.server.events import sound
 from app.server.problems import RefusedRequest
 from app.server.service import Service
+from app.server.told import told_report
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 LONGEST_TITLE = 200
@@ -155,10 +156,10 @@ def found(conversation_id: str, service: Service, caller: Caller) -> tuple[Store
     """Of the caller's own, in a collection that he still may see. Raises NotFound for all others."""
     caller.check("read")
     stored = service.catalog.conversations.get(conversation_id, caller.id)
-    for collection in service.catalog.collections.all():
-        if collection.id == stored.collection_id and caller.may_see(collection):
-            return stored, collection
-    raise missing(conversation_id)
+    collection = service.catalog.collections.with_id(stored.collection_id)
+    if collection is None or not caller.may_see(collection):
+        raise missing(conversation_id)
+    return stored, collection
 
 
 def missing(conversation_id: str) -> NotFound:
@@ -186,6 +187,6 @@ def message_card(message: Message) -> MessageCard:
         role=message.role,
         content=sound(message.content),
         citations=sound(message.citations),
-        report=sound(message.report),
+        report=None if message.report is None else told_report(message.report),
         created=int(message.created.timestamp()),
     )

@@ -136,7 +136,7 @@ def _owner(caller: Caller) -> str | None:
 
 def _found(job_id: str, service: Service, caller: Caller) -> tuple[StoredJob, Collection]:
     found = service.catalog.jobs.get(job_id, _owner(caller))
-    for one in service.catalog.collections.all():
-        if one.id == found.collection_id and caller.may_see(one):
-            return found, one
-    raise NotFound(f"no job {job_id!r}")
+    collection = service.catalog.collections.with_id(found.collection_id)
+    if collection is None or not caller.may_see(collection):
+        raise NotFound(f"no job {job_id!r}")
+    return found, collection

@@ -27,6 +27,7 @@ from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.queueing import kept
 from app.server.service import Service
+from app.server.told import told_notes, told_report
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
@@ -194,7 +195,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         role="assistant",
         content=answer.text,
         citations=sound(told["citations"]),
-        report=sound(told["report"]),
+        report=told_report(told["report"]),
         created=None,
     )
     return _ended(None, card, answer)
@@ -204,7 +205,7 @@ def _ended(question: MessageCard | None, said: MessageCard | None, answer: Answe
     return {
         "question": question and question.model_dump(),
         "answer": said and said.model_dump(),
-        "notes": sound(answer.notes),
+        "notes": told_notes(answer.notes),
     }
 
 

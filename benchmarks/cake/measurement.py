@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -18,6 +17,7 @@ from benchmarks.cake.costs import plain_seconds
 from benchmarks.cake.prompt import AGAINST, ColdPrompt, ColdStore
 from benchmarks.cake.shapes import paper_heads, shaped
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.ttft.measurement import CONTEXT, QUESTION, check_room
 from ragcache.drawing import time_line
@@ -44,7 +44,6 @@ def main(settings: Settings, options: CakeBenchOptions, out: Path) -> None:
 def run(parts: TorchModel, texts: Sequence[str], options: CakeBenchOptions, out: Path | None) -> list[Row]:
     rows: list[Row] = []
     drawn: dict[str, Report] = {}
-    parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
     for shape in options.shapes:
         model = shaped(parts, shape, max(options.tokens), options.seed)
         check_room(model, max(options.tokens))
@@ -82,8 +81,8 @@ def prompts(
                 elements = spec.layers * paper_heads(parts, shape) * spec.head_dim * sum(map(len, chunks))
                 seconds_per_byte = plain_seconds(parts, system, chunks, options.cost_rounds) * PAPER_RATIO
                 seconds_per_byte /= elements * UNITS
-            with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
-                store = stored(parts, kind, by_length[each], chunks, codec, Path(folder))
+            with bench_folder(parts.settings.cache_dir) as folder:
+                store = stored(parts, kind, by_length[each], chunks, codec, folder)
                 told = {"shape": shape, "codec": codec}
                 yield ColdPrompt(parts, kind, chunks, store, each, seconds_per_byte, options, told, drawn)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from app.answering.pipeline import RagPipeline
 from app.compose import opened
@@ -22,6 +20,7 @@ from app.models.embedding import embed_chunks
 from app.settings import Settings
 from benchmarks.chunking import HYBRID, VECTOR, WORDS
 from benchmarks.chunking.data import Corpus, Span
+from benchmarks.folder import bench_folder
 from retriever import searcher
 from splitter.base import Piece
 
@@ -84,8 +83,7 @@ def collections_apart(settings: Settings) -> Iterator[CorpusCollections]:
     """Beside the user's own, which are not touched. What the environment says of a question stays outside: figures of
     one command would differ from user to user, and tell nothing of it."""
     pinned = {name: Settings.model_fields[name].default for name in PINNED}
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        alone = settings.model_copy(update={"data_dir": Path(folder), "database_url": None} | pinned)
+    with bench_folder(settings.cache_dir) as folder:
+        alone = settings.model_copy(update={"data_dir": folder, "database_url": None} | pinned)
         with opened(alone) as (library, models):
             yield CorpusCollections(library, models)

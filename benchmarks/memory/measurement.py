@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
 
 from app.settings import Settings
+from benchmarks.folder import bench_folder
 from benchmarks.memory import MemoryBenchOptions
 from benchmarks.output import Row, publish
 from ragcache.errors import RagcacheError
@@ -20,12 +20,10 @@ CASES = ("load", "ingest", "link")
 
 
 def main(settings: Settings, options: MemoryBenchOptions, out: Path | None) -> list[Row]:
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    # Beside the cache, since the system's folder for temporary files may itself be in memory.
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
+    with bench_folder(settings.cache_dir) as folder:
         for case in tqdm(CASES, desc="memory", unit="case"):
-            rows.append(_measure(case, settings, Path(folder), options))
+            rows.append(_measure(case, settings, folder, options))
     publish(settings.model_dump(mode="json", exclude={"cache_dir"}) | options.told(), rows, out)
     return rows
 

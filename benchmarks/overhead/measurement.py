@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,6 +22,7 @@ from app.server.service import Service
 from app.server.web import create_app
 from app.settings import Settings
 from benchmarks.corpus import read_texts, sized_splitter
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.overhead import OverheadBenchOptions
 from ragcache.errors import ConfigError, ModelError
@@ -35,9 +35,8 @@ PATIENCE_S, POLL_S = 600.0, 0.1
 
 
 def main(settings: Settings, options: OverheadBenchOptions, out: Path) -> None:
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        run(settings, read_texts(options.data), options, Path(folder), out)
+    with bench_folder(settings.cache_dir) as folder:
+        run(settings, read_texts(options.data), options, folder, out)
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import forget_pages
 from benchmarks.corpus import fill, read_texts, split_documents
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.rates import DISK, RAM, RatesBenchOptions
 from benchmarks.timing import timed
@@ -71,10 +71,9 @@ class TierPlace:
 
 def loading(parts: TorchModel, chunks: Mapping[int, Chunk], options: RatesBenchOptions) -> Iterator[Row]:
     """Rounds of all tiers and codecs in turns."""
-    parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
     for tokens, chunk in tqdm(chunks.items(), desc="load", unit="length"):
         variant, buffer = _captured(parts, chunk), parts.engine.buffer(tokens)
-        with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
+        with bench_folder(parts.settings.cache_dir) as folder:
             places = {
                 (tier, codec): _place(tier, codec, Path(folder, f"{tier}-{codec}"), variant)
                 for tier in options.tiers

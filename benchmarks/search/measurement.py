@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,6 +21,7 @@ from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.search import SearchBenchOptions
 from benchmarks.search.data import Topics, fill
@@ -90,9 +90,8 @@ def main(settings: Settings, options: SearchBenchOptions, out: Path) -> None:
 def run(settings: Settings, texts: Sequence[str], options: SearchBenchOptions, out: Path | None) -> list[Row]:
     parts = load_torch_model(settings)
     first = linked(parts, texts, options)
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        alone = {"data_dir": Path(folder), "database_url": None, "reranker": None, "collection": NAME}
+    with bench_folder(settings.cache_dir) as folder:
+        alone = {"data_dir": folder, "database_url": None, "reranker": None, "collection": NAME}
         own = settings.model_copy(update=alone)
         with open_catalog(own) as catalog, Models(own) as models:
             library = TimedLibrary(own, catalog, models)

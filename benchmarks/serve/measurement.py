@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from app.models import resolve_model
 from app.prompt import open_template
 from app.settings import Settings
 from benchmarks.corpus import read_texts
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, publish, render
 from benchmarks.serve import CLOSED, SERVE_SYSTEMS, ServeBenchOptions
 from benchmarks.serve.child import ServerChild, UseWatch, serving
@@ -32,9 +32,8 @@ CACHES = "/v1/context_caches"
 
 
 def main(settings: Settings, options: ServeBenchOptions, out: Path) -> None:
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        run(settings, read_texts(options.data), options, Path(folder), out)
+    with bench_folder(settings.cache_dir) as folder:
+        run(settings, read_texts(options.data), options, folder, out)
 
 
 def run(

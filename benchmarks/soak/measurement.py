@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from app.ingestion.spool import FOLDER
 from app.models import resolve_model
 from app.settings import Settings
 from benchmarks.corpus import read_texts
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, Value, publish
 from benchmarks.serve.child import ProcessUse, UseWatch, growth, serving
 from benchmarks.soak import SoakBenchOptions
@@ -26,9 +26,8 @@ MIB = 1024**2
 
 
 def main(settings: Settings, options: SoakBenchOptions, out: Path) -> None:
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix="bench-") as folder:
-        run(settings, read_texts(options.data), options, Path(folder), out)
+    with bench_folder(settings.cache_dir) as folder:
+        run(settings, read_texts(options.data), options, folder, out)
 
 
 def run(

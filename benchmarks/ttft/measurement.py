@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -15,6 +14,7 @@ from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
 from benchmarks.choices import CONTEXTS
 from benchmarks.corpus import prompt_chunks, read_texts, split_documents, with_cut
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import FLOOR, STOCK, Case, first_token, measured_rows
 from benchmarks.ttft import TtftBenchOptions
@@ -41,9 +41,8 @@ def run(parts: TorchModel, texts: Sequence[str], options: TtftBenchOptions, out:
     documents = split_documents(parts.template, texts, options.chunk_tokens)
     prompts = [prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed) for tokens in options.tokens]
     rows: list[Row] = []
-    parts.settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as folder:
-        ram, disk = _caches(parts, documents, prompts, Path(folder))
+    with bench_folder(parts.settings.cache_dir) as folder:
+        ram, disk = _caches(parts, documents, prompts, folder)
         for chunks in tqdm(prompts, desc="ttft", unit="length"):
             segments = (parts.template.system(), *chunks, parts.template.question(QUESTION))
             rows += _measure(segments, ram, disk, options)

@@ -8,7 +8,6 @@ the system's page cache has been told to forget the files.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from app.models.loading import VllmModel
 from app.settings import Settings
 from benchmarks.caches import forget_pages
 from benchmarks.corpus import prompt_chunks, split_documents, with_cut
+from benchmarks.folder import bench_folder
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.timing import EXACT, FLOOR, STOCK, TURN, Case, measured_rows
 from benchmarks.ttft import TtftBenchOptions
@@ -54,15 +54,15 @@ def _lengths(parts: VllmModel, texts: Sequence[str], options: TtftBenchOptions) 
     system, question = parts.template.system(), parts.template.question(QUESTION)
     cache = vllm_cache(parts.engine, empty_store(parts.settings), CONTEXT)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(dir=parts.settings.cache_dir, prefix="bench-") as kept:
-        disk = open_store(Path(kept), 0, None, parts.settings.codec)
+    with bench_folder(parts.settings.cache_dir) as kept:
+        disk = open_store(kept, 0, None, parts.settings.codec)
         disk.put(cache.system_variant(system))
         for tokens in tqdm(options.tokens, desc="ttft", unit="length"):
             chunks = prompt_chunks(parts.template, documents, tokens, QUESTION, options.seed)
             for document in _documents(documents, chunks):
                 for variant in cache.ingest(system, document):
                     disk.put(variant)
-            places = Places(parts.engine, cache, disk, Path(kept), parts.template.question(AGAIN).ids)
+            places = Places(parts.engine, cache, disk, kept, parts.template.question(AGAIN).ids)
             rows += _measure(places, (system, *chunks, question), options)
     return rows
 

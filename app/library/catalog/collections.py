@@ -76,6 +76,12 @@ class Collections(DatabasePart):
         with self._database.reading() as connection:
             return _find(connection, name)
 
+    def with_id(self, collection_id: int) -> Collection | None:
+        """Whatever it is called by now; None where it has been deleted."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.id == collection_id)).one_or_none()
+        return None if row is None else _collection(row)
+
     def all(self) -> list[Collection]:
         """All, by name."""
         with self._database.reading() as connection:

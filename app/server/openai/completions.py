@@ -38,6 +38,7 @@ from app.server.openai.schemas import (
 )
 from app.server.problems import told
 from app.server.queueing import Turn
+from app.server.told import told_notes, told_report
 from ragcache.errors import FAULTS
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -234,7 +235,8 @@ def _chunk(kind: str, naming: Naming, choices: list[dict[str, Any]], **more: Any
 
 def _about(answer: Answer) -> AboutAnswer:
     values = answer.to_dict()
-    return AboutAnswer(citations=values["citations"], report=values["report"], notes=values["notes"])
+    report, notes = told_report(values["report"]), told_notes(values["notes"])
+    return AboutAnswer(citations=values["citations"], report=report, notes=notes)
 
 
 def _usage(usages: Sequence[Usage]) -> CompletionUsage:

@@ -39,10 +39,16 @@ def test_a_collection_can_change(catalog: Catalog, collection: Collection) -> No
     catalog.collections.rename(collection, "Bücher & Hefte")
     changed = catalog.collections.get("Bücher & Hefte")
     assert (changed.id, changed.uid) == (collection.id, collection.uid)
+    assert catalog.collections.with_id(collection.id) == changed
     assert (changed.engine_fingerprint, changed.system_hash) == ("engine", "system")
     assert (changed.splitter, changed.splitter_settings) == ("fixed", {"overlap": 3})
     with pytest.raises(CatalogError, match="'taken' already"):
         catalog.collections.rename(changed, "taken")
+
+
+def test_one_that_is_deleted_has_no_id(catalog: Catalog, collection: Collection) -> None:
+    catalog.collections.delete(collection)
+    assert catalog.collections.with_id(collection.id) is None
 
 
 def test_a_splitter_may_have_any_length(catalog: Catalog, collection: Collection) -> None:
