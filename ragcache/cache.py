@@ -68,9 +68,11 @@ class ChunkCache(ChunkIngest):
         linker: Linker | str | None = None,
         stop: frozenset[int] = frozenset(),
         behind: System | None = None,
+        owner: str = "",
     ) -> TokenStream:
         """Answer a prompt: greedily, and with the cache's own linker, unless others are given. `behind`: the System
-        segment that what is captured for the prompts to come stands behind, in place of the prompt's own.
+        segment that what is captured for the prompts to come stands behind, in place of the prompt's own, whose KV
+        serves its `owner` alone.
 
         Raises PromptError for a prompt that is malformed or too long, ConfigError for a linker or a sampling that
         cannot be used.
@@ -88,7 +90,8 @@ class ChunkCache(ChunkIngest):
                 failed.callback(self.store.near(partial(self._wanted, segments)))
             kept = [behind if behind and isinstance(one, System) else one for one in segments]
             finish = partial(self._finish, kept, era) if keeps else None
-            stream = self.engine.answer(prompt, self.source, finish)
+            source = replace(self.source, system=partial(self.system.owned, owner)) if behind else self.source
+            stream = self.engine.answer(prompt, source, finish)
             failed.pop_all()
         if any(isinstance(segment, Chunk) for segment in segments):  # somebody reads its report
             stream.report.incidents += self.keeper.take_told() if self.keeper else []

@@ -16,7 +16,7 @@ from ragcache.keeping import Pause
 from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
 from ragcache.scoring import Prefix
-from ragcache.store.base import Fetched, KVStore
+from ragcache.store.base import RAM, Fetched, KVStore
 from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
@@ -32,6 +32,7 @@ AFRESH = 128
 logger = logging.getLogger(__name__)
 RETRY = 16  # a chunk that was not kept is computed for the store again at every so manieth prompt that lacks it
 _REMEMBERED = 1024  # such chunks
+OWNED_BYTES = 128 << 20  # of System segments that are somebody's own, all together
 
 
 def nothing_stored(system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
@@ -142,6 +143,7 @@ class SystemKV:
         self._kvgen, self._store, self._refused = kvgen, store, refused
         self._lock = threading.Lock()
         self._rounded = set[VariantKey]()
+        self._owned = OrderedDict[tuple[str, VariantKey], Variant]()  # in memory alone, the last used one last
 
     def _renewed(self, found: Variant) -> bool:
         """Whether it is to be computed again: behind a rounded one nothing would ever be exact. Tried once, since the
@@ -163,6 +165,20 @@ class SystemKV:
                 found = Fetched(variant, COMPUTED, 0, perf_counter() - started)
                 keep(self._store, variant, self._refused, incidents)
             return found
+
+    def owned(self, owner: str, system: System, incidents: list[str], is_told: bool = False) -> Fetched:
+        """As `fetched`, for a text of somebody's own: kept for a while, for him, and in no store."""
+        place, started = (owner, self._kvgen.system_key(system)), perf_counter()
+        with self._lock:
+            variant = self._owned.pop(place, None)
+        tier = COMPUTED if variant is None else RAM
+        if variant is None:  # nobody else waits for it
+            variant = self._kvgen.system(system)
+        with self._lock:
+            self._owned[place] = variant
+            while sum(one.nbytes for one in self._owned.values()) > OWNED_BYTES:
+                self._owned.popitem(last=False)
+        return Fetched(variant, tier, variant.nbytes if tier == RAM else 0, perf_counter() - started)
 
 
 class ChunkIngest:

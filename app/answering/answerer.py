@@ -67,16 +67,17 @@ class Answering:
     catalog: Catalog | None = None
     sampling: Sampling | None = None
     behind: System | None = None  # what is captured for the prompts to come, in place of the template's own
+    owner: str = ""  # of the template's, then
 
-    def within(self, border: str, system: str | None = None, private: bool = False) -> Self:
-        """The same, with all its KV within a border, and perhaps behind another system prompt. Of a private one nothing
-        is kept: no KV that has attended to it serves others.
+    def within(self, border: str, system: str | None = None, owner: str = "") -> Self:
+        """The same, with all its KV within a border, and perhaps behind another system prompt. Where that has an owner,
+        its KV stays in memory, for him: what is captured stands behind the template's.
         """
         if not border and system is None:
             return self
         template = self.template if system is None else self.template.behind(system)
-        behind = self.template.within(border).system() if private and system is not None else None
-        return replace(self, template=template.within(border), behind=behind)
+        behind = self.template.within(border).system() if owner and system is not None else None
+        return replace(self, template=template.within(border), behind=behind, owner=owner)
 
     def check(self, question: str, max_tokens: int) -> None:
         """Raises PromptError for a question that cannot be asked, before anything is searched for."""
@@ -94,6 +95,7 @@ class Answering:
             linker=request.linker,
             stop=self.template.stop,
             behind=self.behind,
+            owner=self.owner,
         )
         notes = prompt.notes if request.found else (NOTHING_FOUND,)
         return self._stream(request, generation, prompt.placed, (*request.notes, *notes))

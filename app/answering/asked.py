@@ -35,7 +35,7 @@ class AskOptions(TypedDict, total=False):
     quotes: bool
     stop: Sequence[str]
     system: str | None
-    private_system: bool
+    system_owner: str
     border: str
 
 
@@ -44,11 +44,11 @@ _WHOLE = (SupportsIndex, "a whole number")
 _TEXT = (str, "a text")
 _KINDS: Mapping[str, tuple[type, str]] = {  # of Asked
     **dict.fromkeys(("collection_id", "top_k", "top_tokens", "neighbours", "max_tokens"), _WHOLE),
-    **dict.fromkeys(("collection", "linker", "system", "border"), _TEXT),
+    **dict.fromkeys(("collection", "linker", "system", "system_owner", "border"), _TEXT),
     "mmr": (Real, "a number from 0 to 1"),
     "where": (Mapping, "lists of values by document, source or kind"),
     "history": (Sequence, "pairs of a question and its answer"),
-    **dict.fromkeys(("quotes", "private_system"), (bool, "True or False")),
+    "quotes": (bool, "True or False"),
     "sampling": (Sampling, "a Sampling of ragcache"),
     "stop": (Sequence, f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"),
 }
@@ -85,7 +85,7 @@ class Asked:
     stop: Sequence[str] = ()  # texts, before the first of which the answer ends
 
     system: str | None = None  # the system prompt, in place of the application's
-    private_system: bool = False  # what is captured for others stands behind the application's all the same
+    system_owner: str = ""  # nobody but him is served by its KV: what is captured stands behind the application's
     border: str = ""  # whose KV may serve it: see Segment of ragcache
 
     def __post_init__(self) -> None:

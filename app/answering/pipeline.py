@@ -130,7 +130,7 @@ class RagPipeline(ContextVerbs):
         self._warm()
         started = perf_counter()
         settings = self.settings
-        answering = answering.within(asked.border, asked.system, asked.private_system)
+        answering = answering.within(asked.border, asked.system, asked.system_owner)
         answering.check(question, asked.max_tokens or settings.max_tokens)
         with self.models.answering():  # finding chunks is part of it
             query = self.condensed(asked.history, question)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
@@ -29,9 +32,11 @@ class ChatRenderer:
     """Threads may share it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        """Whether control tokens are read is a state of a tokenizer: this one is nobody else's."""
+        """Whether control tokens are read is a state of a tokenizer: this one, which is nobody else's, always reads
+        them, and its copy never.
+        """
         self._tokenizer = tokenizer
-        self._tokens = FastTokens(tokenizer)
+        self._tokens = FastTokens(deepcopy(tokenizer))
         self._controls = [token.content for token in tokenizer.added_tokens_decoder.values()]
 
     def segments(
@@ -44,6 +49,7 @@ class ChatRenderer:
         """
         if not turns:
             raise PromptError("there are no messages: give at least one")
+        turns = list(map(_joined, turns))
         for turn in turns:
             for text in turn.texts:
                 check_text(f"a message of the {turn.role}", text)
@@ -105,8 +111,8 @@ class ChatRenderer:
             yield rendered[end:]
 
     def _spelled(self, turns: Sequence[ChatTurn]) -> list[str]:
-        """The control tokens whose characters some message has, perhaps across its parts."""
-        texts = ["".join(turn.texts) for turn in turns]
+        """The control tokens whose characters some message has."""
+        texts = [text for turn in turns for text in turn.texts]
         return [control for control in self._controls if any(control in text for text in texts)]
 
     def _rendered(self, messages: list[dict[str, str]]) -> str:
@@ -141,6 +147,15 @@ class ChatRenderer:
     def _encoded(self, text: str, *, begin: bool = False) -> tuple[int, ...]:
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, split_special_tokens=False)
         return tuple(found)
+
+
+def _joined(turn: ChatTurn) -> ChatTurn:
+    """Texts that follow one another are one: what looks like a control token may be cut between them."""
+    parts: list[TextPart | CachePart] = []
+    for is_text, group in groupby(turn.parts, key=lambda part: isinstance(part, TextPart)):
+        found = list(group)
+        parts += [TextPart("".join(one.text for one in found if isinstance(one, TextPart)))] if is_text else found
+    return replace(turn, parts=tuple(parts))
 
 
 def _without_template(messages: Sequence[dict[str, str]]) -> str:

@@ -49,7 +49,7 @@ def open_store(
         disk = DiskTier(root, disk_bytes, codec, goes_first, heads, floor=disk_floor, evicts=evicts)
     if remote:
         if disk is None or heads is not None:
-            raise ConfigError(f"the bucket {remote} needs a disk as its cache, of whole heads: give it a disk budget")
+            raise ConfigError("a bucket needs a disk as its cache, of whole heads: give it a disk budget")
         return _shared(ram, disk, remote, remote_bytes)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.caches import prefill_prompt
-from ragcache.address import Placed, address_of, may_see
+from ragcache.address import Placed, address_of, may_see, system_address
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.block_names import link_name
 from ragcache.errors import PromptError
 from ragcache.planning import plan_prompt
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment, VariantKey
+from ragcache.types import Chunk, Segment, System, VariantKey
 from tests.tiny import Tiny, make_chunks, make_question, make_system
 
 SYSTEM, QUESTION = make_system(), make_question()
@@ -144,3 +144,24 @@ def test_links_of_two_borders_have_two_names(cache: ChunkCache) -> None:
     prompts = [[SYSTEM, A, QUESTION], [SYSTEM, *within("ann", A), QUESTION], [*within("ann", SYSTEM), A, QUESTION]]
     plans = [plan_prompt(prompt, cache.engine.spec.fingerprint, cache.store) for prompt in prompts]
     assert len({link_name(plan, cache.linker, 0).whole for plan in plans}) == 3
+
+
+def test_a_system_text_of_somebodys_own_serves_nobody_else(cache: ChunkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in no store; in memory, it is for its owner, and the oldest go where they take too much of that."""
+    list(cache.ingest(SYSTEM, [A, B]))
+
+    def tier(owner: str, own: System) -> str:
+        stream = cache.generate([own, A, B, QUESTION], max_tokens=1, behind=SYSTEM, owner=owner)
+        list(stream)
+        assert [chunk.tier for chunk in stream.report.chunks] == ["ram"] * 2, "KV behind another System"
+        return stream.report.system_tier
+
+    first, second = make_system(9), make_system(11)
+    assert [tier(owner, first) for owner in ("ann", "ann", "bob", "bob", "ann")] == [
+        COMPUTED, "ram", COMPUTED, "ram", "ram",
+    ]  # fmt: skip
+    for own in (first, second):
+        family = system_address(cache.engine.spec.fingerprint, own.hash).family
+        assert not cache.store.variants(family)
+    monkeypatch.setattr("ragcache.kvgen.OWNED_BYTES", 1)
+    assert [tier("ann", second), tier("ann", second)] == [COMPUTED] * 2

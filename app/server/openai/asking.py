@@ -70,7 +70,7 @@ def chat_starts(service: Service, caller: Caller, body: ChatRequest) -> tuple[li
         history=history,
         stop=body.stops,
         system=system,
-        private_system=bool(caller.id),
+        system_owner=caller.id,
         border=caller.border_of(collection),
     )
     return [partial(service.pipeline.start, question, replace(asked, sampling=one)) for one in samplings], True

@@ -8,6 +8,8 @@ import torch
 
 from ragcache.sampling import Sampling, TokenLogprobs
 
+LIKELY = 1024  # tokens that nearly always hold the share of top-p: to sort all takes as long as much of a decode step
+
 
 class Sampler:
     """One answer's random state, and what it has said so far: the same seed gives the same answer."""
@@ -17,7 +19,7 @@ class Sampler:
         self._prompt = prompt
         self._counts: torch.Tensor | None = None  # [vocabulary], of the answer
         self._known: torch.Tensor | None = None  # [vocabulary], whether prompt or answer has it
-        self._bias = dict(sampling.logit_bias)
+        self._biased: tuple[torch.Tensor, torch.Tensor] | None = None  # tokens and what is added to each
         self._generator = torch.Generator()
         if sampling.seed is None:
             self._generator.seed()
@@ -42,12 +44,12 @@ class Sampler:
     def _changed(self, logits: torch.Tensor) -> torch.Tensor:
         """With biases and penalties. [vocabulary]"""
         asked = self._sampling
-        if not (self._bias or asked.penalises):
+        if not (asked.logit_bias or asked.penalises):
             return logits
         logits = logits.clone()
-        if self._bias:
-            tokens = torch.tensor(list(self._bias), device=logits.device)
-            logits[tokens] += torch.tensor(list(self._bias.values()), dtype=logits.dtype, device=logits.device)
+        if asked.logit_bias:
+            tokens, values = self._bias(logits)
+            logits[tokens] += values
         if asked.penalises:
             counts, known = self._said(logits)
             factor = torch.where(logits > 0, 1 / asked.repetition_penalty, asked.repetition_penalty)
@@ -55,6 +57,13 @@ class Sampler:
             logits -= asked.frequency_penalty * counts
             logits -= asked.presence_penalty * (counts > 0)
         return logits
+
+    def _bias(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._biased is None:
+            tokens, values = zip(*self._sampling.logit_bias, strict=True)
+            added = torch.tensor(values, dtype=logits.dtype, device=logits.device)
+            self._biased = torch.tensor(tokens, device=logits.device), added
+        return self._biased
 
     def _said(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self._counts is None or self._known is None:
@@ -72,12 +81,19 @@ def token_logprobs(logits: torch.Tensor, token: int, count: int) -> TokenLogprob
 
 
 def _keep(probabilities: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Zero what min-p, top-k and top-p leave out; multinomial needs no sum of 1. [vocabulary]"""
-    if sampling.min_p:  # the share of top-p is of what it leaves, as in vLLM
+    """Zero what min-p, top-k and top-p leave out, each of what the one before it leaves, as in vLLM; multinomial needs
+    no sum of 1. [vocabulary]
+    """
+    if sampling.min_p:
         probabilities = probabilities.masked_fill(probabilities < sampling.min_p * probabilities.max(), 0.0)
-        probabilities = probabilities / probabilities.sum()
-    ordered, order = probabilities.sort(descending=True)
-    out = ordered.cumsum(-1) - ordered >= sampling.top_p  # the token that crosses the share is still kept
     if sampling.top_k:
-        out[sampling.top_k :] = True
+        best = probabilities.topk(min(sampling.top_k, len(probabilities)))
+        probabilities = torch.zeros_like(probabilities).scatter_(0, best.indices, best.values)
+    if sampling.top_p == 1.0:
+        return probabilities
+    share = sampling.top_p * probabilities.sum()
+    ordered, order = probabilities.topk(min(LIKELY, len(probabilities)))
+    if ordered.sum() < share:
+        ordered, order = probabilities.sort(descending=True)
+    out = ordered.cumsum(-1) - ordered >= share  # the token that crosses the share is still kept
     return torch.zeros_like(probabilities).scatter_(0, order, ordered.masked_fill(out, 0.0))

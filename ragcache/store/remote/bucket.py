@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import threading
 import weakref
@@ -36,6 +37,8 @@ PART = 8 << 20  # bytes that one request brings: a large object comes by several
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0  # for which a bucket that failed is left alone, at first and at most
 _CONNECT_S, _STALL_S, _RETRIES, _RETRY_S = 3.0, 4.0, 2, 8.0
 _UPLOAD_S = 120.0  # for one request: object stores send a large object in several
+# Of URLs in a text: who asks, and all queries.
+_SECRETS = re.compile(r"(?<=://)[^\s/]*@|\?\S*")
 _log = logging.getLogger(__name__)
 
 
@@ -269,8 +272,9 @@ def _faults() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Its first line: behind it stand the insides of a library."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    """Its first line, without what may be a secret: behind it stand the insides of a library."""
+    told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _SECRETS.sub("", told)[:300]
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

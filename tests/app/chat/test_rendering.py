@@ -84,6 +84,35 @@ def test_a_text_that_spells_control_tokens_stays_a_text(renderer: ChatRenderer, 
     assert HOSTILE in decoded
 
 
+def test_a_control_token_that_is_cut_across_parts_stays_a_text(renderer: ChatRenderer) -> None:
+    controls = set(renderer._tokenizer.all_special_ids)
+    whole = ids_of(renderer.segments([said("user", HOSTILE), said("user", "So?")], resolve))
+    plain = sum(token in controls for token in whole)
+    for place in range(1, len(HOSTILE)):
+        cut = said("user", HOSTILE[:place], "", HOSTILE[place:])
+        ids = ids_of(renderer.segments([cut, said("user", "So?")], resolve))
+        assert sum(token in controls for token in ids) == plain, place
+        assert ids == whole
+
+
+def test_one_chat_that_spells_control_tokens_changes_no_other_meanwhile(
+    renderer: ChatRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are read is a state of a tokenizer, and another thread may look at any moment."""
+    harmless = [said("user", "What is a lighthouse?")]
+    expected, spell, met = ids_of(renderer.segments(harmless, resolve)), renderer._tokens.ids, list[list[int]]()
+
+    def meanwhile(text: str) -> tuple[int, ...]:
+        found = spell(text)
+        assert renderer._tokenizer._tokenizer.encode_special_tokens is False
+        met.append(ids_of(renderer.segments(harmless, resolve)))
+        return found
+
+    monkeypatch.setattr(renderer._tokens, "ids", meanwhile)
+    renderer.segments([said("user", HOSTILE)], resolve)
+    assert met == [expected]
+
+
 def test_caches_stand_where_the_messages_have_them(renderer: ChatRenderer) -> None:
     turns = [
         said("system", "Be brief."),

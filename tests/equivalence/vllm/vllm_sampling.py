@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
 import pytest
+import torch
 from vllm import SamplingParams
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 
 from app.answering import Answer
 from app.answering.pieces import Pieces
 from app.answering.stream import AnswerStream
 from ragcache.engine import TokenStream
+from ragcache.engine.torch.sampler import _keep
 from ragcache.errors import ConfigError
 from ragcache.report import Report
 from ragcache.sampling import Sampling
@@ -36,6 +40,15 @@ def pair(open_pair: OpenPair) -> Iterator[Pair]:
 
 def answer(pair: Pair, sampling: Sampling) -> list[int]:
     return list(pair.vllm.generate(SEGMENTS, max_tokens=20, sampling=sampling))
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 40, 3000])
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.93])
+def test_the_torch_engine_draws_from_what_vllm_draws_from(top_k: int, top_p: float) -> None:
+    logits = 2.0 * torch.randn(1, 3000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    kept = _keep(torch.softmax(logits[0], -1), Sampling(1.0, top_p, top_k))
+    theirs = apply_top_k_top_p_pytorch(logits.clone(), torch.tensor([top_k]), torch.tensor([top_p]))[0]
+    assert torch.equal(kept > 0, theirs > -math.inf)
 
 
 def test_a_seed_gives_the_same_answer(pair: Pair) -> None:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragcache.engine.torch.sampler import Sampler, token_logprobs
+from ragcache.engine.torch.sampler import Sampler, _keep, token_logprobs
 from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
 
@@ -64,6 +64,38 @@ def test_the_share_of_top_p_is_of_what_min_p_leaves() -> None:
     """.5, .3 and .15 are 53, 32 and 16 in a hundred of themselves."""
     assert set(drawn(Sampling(1.0, top_p=0.84, seed=0))) == {0, 1, 3}
     assert set(drawn(Sampling(1.0, top_p=0.84, min_p=0.2, seed=0))) == {1, 3}
+
+
+def test_the_share_of_top_p_is_of_what_top_k_leaves() -> None:
+    """.5 and .3 are 62 and 38 in a hundred of themselves."""
+    assert set(drawn(Sampling(1.0, top_p=0.6, seed=0))) == {1, 3}
+    assert set(drawn(Sampling(1.0, top_p=0.6, top_k=2, seed=0))) == {1}
+
+
+def plainly_kept(probabilities: torch.Tensor, sampling: Sampling) -> set[int]:
+    """By sorting them all, one step after the other."""
+    left = sorted(((value, token) for token, value in enumerate(probabilities.tolist())), reverse=True)
+    left = [one for one in left if one[0] >= sampling.min_p * left[0][0]][: sampling.top_k or None]
+    total, before, found = sum(value for value, _ in left), 0.0, set()
+    for value, token in left:
+        if before >= sampling.top_p * total and sampling.top_p < 1:
+            break
+        found.add(token)
+        before += value
+    return found
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 4.0])
+@pytest.mark.parametrize("top_k", [0, 1, 7, 3000, 100_000])
+@pytest.mark.parametrize("top_p", [1e-9, 0.37, 0.9, 0.9999, 1.0])
+@pytest.mark.parametrize("min_p", [0.0, 0.3])
+def test_of_a_large_vocabulary_the_same_is_kept(spread: float, top_k: int, top_p: float, min_p: float) -> None:
+    """More than are looked at first, or fewer."""
+    drawn_logits = torch.randn(5000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    probabilities, sampling = torch.softmax(spread * drawn_logits, -1), Sampling(1.0, top_p, top_k, min_p=min_p)
+    found = _keep(probabilities, sampling)
+    assert set(found.nonzero()[:, 0].tolist()) == plainly_kept(probabilities, sampling)
+    assert torch.equal(found[found > 0], probabilities[found > 0])
 
 
 def test_what_is_kept_is_drawn_by_its_probability() -> None:

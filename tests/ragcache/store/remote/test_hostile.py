@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ragcache.errors import CorruptEntry, StoreError
+from ragcache.errors import ConfigError, CorruptEntry, RemoteError, StoreError
 from ragcache.store.base import Flaw
 from ragcache.store.codec import open_codec
 from ragcache.store.entry import pack
 from ragcache.store.eviction import VARIANTS
 from ragcache.store.frame import PREFIX
 from ragcache.store.remote import arrivals, catalog, heads
+from ragcache.store.remote.bucket import Bucket, _reason
 from ragcache.store.remote.names import object_name
 from ragcache.types import KVForm, Variant
 from tests.ragcache.store.remote.conftest import OpenMachine, digests_in, settled
@@ -38,6 +40,23 @@ def variant(make_variant: Any) -> Variant:
 
 def file_of(variant: Variant) -> bytes:
     return b"".join(pack(variant, open_codec("raw"))[1])
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://user:S3CRET@127.0.0.1:9/pre", "https://127.0.0.1:9/pre?token=S3CRET", "s3://S3CRET@b/p?x=S3CRET"],
+)  # fmt: skip
+def test_what_fails_tells_no_secret_of_its_url(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    told = "Error performing PROPFIND https://user:S3CRET@127.0.0.1:9/pre/?token=S3CRET&a=b in 1 s - HTTP error"
+    assert _reason(RuntimeError(told)) == "Error performing PROPFIND https://127.0.0.1:9/pre/ in 1 s - HTTP error"
+    try:
+        bucket = Bucket(url)
+    except ConfigError as error:
+        assert "S3CRET" not in str(error)
+        return
+    with closing(bucket), pytest.raises(RemoteError) as failed:
+        bucket.submit(bucket.probe()).result(60)
+    assert "S3CRET" not in f"{failed.value} {bucket.take_told()} {caplog.text}"
 
 
 def placed(folder: Path, variant: Variant, data: bytes) -> Path:
