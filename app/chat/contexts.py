@@ -154,7 +154,7 @@ class Contexts:
                 f"{nbytes:,} bytes of KV beside {used:,} of other context caches, and {budget:,} may be there: expire "
                 "some, or give less text"
             )
-        disk = self._settings.disk_bytes
+        disk = self._models.disk_bytes
         if pinned and disk and sum(one.nbytes for one in self._rows.all(None) if one.pinned) + nbytes > PINNED * disk:
             raise ConfigError(f"pinned context caches may have {PINNED:.0%} of the disk's budget: pin less")
 

@@ -137,7 +137,8 @@ class Ingest:
         collection = self._cut_as_asked(collection)
         states = self._library.catalog.documents.states(collection)
         survey = self._survey(paths, states) if files is None else named_survey(files, states)
-        disks = DiskCheck(self._library.settings, self._room.mode == "eager", collection)
+        kv_bytes = self._models.disk_bytes if self._room.mode == "eager" else 0
+        disks = DiskCheck(self._library.settings, kv_bytes, collection)
         self._gone(paths, states, survey)  # which may refuse, before anything is changed
         if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")

@@ -49,7 +49,7 @@ class KvRoom:
     def __init__(self, models: Models, mode: KvMode, *, looking: bool = False):
         """`looking`: for what changes nothing, and makes no store."""
         self._models, self._settings, self.asked = models, models.settings, mode
-        self.mode: KvMode = "on-use" if mode != "off" and not self._settings.disk_bytes else mode
+        self.mode: KvMode = "on-use" if mode != "off" and not models.disk_bytes else mode
         self.remedy = ""  # for the first document that did not fit
         self._ended, self._looking = False, looking
         self._to_come: dict[str, int] = {}  # by file: bytes of the disk that the catalog will take
@@ -67,7 +67,7 @@ class KvRoom:
             return self._models.store
         from app.models.loading import load_store
 
-        own = self._settings.model_copy(update={"kv": self.mode, "ram_bytes": 0})
+        own = self._settings.model_copy(update={"kv": self.mode, "ram_bytes": 0, "disk_bytes": self._models.disk_bytes})
         if self.mode == "eager":
             return load_store(own)
         return load_store(own, evicts=False, floor=self._stays_free)
@@ -145,9 +145,14 @@ class KvRoom:
             return False
 
     def _of_budget(self) -> int:
+        """Of that which is in force now: whoever runs a server may change it amid an ingest."""
+        budget = self._models.disk_bytes
         if self._looking:
-            return self._settings.disk_bytes - sum(one.nbytes for one in CacheFolder(self._settings.kv_folder).items())
-        return self._settings.disk_bytes - self.store.kept.nbytes
+            return budget - sum(one.nbytes for one in CacheFolder(self._settings.kv_folder).items())
+        kept = self.store.kept
+        if not self._is_shared and kept.budget != budget:
+            self.store.resize(kept.tier, budget)
+        return budget - kept.nbytes
 
     def _of_disk(self) -> int:
         return free_bytes(self._settings.kv_folder) - self._stays_free()
@@ -165,14 +170,14 @@ class KvRoom:
 class DiskCheck:
     """Of one ingest, with KV of every document or without."""
 
-    def __init__(self, settings: Settings, kv: bool, collection: Collection):
-        self._settings, self._collection = settings, collection
-        self._kv = kv and settings.disk_bytes > 0
+    def __init__(self, settings: Settings, kv_bytes: int, collection: Collection):
+        """`kv_bytes`: of the disk, that KV of its documents may take; 0 where they get none."""
+        self._settings, self._collection, self._most = settings, collection, kv_bytes
 
     @shared_property
     def _per_token(self) -> float:
         """Bytes of KV. Asked for when there is a file to read: it imports torch."""
-        if not self._kv:
+        if not self._most:
             return 0.0
         from app.ingestion.estimate import bytes_per_token
 
@@ -206,11 +211,11 @@ class DiskCheck:
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
         needed = int(sum(file.readable / per_token(file.source) for file in files) * self._per_token)
-        free, budget = free_bytes(self._settings.kv_folder), self._settings.disk_bytes
-        if needed > budget:
+        free = free_bytes(self._settings.kv_folder)
+        if needed > self._most:
             return (
-                f"these files may come to {_gib(needed)} of KV, and RAGCACHE_DISK_BYTES keeps {_gib(budget)}: older KV "
-                "makes room for new. `--dry-run` tells more, `--kv auto` computes no more than fits"
+                f"these files may come to {_gib(needed)} of KV, and RAGCACHE_DISK_BYTES keeps {_gib(self._most)}: "
+                "older KV makes room for new. `--dry-run` tells more, `--kv auto` computes no more than fits"
             )
         if needed + RESERVE > free:
             return (
@@ -224,7 +229,7 @@ class DiskCheck:
         """Before a document of so many is written. Raises IngestError where that would fill a disk."""
         kv = int(characters / CHARACTERS * self._per_token)
         if kv:
-            self._check(self._settings.cache_dir, min(kv, self._settings.disk_bytes))
+            self._check(self._settings.cache_dir, min(kv, self._most))
         if self._settings.database_url is None:
             self._check(self._settings.data_dir, int(characters * self.per_character))
 

@@ -25,12 +25,12 @@ def pin_collection(library: Library, models: Models, collection: Collection) -> 
     """
     items = list(CacheFolder(library.settings.kv_folder).items()) if has_kv(library.settings) else []
     own = collection_items(library, models, collection, items)
-    budget, pinned = library.settings.disk_bytes, {one.address: one.nbytes for one in (*items, *own) if one.pinned}
+    budget, pinned = models.disk_bytes, {one.address: one.nbytes for one in (*items, *own) if one.pinned}
     wanted = sum((pinned | {one.address: one.nbytes for one in own}).values())
     if wanted > PINNED_SHARE * budget:
         raise MaintenanceError(
-            f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of RAGCACHE_DISK_BYTES may be: unpin "
-            "another collection, or raise it"
+            f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of {budget:,} may be "
+            "(RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
         )
     return _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
 

@@ -115,6 +115,13 @@ class Models:
 
         return load_store(self.settings)
 
+    @property
+    def disk_bytes(self) -> int:
+        """The budget of KV on the disk: that of the settings, until whoever runs a server gives the store another."""
+        store = Models.store.peek(self)
+        known = {tier.name: tier.budget for tier in store.tiers()} if store else {}
+        return known.get("disk") or self.settings.disk_bytes
+
     @shared_property
     def cache(self) -> ChunkCache:
         """Of answers. Without KV it computes every prompt in full, and finds and keeps none of any chunk."""

@@ -34,6 +34,17 @@ class Caller:
             raise RefusedRequest(403, f"this key may not do that: it takes the scope {scope!r}", code="scope")
 
     @property
+    def runs_all(self) -> bool:
+        """He administers the server, with all of its collections."""
+        return "admin" in self.scopes and self.collections is None
+
+    def check_whole(self) -> None:
+        """For what concerns all of them at once."""
+        self.check("admin")
+        if not self.runs_all:
+            raise RefusedRequest(403, "this key is of some collections alone, and this concerns all", code="scope")
+
+    @property
     def runs_it(self) -> bool:
         """The server: he is told what broke in it, with its paths."""
         return "admin" in self.scopes

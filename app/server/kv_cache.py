@@ -79,13 +79,12 @@ def cache(service: Serving, caller: Asking) -> CacheState:
     seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
     items = CacheFolder(settings.kv_folder).items() if has_kv(settings) else ()
     found = shares(library, service.pipeline.models, items, seen, bordered=caller.collections is not None)
-    sees_all = "admin" in caller.scopes and caller.collections is None
     return CacheState(
         model=service.model,
         kv=settings.kv,
         codec=settings.codec,
         collections=[_card(one) for one in found],
-        tiers=[_tier(one) for one in service.tiers()] if sees_all else None,
+        tiers=[_tier(one) for one in service.tiers()] if caller.runs_all else None,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from app.answering import Answer
 from app.answering.pipeline import RagPipeline, measure_answers
 from app.answering.stream import AnswerStream
+from app.cachecare.budgets import Budgets
 from app.chat.contexts import Sweeper
 from app.chat.messages import Resolve
 from app.ingestion.queue import IngestQueue
@@ -46,6 +47,7 @@ class Service:
         library, models = self.pipeline.library, self.pipeline.models
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
         self.generations = ServedAnswers()
+        self.budgets = Budgets(models)
         self.pages = Pages(library)
         self._loaded = threading.Event()
         self._failure: str | None = None

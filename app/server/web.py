@@ -12,7 +12,18 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from app.models.cores import in_thread
-from app.server import caches, collections, conversations, documents, jobs, kv_cache, operations, pages, questions
+from app.server import (
+    cache_budgets,
+    caches,
+    collections,
+    conversations,
+    documents,
+    jobs,
+    kv_cache,
+    operations,
+    pages,
+    questions,
+)
 from app.server.gate import Gate
 from app.server.limits import BodyLimits
 from app.server.openai import completions, embeddings, models
@@ -35,6 +46,7 @@ ROUTERS = (
     documents.router,
     pages.router,
     kv_cache.router,
+    cache_budgets.router,
     jobs.router,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ragcache.store.base import Flaw, KVStore, OpenEntry, TierStats
+from ragcache.store.budgets import BudgetedTier
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 
@@ -13,6 +14,9 @@ class UnchangingStore(KVStore):
 
     def __init__(self, store: KVStore):
         self._store = store
+
+    def tiers(self) -> Sequence[BudgetedTier]:
+        return self._store.tiers()
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._store.expect(form, fingerprint)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ragcache.address import prefix_name
+from ragcache.store.budgets import BudgetedTier, Resizable
 from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class OpenEntry(ABC):
         self.close()
 
 
-class KVStore(ABC):
+class KVStore(Resizable):
     """Variants by key. Safe for several threads, and the disk tier for several processes.
 
     The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and the
@@ -221,7 +222,7 @@ class KVStore(ABC):
         self.end_era()
         self.trim(prefix_name(""), 0.0)
 
-    def look_ahead(self, families: Collection[str]) -> None:  # noqa: B027
+    def look_ahead(self, families: Collection[str]) -> None:
         """These are looked up next: what is far is asked for all of them at once. Waits for nothing, raises nothing."""
 
     def near(self, chosen: Callable[[], Sequence[VariantKey]]) -> Callable[[], None]:
@@ -257,7 +258,7 @@ class KVStore(ABC):
     def verify(self) -> list[Flaw]:
         """Read every byte; quarantine what is bad and say what it was."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """End what runs for it, if anything does. What it is given later is kept, and no more than that."""
 
     @abstractmethod
@@ -265,11 +266,16 @@ class KVStore(ABC):
         """Assert the invariants of the bookkeeping (for tests)."""
 
 
-class Tier(KVStore):
+class Tier(KVStore, BudgetedTier):
     """One place of a store that may have several."""
 
-    name: ClassVar[str]
     level = 0  # how many faster ones stand over it
+
+    def tiers(self) -> Sequence[BudgetedTier]:
+        return (self,)
+
+    def held(self) -> int:
+        return self.kept.nbytes
 
     @abstractmethod
     def offer(self, variant: Variant) -> bool:

@@ -7,30 +7,30 @@ changes the folder does so inside a change of its index.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from ragcache.address import behind_another_system
-from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError, StoreFull
+from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
 from ragcache.host import private_folder
 from ragcache.store.background import Background
 from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats, share_of
+from ragcache.store.budgets import Leaving
 from ragcache.store.codec import open_codec
+from ragcache.store.disk_budget import DiskBudget, TierCounts
 from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, KnownForms, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import displaced, in_order, victims
 from ragcache.store.folder import BadFile, Quarantine
 from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
 from ragcache.store.layout import KV, FolderLayout, opened, stat_of, sweep, sync_folder, written_beside
+from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 _TRIES = 5
@@ -56,26 +56,34 @@ class DiskTier(Tier):
         root = root.resolve()  # a program may change its working directory
         self._layout = FolderLayout(root)
         self._codec = open_codec(codec)
-        self._room = DiskRoom(root, budget, floor, evicts)
-        self._order, self._heads = order, heads
+        self._heads = heads
+        self.reuse = ReuseRecord()
         self._forms = KnownForms()
         self._infos = InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
-        self._counts: Counter[str] = Counter()  # of this process, since it opened the store
-        self._counting = threading.Lock()
+        self._counts = TierCounts()
         self._background = Background()
         self._index = FolderIndex(self._layout, self._background)
+        self._room = DiskBudget(DiskRoom(root, budget, floor, evicts, order), self._index, self._counts, self.reuse)
         with reporting("open", root):
             private_folder(root)
             sweep(self._layout.temporaries())
             self._index.open()
-            _, nbytes = self._index.usage()
-            if evicts and budget is not None and nbytes > budget:  # it may be smaller than last time
-                self._index.change(partial(self._make_room, more=0))
+            self._room.evict()  # it may be smaller than last time
 
     @property
     def root(self) -> Path:
         return self._layout.root
+
+    @property
+    def budget(self) -> int | None:
+        return self._room.budget
+
+    def leaving(self, budget: int | None) -> Leaving:
+        return self._room.leaving(budget)
+
+    def fit(self, budget: int | None) -> Leaving:
+        return self._room.fit(budget)
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._forms.know(form, fingerprint)
@@ -107,7 +115,8 @@ class DiskTier(Tier):
             with reporting("read", self._layout.root):
                 fd = left.enter_context(opened(path))
                 if fd is None:
-                    self._tally("misses")
+                    self._counts.add("misses")
+                    self.reuse.miss(key.digest)
                     if self._index.has(key.digest):
                         self._background.add(self._forget, path)
                     return None
@@ -118,7 +127,8 @@ class DiskTier(Tier):
             entry = FileEntry(reader, fd, self.name, guard, left.pop_all().close)
         self._infos.compare(key.digest, reader.file_size, reader.header.lineage.lossless)
         self._index.use(key.digest)
-        self._tally("hits")
+        self.reuse.use(key.digest, reader.file_size)
+        self._counts.add("hits")
         return entry
 
     def put(self, variant: Variant) -> None:
@@ -133,11 +143,16 @@ class DiskTier(Tier):
             reporting("write to", self._layout.root),
             written_beside(self._layout.writing / target.name, parts) as temporary,
         ):
-            announce = partial(self._announce, contents=contents, target=target, temporary=temporary)
+            lead = self._layout.entry(header.key.lead)
+            announce = partial(
+                self._room.announce, contents=contents, target=target, lead=lead, temporary=temporary.name
+            )
+            held = self._index.has(header.key.digest)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
                 self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
                 if self._index.change(partial(Change.bring, announce=announce, temporary=temporary, target=target)):
                     sync_folder(target.parent)
+                    self.reuse.put(header.key.digest, contents.nbytes, held=held)
                     return
         raise StoreError(f"{target} was deleted again and again before it was there")
 
@@ -151,6 +166,7 @@ class DiskTier(Tier):
 
     def delete(self, key: VariantKey) -> bool:
         path = self._layout.entry(key)
+        self.reuse.forget(key.digest)
         with reporting("delete from", self._layout.root):
             return self._index.change(lambda change: change.delete(path))
 
@@ -165,6 +181,7 @@ class DiskTier(Tier):
                 self._index.change(lambda change: change.pin(key.digest, owner, expires))
             else:
                 self._index.change(lambda change: change.unpin(key.digest, owner))
+                self._room.evict()
 
     def offer(self, variant: Variant) -> bool:
         try:
@@ -175,11 +192,12 @@ class DiskTier(Tier):
 
     def use(self, key: VariantKey) -> None:
         self._index.use(key.digest)
+        self.reuse.use(key.digest)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         most = share_of(self._room.budget, share) - more
         with reporting("delete from", self._layout.root):
-            self._tally("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
+            self._counts.add("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
 
     def holds(self, key: VariantKey) -> bool:
         with reporting("read", self._layout.root):
@@ -187,10 +205,9 @@ class DiskTier(Tier):
 
     def stats(self) -> Sequence[TierStats]:
         self._background.settle()
-        with reporting("read", self._layout.root), self._counting:
-            (entries, nbytes), seen = self._index.usage(), self._counts.copy()
-        told = [seen[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
-        return [TierStats(self.name, entries, nbytes, self._room.budget, *told)]
+        with reporting("read", self._layout.root):
+            entries, nbytes = self._index.usage()
+        return [TierStats(self.name, entries, nbytes, self._room.budget, *self._counts.told())]
 
     def verify(self) -> list[Flaw]:
         self._background.settle()
@@ -243,36 +260,11 @@ class DiskTier(Tier):
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
         self._forms.expect(reader.header, str(path))
 
-    def _announce(self, change: Change, contents: Contents, target: Path, temporary: Path) -> None:
-        """Make room for an entry, and in the place of those of its chunk that it pushes out."""
-        key, old = contents.key, change.entry(contents.key.digest)
-        others = (other for other in change.family(key.family) if other.name != str(target))
-        leaving = displaced(others, self._order, str(self._layout.entry(key.lead)))
-        freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
-        if why := self._make_room(change, contents.nbytes - freed, {str(target), *(one.name for one in leaving)}):
-            raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
-        self._tally("displaced", sum(change.remove(Path(one.name)) for one in leaving))
-        change.announce(contents, temporary.name)
-
-    def _make_room(self, change: Change, more: int, spared: Collection[str] = ()) -> str:
-        """Evict until `more` bytes fit. Nothing is evicted when that cannot be -> why."""
-        need, why = self._room.excess(change.nbytes, more)
-        if need <= 0 or not self._room.evicts:
-            return why if need > 0 else ""
-        loose = (candidate for candidate in change.loose() if candidate.name not in spared)
-        chosen = victims(in_order(loose, self._order), need)
-        self._tally("evictions", sum(change.remove(Path(one.name)) for one in chosen or ()))
-        return why if chosen is None else ""
-
     def close(self) -> None:
         self._index.close()
 
     def _forget(self, path: Path) -> None:  # unless it is there again
         self._index.change(lambda change: change.forget_missing(path))
-
-    def _tally(self, name: str, by: int = 1) -> None:
-        with self._counting:
-            self._counts[name] += by
 
     @contextmanager
     def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
@@ -296,4 +288,4 @@ class DiskTier(Tier):
             return True
 
         if not isinstance(bad.reason, NewerEntry):
-            self._tally("quarantined", self._index.change(take))
+            self._counts.add("quarantined", self._index.change(take))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
 from ragcache.host import free_bytes
+from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import first_of, in_order, victims
 
 Floor: TypeAlias = "int | Callable[[], int]"  # bytes, or what tells how many they are now
 
@@ -22,6 +26,26 @@ class DiskRoom:
     budget: int | None  # bytes; None is unbounded
     floor: Floor = 0
     evicts: bool = True
+    order: EvictionOrder = least_recently_used
+
+    def choose(self, nbytes: int, more: int, loose: Iterable[Evictable]) -> tuple[list[Evictable], str]:
+        """What goes, of those that may (the one that was used longest ago first), so that `more` bytes fit; or nothing,
+        and why they do not.
+        """
+        need, why = self.excess(nbytes, more)
+        if need <= 0 or not self.evicts:
+            return [], why if need > 0 else ""
+        chosen = victims(in_order(loose, self.order), need)
+        return chosen or [], why if chosen is None else ""
+
+    def beyond_by(self, nbytes: int) -> int:
+        """How much of that is to go for the budget alone."""
+        return max(0, nbytes - self.budget) if self.evicts and self.budget is not None else 0
+
+    def beyond(self, nbytes: int, loose: Iterable[Evictable], most: int | None = None) -> list[Evictable]:
+        """What goes for it, as far as it may; the first `most`."""
+        need = self.beyond_by(nbytes)
+        return first_of(islice(in_order(loose, self.order), most), need) if need else []
 
     def excess(self, nbytes: int, more: int) -> tuple[int, str]:
         """Bytes that have to go, where any do, before a tier of `nbytes` takes in `more`, which are written by now; and

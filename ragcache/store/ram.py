@@ -6,20 +6,21 @@ import math
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import TypeAlias
 
-import torch
-
 from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, KV, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
+from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
+from ragcache.store.budgets import Leaving
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
-from ragcache.types import KVForm, Origin, Span, Variant, VariantInfo, VariantKey
+from ragcache.store.held import HeldEntry, compact, footprint
+from ragcache.store.reuse import ReuseRecord
+from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
 
 _Place: TypeAlias = "tuple[str, str]"
 
@@ -44,6 +45,7 @@ class RamTier(Tier):
     def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
         self._budget = budget
         self._order = order
+        self.reuse = ReuseRecord()
         self._lock = threading.Lock()
         self._ticks = count()
         self._residents = OrderedDict[str, _Resident]()  # by digest, the one that was used longest ago first
@@ -54,6 +56,20 @@ class RamTier(Tier):
         self._eras = count(NO_ERA + 1)
         self._era = next(self._eras)
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
+
+    @property
+    def budget(self) -> int | None:
+        return self._budget
+
+    def leaving(self, budget: int | None) -> Leaving:
+        with self._lock:
+            return Leaving.of(self._beyond(budget))
+
+    def fit(self, budget: int | None) -> Leaving:
+        with self._lock:
+            self._budget, gone = budget, self._beyond(budget)
+            self._evict(gone)
+        return Leaving.of(gone)
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         """What it holds was never in a file, or was looked at there."""
@@ -82,6 +98,7 @@ class RamTier(Tier):
             resident = self._residents.get(key.digest)
             if resident is None:
                 self._misses += 1
+                self.reuse.miss(key.digest)
                 return None
             self._hits += 1
             self._touch(resident)
@@ -107,6 +124,8 @@ class RamTier(Tier):
         with self._lock:
             if (resident := self._residents.get(key.digest)) is not None:
                 self._touch(resident)
+            else:
+                self.reuse.use(key.digest)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         with self._lock:
@@ -114,10 +133,11 @@ class RamTier(Tier):
             own = [self._candidate(name) for name, key in found.items() if key.fingerprint.endswith(fingerprint)]
             need = sum(one.nbytes for one in own) + more - share_of(self._budget, share)
             loose = sorted((one for one in own if not one.pinned), key=least_recently_used)
-            self._evictions += sum(self._drop(one.name) for one in first_of(loose, need))
+            self._evict(first_of(loose, need))
 
     def _touch(self, resident: _Resident) -> None:
         key = resident.variant.key
+        self.reuse.use(key.digest, resident.nbytes)
         resident.used = next(self._ticks)
         self._residents.move_to_end(key.digest)
         alike = self._alike[_place(key)]
@@ -128,14 +148,16 @@ class RamTier(Tier):
             return key.digest in self._residents
 
     def offer(self, variant: Variant) -> bool:
-        variant = _compact(variant)
-        name, nbytes = variant.key.digest, _footprint(variant)
+        variant = compact(variant)
+        name, nbytes = variant.key.digest, footprint(variant)
         with self._lock:
             leaving = self._leaving(variant.key)
             if not self._make_room({name, *leaving}, nbytes):
                 return False
-            self._drop(name)
+            self.reuse.put(name, nbytes, held=self._drop(name))
             self._displaced += sum(map(self._drop, leaving))
+            for one in leaving:
+                self.reuse.forget(one)
             self._residents[name] = _Resident(variant, nbytes, next(self._ticks))
             self._families[variant.key.family].add(name)
             self._alike[_place(variant.key)][name] = None
@@ -147,6 +169,7 @@ class RamTier(Tier):
     def delete(self, key: VariantKey) -> bool:
         with self._lock:
             self._pins.pop(key.digest, None)
+            self.reuse.forget(key.digest)
             return self._drop(key.digest)
 
     def seeing(self, chunks: Collection[str]) -> list[VariantKey]:
@@ -167,6 +190,7 @@ class RamTier(Tier):
                 self._pins[key.digest].pop(owner, None)
                 if not self._pins[key.digest]:
                     del self._pins[key.digest]
+                self._evict(self._beyond(self._budget))
 
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
@@ -179,7 +203,8 @@ class RamTier(Tier):
     def check_integrity(self) -> None:
         with self._lock:
             assert self._nbytes == sum(resident.nbytes for resident in self._residents.values())
-            assert self._budget is None or self._nbytes <= self._budget, (self._nbytes, self._budget)
+            loose = sum(one.nbytes for one in self._loose())
+            assert self._budget is None or self._nbytes <= max(self._budget, self._nbytes - loose), self._budget
             assert all(resident.variant.key.digest == name for name, resident in self._residents.items())
             indexed = {name for names in self._families.values() for name in names}
             assert indexed == set(self._residents)
@@ -208,10 +233,21 @@ class RamTier(Tier):
             return True
         if nbytes > self._budget:
             return False
-        others = (self._candidate(name) for name in self._residents if name not in leaving)
-        chosen = victims(in_order((one for one in others if not one.pinned), self._order), need)
-        self._evictions += sum(self._drop(candidate.name) for candidate in chosen or ())
+        chosen = victims(self._loose(leaving), need)
+        self._evict(chosen or ())
         return chosen is not None
+
+    def _evict(self, chosen: Iterable[Evictable]) -> None:
+        self._evictions += sum(self._drop(one.name) for one in chosen)
+
+    def _beyond(self, budget: int | None) -> list[Evictable]:
+        """What a budget has no room for, as far as it is not pinned."""
+        return first_of(self._loose(), 0 if budget is None else self._nbytes - budget)
+
+    def _loose(self, spared: Collection[str] = ()) -> Iterable[Evictable]:
+        """Those that may be evicted, the first to go first. Not to be read on after a change."""
+        others = (self._candidate(name) for name in self._residents if name not in spared)
+        return in_order((one for one in others if not one.pinned), self._order)
 
     def _candidate(self, name: str) -> Evictable:
         resident, now = self._residents[name], time.monotonic()
@@ -232,45 +268,3 @@ class RamTier(Tier):
         if not self._alike[place]:
             del self._alike[place]
         return True
-
-
-class HeldEntry(OpenEntry):
-    """All there already."""
-
-    def __init__(self, variant: Variant, tier: str, nbytes: int | None = None):
-        """`nbytes`: that were brought for it, where that is not its KV as it is."""
-        self._variant, self.tier = variant, tier
-        self.nbytes, self.blocks = variant.nbytes if nbytes is None else nbytes, (Span(0, len(variant)),)
-        layers, heads, n, dim = variant.k.shape
-        self.shape, self.dtype = (layers, heads, n, dim), variant.k.dtype
-
-    def origin(self) -> Origin:
-        return self._variant.origin
-
-    def variant(self, read: KV | None = None) -> Variant:
-        return self._variant
-
-    def read(self, block: int, layers: range) -> KV:
-        assert block == 0
-        part = slice(layers.start, layers.stop)
-        return self._variant.k[part], self._variant.v[part]
-
-    def close(self) -> None: ...
-
-
-def _footprint(variant: Variant) -> int:
-    """Bytes of the memory behind K and V, which they may share, and of the profile."""
-    storages = (variant.k.untyped_storage(), variant.v.untyped_storage())
-    kv = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    return kv + variant.profile.nbytes
-
-
-def _compact(variant: Variant) -> Variant:
-    """In CPU memory, and not a small view that keeps a large buffer alive (a slice of a prompt's KV)."""
-    if variant.k.is_cpu and _footprint(variant) < 2 * variant.nbytes:
-        return variant
-    return replace(variant, k=_copy(variant.k), v=_copy(variant.v))
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.cpu().clone(memory_format=torch.contiguous_format)

@@ -11,6 +11,7 @@ import torch
 
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
@@ -79,6 +80,9 @@ class TieredStore(KVStore):
         *self._faster, self._last = self._tiers = tiers
         for level, tier in enumerate(tiers):
             tier.level = level
+
+    def tiers(self) -> Sequence[BudgetedTier]:
+        return self._tiers
 
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         for tier in self._tiers:

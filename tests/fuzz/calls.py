@@ -40,6 +40,7 @@ from tests.waiting import wait_until
 NOBODY = "none"  # without a key
 PATIENCE_S = 120.0
 LONGEST = 4  # tokens of an answer, but for those that no model has room for
+LEAST = 64 << 20  # bytes of a budget, or nothing that is sent after it can be kept
 KNOWN = 7  # of ten names and ids in a request, those of what is there
 CHECKS = [
     not_a_server_error,
@@ -80,7 +81,7 @@ class Ground:
         return admin.get(f"/v1/jobs/{self.ids['job_id']}").json()["state"] in ("queued", "running")
 
     def put_into(self, case: Any, random: Random) -> None:
-        """Instead of what was made up, often; and answers are short."""
+        """Instead of what was made up, often; answers are short, and budgets have room for what is sent."""
         parameters = case.path_parameters or {}
         for name in parameters:
             if name in self.ids and random.randrange(10) < KNOWN:
@@ -92,6 +93,9 @@ class Ground:
         for name, values in known.items():
             if name in body and random.randrange(10) < KNOWN:
                 body[name] = random.choice(values)
+        for name in ("ram_bytes", "disk_bytes"):
+            if type(body.get(name)) is int and 0 < body[name] < LEAST:
+                body[name] = LEAST
         if case.method == "POST" and not isinstance(body.get("max_tokens"), str | list | dict):
             most = body.get("max_tokens")
             if most is None or LONGEST < most < 100_000:

@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from ragcache.address import is_prefix
 from ragcache.errors import FAULTS, StoreError
 from ragcache.store.base import BUCKET, Flaw, KVStore, OpenEntry, Tier, TierStats
+from ragcache.store.budgets import BudgetedTier
 from ragcache.store.disk import DiskTier
 from ragcache.store.entry import KnownForms
 from ragcache.store.format import Header
+from ragcache.store.held import HeldEntry
 from ragcache.store.layout import FolderLayout
-from ragcache.store.ram import HeldEntry
 from ragcache.store.remote.arrivals import Arrival, Arrivals
 from ragcache.store.remote.bucket import Bucket
 from ragcache.store.remote.catalog import BucketCatalog, RemoteEntry
@@ -239,6 +240,10 @@ class SharedStore(KVStore):
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
         """Here. Nobody pins anything for other machines."""
         self._local.pin(key, pinned, owner=owner, seconds=seconds)
+
+    def tiers(self) -> Sequence[BudgetedTier]:
+        """Those here."""
+        return self._local.tiers()
 
     def stats(self) -> Sequence[TierStats]:
         """Here. To count what is in the bucket means to list it (`sweep.usage`)."""

@@ -44,7 +44,7 @@ def test_a_file_that_no_loader_will_read_takes_no_room_of_others(library: Librar
 def test_a_document_reserves_no_more_than_it_grows(library: Library, models: Models, docs: Path) -> None:
     """One that was only touched has its room in the catalog already; and a catalog on a server takes none here."""
     file, known = docs / "a.txt", FileState(1, "hash", 9_000, 1, "ready", 1, None)
-    check = DiskCheck(library.settings, False, library.collection_or_new())
+    check = DiskCheck(library.settings, 0, library.collection_or_new())
     new, failed = Pending(str(file), 9_000, None), Pending(str(file), 9_000, replace(known, state="failed"))
     touched, shorter, longer = (Pending(str(file), size, known) for size in (9_000, 5, 12_000))
     (whole,) = check.growth([new]).values()
@@ -52,7 +52,7 @@ def test_a_document_reserves_no_more_than_it_grows(library: Library, models: Mod
     assert [*check.growth([longer]).values()] == [pytest.approx(whole / 3, abs=2)]
     assert [*check.growth([failed]).values()] == [whole]
     served = library.settings.model_copy(update={"database_url": SecretStr("postgresql://host/name")})
-    (of_index,) = DiskCheck(served, False, library.collection_or_new()).growth([new]).values()
+    (of_index,) = DiskCheck(served, 0, library.collection_or_new()).growth([new]).values()
     assert 0 < of_index < whole / 2
 
 

@@ -81,21 +81,19 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     sentences = sum(len(pack(np.ones((len(sentences_of(chunk)), dimension), np.float32))) for chunk in chunks)
     stored = sentences + len(chunks) * 2 * dimension * 4 + 2 * len(text)
     collection = replace(library.collection_or_new(), dimension=dimension)
-    checked = DiskCheck(library.settings, False, collection)
+    checked = DiskCheck(library.settings, 0, collection)
     logged = 2 * stored
     assert logged <= len(text) * checked.per_character <= 4 * logged
     small = replace(collection, splitter_settings={"max_tokens": 24})
-    assert DiskCheck(library.settings, False, small).per_character > 2 * checked.per_character, (
-        "more chunks, more vectors"
-    )
+    assert DiskCheck(library.settings, 0, small).per_character > 2 * checked.per_character, "more chunks, more vectors"
     spec = "llama_index.core.node_parser.SentenceSplitter:chunk_size"
     for size, like in ((24, small), (9000, collection)):
-        its_own = DiskCheck(library.settings, False, replace(collection, splitter=f"{spec}={size}"))
-        assert its_own.per_character == DiskCheck(library.settings, False, like).per_character
+        its_own = DiskCheck(library.settings, 0, replace(collection, splitter=f"{spec}={size}"))
+        assert its_own.per_character == DiskCheck(library.settings, 0, like).per_character
     monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + logged)
     with pytest.raises(IngestError, match="is nearly full"):
         checked.check(2 * len(text))
-    DiskCheck(library.settings, False, replace(collection, dimension=8)).check(len(text))
+    DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(len(text))
 
 
 def test_the_embedder_of_the_collection_says_what_vectors_take(

@@ -27,7 +27,7 @@ TEXT = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r"^```(bash|python|json)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
-RUN = ("Asking", "Documents as a model", "Documents", "Context caches", "Conversations", "Operations")
+RUN = ("Asking", "Documents as a model", "Documents", "Context caches", "Conversations", "Operations", "The cache")
 PATIENCE_S = 300
 # Ids that later blocks name: "the job" is the last one that was told.
 NAMED = re.compile(r'"id":"([^"]+)","object":"(job|context_cache|conversation)"')
