@@ -5,21 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from ragcache.errors import ConfigError, ModelError
+from ragcache.server_address import ServerAddress
 
 CONNECT_S = 10.0
 SILENCE_S = 600.0  # between two words of it: others may come first
 MOST = 1 << 24  # bytes of a line or an answer
 DONE = b"[DONE]"
-SCHEMES: Mapping[str, type[http.client.HTTPConnection]] = {
-    "http": http.client.HTTPConnection,
-    "https": http.client.HTTPSConnection,
-}
 
 
 class ServedRequest:
@@ -53,21 +49,14 @@ class ServedRequest:
 
 
 class VllmServer:
-    """By its address, with the key that it asks for, if it does. Threads share it."""
+    """Threads share it."""
 
-    def __init__(self, url: str, key: str = ""):
-        """Raises ConfigError for what is no address."""
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in SCHEMES or not parts.hostname or port == -1 or parts.username or parts.query:
-            raise ConfigError(f"{url!r} is no address of a vLLM server: give one like http://127.0.0.1:8000")
-        self.url = url
-        self._open, self._host, self._port = SCHEMES[parts.scheme], parts.hostname, port
-        self._path = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    def __init__(self, address: ServerAddress):
+        self.url = address.url
+        self._open = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
+        self._host, self._port, self._path = address.host, address.port, address.path
+        self._headers = {"Content-Type": "application/json"}
+        self._headers |= {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
 
     def models(self) -> list[dict[str, Any]]:
         """That it serves, the first one being the one that its weights are."""
