@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ragcache.engine import EngineSpec, end_tokens
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
 from ragcache.engine.vllm.requests import KEY, capture_params, named, report_params
+from ragcache.engine.vllm.served_answer import AskedAnswer, ServedOutput, ServedPiece
 from ragcache.engine.vllm.server import ServedRequest, VllmServer
 from ragcache.errors import FAULTS, ConfigError, ModelError, RagcacheError, StoreError
 from ragcache.keeping import Pause
@@ -24,33 +24,10 @@ from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
-TOKEN = "token_id:"  # how a token is named among logprobs
 ELSEWHERE = (
     "the vLLM server has captured a segment, and it is not in our folder: it must run the same model folder in the "
     "same number format, with `store` naming the same folder and `captures` on (docs/vllm.md)"
 )
-
-
-@dataclass(frozen=True)
-class ServedLogprob:
-    rank: int
-    logprob: float
-
-
-@dataclass(frozen=True)
-class ServedPiece:
-    token_ids: Sequence[int] = ()
-    logprobs: Sequence[Mapping[int, ServedLogprob]] = ()
-    finish_reason: str | None = None
-
-
-@dataclass(frozen=True)
-class ServedOutput:
-    """As vLLM's own engine hands one out."""
-
-    outputs: tuple[ServedPiece]
-    finished: bool = False
-    kv_transfer_params: dict[str, Any] = field(default_factory=dict)
 
 
 class ServedVllmEngine(LinkingVllm):
@@ -94,15 +71,22 @@ class ServedVllmEngine(LinkingVllm):
         name = uuid.uuid4().hex
         transfer = named(params["kv_transfer_params"], name)
         body = {**params, "model": self._model, "prompt": list(ids), "kv_transfer_params": transfer}
+        wanted = AskedAnswer(self.spec.vocabulary, int(params["max_tokens"]), params.get("logprobs") is not None)
         self._running[name] = asked = self._server.stream(body)
-        threading.Thread(target=self._read, args=(name, asked, deliver), name="ragcache-served", daemon=True).start()
+        reader = threading.Thread(target=self._read, args=(name, asked, wanted, deliver), name="ragcache-served")
+        reader.daemon = True
+        reader.start()
         return name
 
-    def _read(self, name: str, asked: ServedRequest, deliver: Deliver) -> None:
+    def _read(self, name: str, asked: ServedRequest, wanted: AskedAnswer, deliver: Deliver) -> None:
         """Whether anybody reads the answer or not."""
+        reason = None
         try:
             with closing(asked):
-                reason = _pieces(asked, deliver)
+                for piece in wanted.pieces(asked.events()):
+                    reason = piece.finish_reason or reason
+                    if piece.token_ids:
+                        deliver(ServedOutput((ServedPiece(piece.token_ids, piece.logprobs),)))
             deliver(ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name)))
         except FAULTS:
             if name in self._running:  # else somebody hung up
@@ -156,35 +140,6 @@ class ServedVllmEngine(LinkingVllm):
         for request in tuple(self._running):
             self.forsake(request)
         self._store.close()
-
-
-def _pieces(asked: ServedRequest, deliver: Deliver) -> str | None:
-    """Hands them out as they come -> why the last one is the last."""
-    reason = None
-    for event in asked.events():
-        choice = next(iter(event.get("choices") or ()), None)
-        if not isinstance(choice, dict):
-            raise ModelError(f"the vLLM server tells of an error amid an answer: {str(event.get('error'))[:300]}")
-        reason = choice.get("finish_reason") or reason
-        if tokens := choice.get("token_ids"):
-            deliver(ServedOutput((ServedPiece(tokens, _logprobs(choice.get("logprobs"))),)))
-    return reason
-
-
-def _logprobs(told: dict[str, Any] | None) -> list[dict[int, ServedLogprob]]:
-    """For each token itself and the likeliest, in their order."""
-    if told is None:
-        return []
-    found = []
-    for token, logprob, top in zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True):
-        known = {token: logprob} | (top or {})
-        ordered = sorted(known, key=lambda one: -known[one])
-        found.append({_id(one): ServedLogprob(rank, known[one]) for rank, one in enumerate(ordered, start=1)})
-    return found
-
-
-def _id(token: str) -> int:
-    return int(token.removeprefix(TOKEN))
 
 
 def _spec(folder: Path, dtype: torch.dtype, most: int, digests: Digests) -> EngineSpec:
