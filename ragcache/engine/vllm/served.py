@@ -6,7 +6,9 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,19 @@ from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
+REPORT_S = 60.0  # nobody's answer waits longer for what it may do without
 ELSEWHERE = (
     "the vLLM server has captured a segment, and it is not in our folder: it must run the same model folder in the "
     "same number format, with `store` naming the same folder and `captures` on (docs/vllm.md)"
 )
+
+
+@dataclass(frozen=True)
+class ServedReading:
+    """Of an answer, by a thread. `last`: what it was ended with, when nothing of it will be delivered any more."""
+
+    asked: ServedRequest
+    last: Future[ServedOutput | None] = field(default_factory=Future)
 
 
 class ServedVllmEngine(LinkingVllm):
@@ -46,7 +57,7 @@ class ServedVllmEngine(LinkingVllm):
             raise ConfigError(f"the server at {server.url} serves no model as vLLM does: name the address of one")
         self.spec = _spec(folder, dtype, most, digests)
         self._server, self._model, self._store = server, card["id"], store
-        self._running: dict[str, ServedRequest] = {}
+        self._running: dict[str, ServedReading] = {}
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -72,45 +83,53 @@ class ServedVllmEngine(LinkingVllm):
         transfer = named(params["kv_transfer_params"], name)
         body = {**params, "model": self._model, "prompt": list(ids), "kv_transfer_params": transfer}
         wanted = AskedAnswer(self.spec.vocabulary, int(params["max_tokens"]), params.get("logprobs") is not None)
-        self._running[name] = asked = self._server.stream(body)
-        reader = threading.Thread(target=self._read, args=(name, asked, wanted, deliver), name="ragcache-served")
+        self._running[name] = reading = ServedReading(self._server.stream(body))
+        reader = threading.Thread(target=self._read, args=(name, reading, wanted, deliver), name="ragcache-served")
         reader.daemon = True
         reader.start()
         return name
 
-    def _read(self, name: str, asked: ServedRequest, wanted: AskedAnswer, deliver: Deliver) -> None:
+    def _read(self, name: str, reading: ServedReading, wanted: AskedAnswer, deliver: Deliver) -> None:
         """Whether anybody reads the answer or not."""
-        reason = None
+        reason: str | None = None
+        last: ServedOutput | None = None
         try:
-            with closing(asked):
-                for piece in wanted.pieces(asked.events()):
+            with closing(reading.asked):
+                for piece in wanted.pieces(reading.asked.events()):
                     reason = piece.finish_reason or reason
                     if piece.token_ids:
                         deliver(ServedOutput((ServedPiece(piece.token_ids, piece.logprobs),)))
-            deliver(ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name)))
+            last = ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name))
         except FAULTS:
             if name in self._running:  # else somebody hung up
                 logger.warning("an answer of the vLLM server ended amid it", exc_info=True)
-            deliver(None)
         finally:
+            deliver(last)
+            reading.last.set_result(last)
             self._running.pop(name, None)
 
     def _report(self, name: str) -> dict[str, Any]:
-        """A stream has no place for it."""
+        """A stream has no place for it. It is told once."""
         body = self.sampling(1, {"kv_transfer_params": report_params(name)})
+        body |= {"model": self._model, "prompt": [0]}
         try:
-            told = self._server.complete({**body, "model": self._model, "prompt": [0]}).get("kv_transfer_params")
+            told = self._server.complete(body, REPORT_S).get("kv_transfer_params")
         except RagcacheError as error:
             return {KEY: {"incidents": [f"no report: {error}"]}}
         return told if isinstance(told, dict) else {}
 
     def abort(self, request: str) -> dict[str, Any]:
-        return self.forsake(request)
+        """vLLM aborts what nobody listens to, and tells what it linked all the same."""
+        if (reading := self._running.pop(request, None)) is None:
+            return {}
+        reading.asked.hang_up()
+        last = reading.last.result()
+        return self._report(request) if last is None else last.kv_transfer_params
 
     def forsake(self, request: str, tell: Callable[[dict[str, Any]], None] = lambda told: None) -> dict[str, Any]:
-        """vLLM aborts what nobody listens to; what it linked is not told then."""
-        if (asked := self._running.pop(request, None)) is not None:
-            asked.hang_up()
+        """What it linked is not told then."""
+        if (reading := self._running.pop(request, None)) is not None:
+            reading.asked.hang_up()
         tell({})
         return {}
 

@@ -64,21 +64,21 @@ class VllmServer:
             told = _object(_read(asked)).get("data")
         return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
 
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, body: dict[str, Any], silence_s: float = SILENCE_S) -> dict[str, Any]:
         """Raises ConfigError for what it refuses, ModelError where it does not answer."""
-        with closing(self._ask("POST", "/v1/completions", body)) as asked:
+        with closing(self._ask("POST", "/v1/completions", body, silence_s)) as asked:
             return _object(_read(asked))
 
     def stream(self, body: dict[str, Any]) -> ServedRequest:
         """The same, as it comes. Close it."""
         return self._ask("POST", "/v1/completions", body | {"stream": True})
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> ServedRequest:
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, silence_s: float = SILENCE_S) -> ServedRequest:
         connection = self._open(self._host, self._port, timeout=CONNECT_S)
         try:
             connection.connect()
             line: socket.socket = connection.sock
-            line.settimeout(SILENCE_S)
+            line.settimeout(silence_s)
             data = None if body is None else json.dumps(body, allow_nan=False).encode()
             connection.request(method, self._path + path, data, self._headers)
             asked = ServedRequest(connection, connection.getresponse(), line)

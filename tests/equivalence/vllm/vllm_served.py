@@ -105,6 +105,19 @@ def test_what_an_answer_lacked_is_captured_by_the_server(engine: ServedVllmEngin
     assert (first.report.reused, second.report.reused) == (0, len(chunk))
 
 
+def test_what_an_answer_lacked_that_was_enough_early_is_captured_too(engine: ServedVllmEngine, store: KVStore) -> None:
+    cache = ChunkCache(engine, store, "naive", context_chunks=2)
+    chunk = make_chunks(47, seed=22)[0]
+    segments = [SYSTEM, chunk, QUESTION]
+    first = cache.generate(segments, max_tokens=250)
+    assert len(list(islice(first, 2))) == 2
+    first.enough()
+    assert list(first) == []
+    assert (first.finish_reason, first.report.incidents) == ("stop", [])
+    list(second := cache.generate(segments, max_tokens=3))
+    assert (first.report.reused, second.report.reused) == (0, len(chunk))
+
+
 def test_whoever_leaves_frees_it(server: Server, cache: ChunkCache) -> None:
     for leave in ("close", "cancel"):
         stream = cache.generate(PROMPT, max_tokens=250)

@@ -110,3 +110,30 @@ def test_what_answers_without_an_end_is_hung_up(engine: ServedVllmEngine, script
         list(stream)
     assert stream.tokens == [5, 6] * (TOKENS // 2)
     assert script.left.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("leave", ["enough", "close"])
+def test_an_answer_that_is_left_early_is_told_of_all_the_same(
+    engine: ServedVllmEngine, script: Script, leave: str
+) -> None:
+    chunk = {"chunk": "c", "tokens": 20, "tier": "computed", "computed": 20}
+    script.choices, script.held, script.report = [{"token_ids": [5]}], threading.Event(), {KEY: {"chunks": [chunk]}}
+    stream = answer(engine)
+    assert next(iter(stream)) == 5
+    getattr(stream, leave)()
+    assert list(stream) == []
+    assert script.left.wait(PATIENCE_S)
+    assert [one.computed for one in stream.report.chunks] == [20]
+    answered, told = (asked["kv_transfer_params"][KEY] for asked in script.asked)
+    assert answered["name"] == told["report"]
+
+
+def test_whoever_is_forsaken_waits_for_no_report(engine: ServedVllmEngine, script: Script) -> None:
+    script.choices, script.held = [{"token_ids": [5]}], threading.Event()
+    stream = answer(engine)
+    assert next(iter(stream)) == 5
+    stream.cancel()
+    assert list(stream) == []
+    assert stream.finish_reason == "cancelled"
+    assert script.left.wait(PATIENCE_S)
+    assert len(script.asked) == 1
