@@ -20,13 +20,14 @@ from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
 from ragcache.engine.vllm.requests import KEY, capture_params, named, report_params
 from ragcache.engine.vllm.served_answer import AskedAnswer, ServedOutput, ServedPiece
 from ragcache.engine.vllm.server import ServedRequest, VllmServer
-from ragcache.errors import FAULTS, ConfigError, ModelError, RagcacheError, StoreError
+from ragcache.errors import FAULTS, ModelError, RagcacheError, StoreError
 from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
 REPORT_S = 60.0  # nobody's answer waits longer for what it may do without
+UNTOLD = "no report: the vLLM server does not tell it, the log says why"
 ELSEWHERE = (
     "the vLLM server has captured a segment, and it is not in our folder: it must run the same model folder in the "
     "same number format, with `store` naming the same folder and `captures` on (docs/vllm.md)"
@@ -49,12 +50,12 @@ class ServedVllmEngine(LinkingVllm):
     def __init__(self, server: VllmServer, folder: Path, dtype: torch.dtype, store: KVStore, digests: Digests):
         """`store`: over the folder that the server's is over, where what it captures is looked for; closed with this.
 
-        Raises ConfigError for a server that serves nothing, ModelError where it does not answer.
+        Raises ModelError for a server that serves nothing, or does not answer.
         """
         card = next(iter(server.models()), {})
         most = card.get("max_model_len")
         if not isinstance(card.get("id"), str) or type(most) is not int:
-            raise ConfigError(f"the server at {server.url} serves no model as vLLM does: name the address of one")
+            raise ModelError(f"the server at {server.url} serves no model as vLLM does: name the address of one")
         self.spec = _spec(folder, dtype, most, digests)
         self._server, self._model, self._store = server, card["id"], store
         self._running: dict[str, ServedReading] = {}
@@ -114,8 +115,9 @@ class ServedVllmEngine(LinkingVllm):
         body |= {"model": self._model, "prompt": [0]}
         try:
             told = self._server.complete(body, REPORT_S).get("kv_transfer_params")
-        except RagcacheError as error:
-            return {KEY: {"incidents": [f"no report: {error}"]}}
+        except RagcacheError:
+            logger.warning("the vLLM server tells no report of an answer", exc_info=True)
+            return {KEY: {"incidents": [UNTOLD]}}
         return told if isinstance(told, dict) else {}
 
     def abort(self, request: str) -> dict[str, Any]:

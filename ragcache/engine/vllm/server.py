@@ -92,16 +92,18 @@ class VllmServer:
 
 
 def _refusal(url: str, asked: ServedRequest) -> ConfigError | ModelError:
+    """A ConfigError is for whoever asks us, who need not know where our server is."""
     try:
         told = _object(_read(asked)).get("error")
     except ModelError:
         told = None
     why = str(told.get("message") if isinstance(told, dict) else told)[:500]
     status = asked.answer.status
+    if status in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY):
+        return ConfigError(f"vLLM refuses this: {why}")
     if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-        return ConfigError(f"the vLLM server at {url} wants a key, or another one")
-    kind = ConfigError if status in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY) else ModelError
-    return kind(f"the vLLM server at {url} answers {status}: {why}")
+        return ModelError(f"the vLLM server at {url} wants a key, or another one")
+    return ModelError(f"the vLLM server at {url} answers {status}: {why}")
 
 
 def _read(asked: ServedRequest) -> bytes:

@@ -29,7 +29,7 @@ class Script:
     """What is said next."""
 
     choices: list[dict[str, Any]] = field(default_factory=list)  # of an answer, an event each
-    report: Any = None  # at the end of one that is asked for
+    report: Any = None  # at the end of one that is asked for; None: it is refused
     refusal: tuple[int, str] | None = None  # of all requests
     asked: list[dict[str, Any]] = field(default_factory=list)  # what was heard
     held: threading.Event | None = None  # after the choices an answer goes on until then
@@ -44,10 +44,11 @@ def _handler(script: Script) -> type[http.server.BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             script.asked.append(asked)
-            if script.refusal is not None:
-                status, message = script.refusal
+            reports = "report" in asked["kv_transfer_params"][KEY]
+            if script.refusal is not None or (reports and script.report is None):
+                status, message = script.refusal or (500, "no report")
                 self._say({"error": {"message": message}}, status)
-            elif "report" in asked["kv_transfer_params"][KEY]:
+            elif reports:
                 self._say({"kv_transfer_params": script.report})
             else:
                 self._stream()

@@ -12,8 +12,8 @@ import pytest
 from ragcache.cache import ChunkCache
 from ragcache.engine import TokenStream
 from ragcache.engine.vllm.requests import KEY
-from ragcache.engine.vllm.served import ServedVllmEngine
-from ragcache.errors import ModelError
+from ragcache.engine.vllm.served import UNTOLD, ServedVllmEngine
+from ragcache.errors import ConfigError, ModelError, RagcacheError
 from ragcache.sampling import Sampling
 from ragcache.store import open_store
 from tests.ragcache.engine.vllm.strange_server import Script, engine_before
@@ -137,3 +137,35 @@ def test_whoever_is_forsaken_waits_for_no_report(engine: ServedVllmEngine, scrip
     assert stream.finish_reason == "cancelled"
     assert script.left.wait(PATIENCE_S)
     assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"),
+    [
+        (400, ConfigError, "vLLM refuses this: top_p is 7"),
+        (422, ConfigError, "vLLM refuses this: top_p is 7"),
+        (401, ModelError, "wants a key"),
+        (403, ModelError, "wants a key"),
+        (404, ModelError, "answers 404"),
+        (500, ModelError, "answers 500"),
+    ],
+)
+def test_what_vllm_refuses_is_told_to_whom_it_is_for(
+    engine: ServedVllmEngine, script: Script, status: int, kind: type[RagcacheError], reason: str
+) -> None:
+    script.refusal = (status, "top_p is 7")
+    for ask in (lambda: answer(engine), lambda: engine.capture([], make_system())):
+        with pytest.raises(RagcacheError, match=reason) as told:
+            ask()
+        assert type(told.value) is kind
+        assert ("127.0.0.1" in str(told.value)) is (told.value.status >= 500)  # which is shown to whoever runs it alone
+
+
+def test_an_answer_without_a_report_does_not_say_where_the_server_is(
+    engine: ServedVllmEngine, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.choices, script.report = [STOPPED], None
+    stream = answer(engine)
+    assert list(stream) == [3]
+    assert stream.report.incidents == [UNTOLD]
+    assert "answers 500: no report" in caplog.text
