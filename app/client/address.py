@@ -7,41 +7,25 @@ to be sent.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from ipaddress import ip_address
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from app.env_file import read_env_file
 from ragcache.errors import ConfigError
+from ragcache.server_address import ServerAddress
 
 PREFIX = "RAGCACHE_"
 SERVER, KEY, COLLECTION = f"{PREFIX}SERVER", f"{PREFIX}API_KEY", f"{PREFIX}COLLECTION"
 OWN = {SERVER, KEY, COLLECTION}
 FIRST_COLLECTION = "default"
-PORTS = {"http": 80, "https": 443}
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_URL = re.compile(r"[\x21-\x7e]{1,2000}")
+KEY_SOURCE = "`ragcache keys create` makes one, such as rk-…"
 
 
 @dataclass(frozen=True)
-class NamedServer:
-    """`collection` is asked where no flag names another one."""
-
-    secure: bool
-    host: str
-    port: int
-    path: str = ""  # before that of each route
-    key: str | None = field(default=None, repr=False)
-    collection: str = FIRST_COLLECTION
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.path}"
+class NamedServer(ServerAddress):
+    collection: str = FIRST_COLLECTION  # is asked where no flag names another one
 
 
 def find_server(flag: str | None, env_file: Path | None = Path(".env")) -> NamedServer | None:
@@ -62,18 +46,8 @@ def find_server(flag: str | None, env_file: Path | None = Path(".env")) -> Named
     if where == SERVER and SERVER not in environment:
         _check_file(environment, env_file)
         print(f"note: {env_file} in {Path.cwd()} names the server", file=sys.stderr)
-    parts = _split(url, where)
-    key = given.get(KEY) or None
-    server = NamedServer(
-        parts.scheme == "https",
-        parts.hostname or "",
-        parts.port or PORTS[parts.scheme],
-        parts.path.rstrip("/").removesuffix("/v1"),
-        key,
-        given.get(COLLECTION) or FIRST_COLLECTION,
-    )
-    _check_key(server)
-    return server
+    server = NamedServer.read(url, given.get(KEY) or None, where, KEY, KEY_SOURCE)
+    return replace(server, collection=given.get(COLLECTION) or FIRST_COLLECTION)
 
 
 def _check_file(environment: Mapping[str, str], env_file: Path | None) -> None:
@@ -83,40 +57,3 @@ def _check_file(environment: Mapping[str, str], env_file: Path | None) -> None:
             f"{SERVER} stands in {env_file}, and {KEY} in the environment: name both in one of them, so that no file "
             "of a folder decides who sees the key"
         )
-
-
-def _split(url: str, where: str) -> SplitResult:
-    told = f"{where} should be a URL such as https://rag.example.org or http://127.0.0.1:8000"
-    if not _URL.fullmatch(url):
-        raise ConfigError(told)
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigError(told) from None
-    if "@" in parts.netloc:
-        raise ConfigError(f"{where} holds a name or a password: the key goes into {KEY}")
-    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment or port == 0:
-        raise ConfigError(f"{told}, and not {url!r}")
-    return parts
-
-
-def _check_key(server: NamedServer) -> None:
-    if server.key is None:
-        return
-    if not _KEY.fullmatch(server.key):
-        raise ConfigError(f"{KEY} is no key: `ragcache keys create` makes one, such as rk-…")
-    if not server.secure and not _is_loopback(server.host):
-        raise ConfigError(
-            f"{server.url} is another machine, and http would show {KEY} to everybody on the way: use https, or a "
-            "tunnel (`ssh -L 8000:127.0.0.1:8000 HOST`)"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

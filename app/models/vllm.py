@@ -12,6 +12,7 @@ from ragcache.engine.fingerprint import Digests
 from ragcache.engine.vllm.served import ServedVllmEngine
 from ragcache.engine.vllm.server import VllmServer
 from ragcache.errors import ConfigError, ModelError
+from ragcache.server_address import ServerAddress
 from ragcache.store import KVStore, open_store
 
 if TYPE_CHECKING:
@@ -82,12 +83,17 @@ def open_served(settings: Settings, folder: Path, store: KVStore) -> ServedVllmE
     """In a server of its own, of the model in this folder, over the folder of `store`. Raises ConfigError and
     ModelError.
     """
-    server = VllmServer(settings.vllm_url, settings.vllm_key.get_secret_value())
     dtype = resolve_dtype(settings, resolve_device(settings))
-    return ServedVllmEngine(server, folder, dtype, store, Digests(settings.digests_file))
+    return ServedVllmEngine(_server(settings), folder, dtype, store, Digests(settings.digests_file))
 
 
 def check_served(settings: Settings) -> str:
     """What it serves. Raises ConfigError and ModelError."""
-    found = VllmServer(settings.vllm_url, settings.vllm_key.get_secret_value()).models()
-    return f"{', '.join(str(one.get('id')) for one in found) or 'nothing'} at {settings.vllm_url}"
+    server = _server(settings)
+    return f"{', '.join(str(one.get('id')) for one in server.models()) or 'nothing'} at {server.url}"
+
+
+def _server(settings: Settings) -> VllmServer:
+    key = settings.vllm_key.get_secret_value() or None
+    names = variable("vllm_url"), variable("vllm_key")
+    return VllmServer(ServerAddress.read(settings.vllm_url, key, *names, "`vllm serve --api-key` was given it"))

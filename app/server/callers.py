@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -16,6 +15,7 @@ from app.library.catalog.serving_records import SCOPES, KeyLimits, Scope
 from app.library.kv import border_around
 from app.server.problems import RefusedRequest
 from app.server.service import Service
+from ragcache.server_address import is_loopback
 
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")  # a name or an address, and perhaps a port
 
@@ -87,23 +87,14 @@ def caller_of(request: Request) -> Caller:
 def check_local(request: Request, origins: Iterable[str]) -> None:
     """Without keys, only programs of this machine are served: no page of another site that a browser here shows."""
     client, host = request.client, request.headers.get("host", "")
-    if client is not None and not _is_loopback(client.host):
+    if client is not None and not is_loopback(client.host):
         raise RefusedRequest(401, "without keys this server answers its own machine alone: `ragcache keys create`")
     named = _HOST.fullmatch(host)
-    if named is None or not _is_loopback(named[1].strip("[]")):
+    if named is None or not is_loopback(named[1].strip("[]")):
         raise RefusedRequest(403, f"without keys this server is asked by a local name, and {host!r} is none")
     origin = request.headers.get("origin")
     if origin is not None and origin not in (f"http://{host}", f"https://{host}", *origins):
         raise RefusedRequest(403, f"pages of {origin!r} may not ask: RAGCACHE_SERVE_ORIGINS names those that may")
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 Asking = Annotated[Caller, Depends(caller_of)]

@@ -114,7 +114,7 @@ class Outcomes:
 
     def _carries(self, request: str) -> dict[str, Any] | None:
         if (asked := self._asking.pop(request, None)) is not None:
-            return self._kept.pop(asked, {KEY: {"incidents": [UNKNOWN]}})
+            return self._kept.pop(asked, None) or self._told_early(asked)
         report, refusal = self.reports.pop(request, None), self.refusals.pop(request, None)
         if refusal is not None:
             self.totals.unlinked(refusal.kind)
@@ -123,3 +123,10 @@ class Outcomes:
             return None
         self.totals.add(report)
         return carried(report)
+
+    def _told_early(self, name: str) -> dict[str, Any]:
+        """Whoever has hung up may ask before vLLM has heard of it."""
+        request = next((one for one, known in self._names.items() if known == name), "")
+        if told := self.told(request):
+            del self._names[request]
+        return told or {KEY: {"incidents": [UNKNOWN]}}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +18,16 @@ from ragcache.engine import EngineSpec, end_tokens
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
 from ragcache.engine.vllm.requests import KEY, capture_params, named, report_params
+from ragcache.engine.vllm.served_answer import AskedAnswer, ServedOutput, ServedPiece
 from ragcache.engine.vllm.server import ServedRequest, VllmServer
-from ragcache.errors import FAULTS, ConfigError, ModelError, RagcacheError, StoreError
+from ragcache.errors import FAULTS, ModelError, RagcacheError, StoreError
 from ragcache.keeping import Pause
 from ragcache.store.base import KVStore
 from ragcache.types import Segment, Variant, VariantKey
 
 logger = logging.getLogger(__name__)
-TOKEN = "token_id:"  # how a token is named among logprobs
+REPORT_S = 60.0  # nobody's answer waits longer for what it may do without
+UNTOLD = "no report: the vLLM server does not tell it, the log says why"
 ELSEWHERE = (
     "the vLLM server has captured a segment, and it is not in our folder: it must run the same model folder in the "
     "same number format, with `store` naming the same folder and `captures` on (docs/vllm.md)"
@@ -32,25 +35,11 @@ ELSEWHERE = (
 
 
 @dataclass(frozen=True)
-class ServedLogprob:
-    rank: int
-    logprob: float
+class ServedReading:
+    """Of an answer, by a thread. `last`: what it was ended with, when nothing of it will be delivered any more."""
 
-
-@dataclass(frozen=True)
-class ServedPiece:
-    token_ids: Sequence[int] = ()
-    logprobs: Sequence[Mapping[int, ServedLogprob]] = ()
-    finish_reason: str | None = None
-
-
-@dataclass(frozen=True)
-class ServedOutput:
-    """As vLLM's own engine hands one out."""
-
-    outputs: tuple[ServedPiece]
-    finished: bool = False
-    kv_transfer_params: dict[str, Any] = field(default_factory=dict)
+    asked: ServedRequest
+    last: Future[ServedOutput | None] = field(default_factory=Future)
 
 
 class ServedVllmEngine(LinkingVllm):
@@ -61,15 +50,15 @@ class ServedVllmEngine(LinkingVllm):
     def __init__(self, server: VllmServer, folder: Path, dtype: torch.dtype, store: KVStore, digests: Digests):
         """`store`: over the folder that the server's is over, where what it captures is looked for; closed with this.
 
-        Raises ConfigError for a server that serves nothing, ModelError where it does not answer.
+        Raises ModelError for a server that serves nothing, or does not answer.
         """
         card = next(iter(server.models()), {})
         most = card.get("max_model_len")
         if not isinstance(card.get("id"), str) or type(most) is not int:
-            raise ConfigError(f"the server at {server.url} serves no model as vLLM does: name the address of one")
+            raise ModelError(f"the server at {server.url} serves no model as vLLM does: name the address of one")
         self.spec = _spec(folder, dtype, most, digests)
         self._server, self._model, self._store = server, card["id"], store
-        self._running: dict[str, ServedRequest] = {}
+        self._running: dict[str, ServedReading] = {}
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -94,39 +83,55 @@ class ServedVllmEngine(LinkingVllm):
         name = uuid.uuid4().hex
         transfer = named(params["kv_transfer_params"], name)
         body = {**params, "model": self._model, "prompt": list(ids), "kv_transfer_params": transfer}
-        self._running[name] = asked = self._server.stream(body)
-        threading.Thread(target=self._read, args=(name, asked, deliver), name="ragcache-served", daemon=True).start()
+        wanted = AskedAnswer(self.spec.vocabulary, int(params["max_tokens"]), params.get("logprobs") is not None)
+        self._running[name] = reading = ServedReading(self._server.stream(body))
+        reader = threading.Thread(target=self._read, args=(name, reading, wanted, deliver), name="ragcache-served")
+        reader.daemon = True
+        reader.start()
         return name
 
-    def _read(self, name: str, asked: ServedRequest, deliver: Deliver) -> None:
+    def _read(self, name: str, reading: ServedReading, wanted: AskedAnswer, deliver: Deliver) -> None:
         """Whether anybody reads the answer or not."""
+        reason: str | None = None
+        last: ServedOutput | None = None
         try:
-            with closing(asked):
-                reason = _pieces(asked, deliver)
-            deliver(ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name)))
+            with closing(reading.asked):
+                for piece in wanted.pieces(reading.asked.events()):
+                    reason = piece.finish_reason or reason
+                    if piece.token_ids:
+                        deliver(ServedOutput((ServedPiece(piece.token_ids, piece.logprobs),)))
+            last = ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name))
         except FAULTS:
             if name in self._running:  # else somebody hung up
                 logger.warning("an answer of the vLLM server ended amid it", exc_info=True)
-            deliver(None)
         finally:
+            deliver(last)
+            reading.last.set_result(last)
             self._running.pop(name, None)
 
     def _report(self, name: str) -> dict[str, Any]:
-        """A stream has no place for it."""
+        """A stream has no place for it. It is told once."""
         body = self.sampling(1, {"kv_transfer_params": report_params(name)})
+        body |= {"model": self._model, "prompt": [0]}
         try:
-            told = self._server.complete({**body, "model": self._model, "prompt": [0]}).get("kv_transfer_params")
-        except RagcacheError as error:
-            return {KEY: {"incidents": [f"no report: {error}"]}}
+            told = self._server.complete(body, REPORT_S).get("kv_transfer_params")
+        except RagcacheError:
+            logger.warning("the vLLM server tells no report of an answer", exc_info=True)
+            return {KEY: {"incidents": [UNTOLD]}}
         return told if isinstance(told, dict) else {}
 
     def abort(self, request: str) -> dict[str, Any]:
-        return self.forsake(request)
+        """vLLM aborts what nobody listens to, and tells what it linked all the same."""
+        if (reading := self._running.pop(request, None)) is None:
+            return {}
+        reading.asked.hang_up()
+        last = reading.last.result()
+        return self._report(request) if last is None else last.kv_transfer_params
 
     def forsake(self, request: str, tell: Callable[[dict[str, Any]], None] = lambda told: None) -> dict[str, Any]:
-        """vLLM aborts what nobody listens to; what it linked is not told then."""
-        if (asked := self._running.pop(request, None)) is not None:
-            asked.hang_up()
+        """What it linked is not told then."""
+        if (reading := self._running.pop(request, None)) is not None:
+            reading.asked.hang_up()
         tell({})
         return {}
 
@@ -156,35 +161,6 @@ class ServedVllmEngine(LinkingVllm):
         for request in tuple(self._running):
             self.forsake(request)
         self._store.close()
-
-
-def _pieces(asked: ServedRequest, deliver: Deliver) -> str | None:
-    """Hands them out as they come -> why the last one is the last."""
-    reason = None
-    for event in asked.events():
-        choice = next(iter(event.get("choices") or ()), None)
-        if not isinstance(choice, dict):
-            raise ModelError(f"the vLLM server tells of an error amid an answer: {str(event.get('error'))[:300]}")
-        reason = choice.get("finish_reason") or reason
-        if tokens := choice.get("token_ids"):
-            deliver(ServedOutput((ServedPiece(tokens, _logprobs(choice.get("logprobs"))),)))
-    return reason
-
-
-def _logprobs(told: dict[str, Any] | None) -> list[dict[int, ServedLogprob]]:
-    """For each token itself and the likeliest, in their order."""
-    if told is None:
-        return []
-    found = []
-    for token, logprob, top in zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True):
-        known = {token: logprob} | (top or {})
-        ordered = sorted(known, key=lambda one: -known[one])
-        found.append({_id(one): ServedLogprob(rank, known[one]) for rank, one in enumerate(ordered, start=1)})
-    return found
-
-
-def _id(token: str) -> int:
-    return int(token.removeprefix(TOKEN))
 
 
 def _spec(folder: Path, dtype: torch.dtype, most: int, digests: Digests) -> EngineSpec:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from ragcache.errors import ConfigError, ModelError
+from ragcache.server_address import ServerAddress
 
 CONNECT_S = 10.0
 SILENCE_S = 600.0  # between two words of it: others may come first
 MOST = 1 << 24  # bytes of a line or an answer
 DONE = b"[DONE]"
-SCHEMES: Mapping[str, type[http.client.HTTPConnection]] = {
-    "http": http.client.HTTPConnection,
-    "https": http.client.HTTPSConnection,
-}
 
 
 class ServedRequest:
@@ -53,21 +49,14 @@ class ServedRequest:
 
 
 class VllmServer:
-    """By its address, with the key that it asks for, if it does. Threads share it."""
+    """Threads share it."""
 
-    def __init__(self, url: str, key: str = ""):
-        """Raises ConfigError for what is no address."""
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in SCHEMES or not parts.hostname or port == -1 or parts.username or parts.query:
-            raise ConfigError(f"{url!r} is no address of a vLLM server: give one like http://127.0.0.1:8000")
-        self.url = url
-        self._open, self._host, self._port = SCHEMES[parts.scheme], parts.hostname, port
-        self._path = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    def __init__(self, address: ServerAddress):
+        self.url = address.url
+        self._open = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
+        self._host, self._port, self._path = address.host, address.port, address.path
+        self._headers = {"Content-Type": "application/json"}
+        self._headers |= {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
 
     def models(self) -> list[dict[str, Any]]:
         """That it serves, the first one being the one that its weights are."""
@@ -75,21 +64,21 @@ class VllmServer:
             told = _object(_read(asked)).get("data")
         return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
 
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, body: dict[str, Any], silence_s: float = SILENCE_S) -> dict[str, Any]:
         """Raises ConfigError for what it refuses, ModelError where it does not answer."""
-        with closing(self._ask("POST", "/v1/completions", body)) as asked:
+        with closing(self._ask("POST", "/v1/completions", body, silence_s)) as asked:
             return _object(_read(asked))
 
     def stream(self, body: dict[str, Any]) -> ServedRequest:
         """The same, as it comes. Close it."""
         return self._ask("POST", "/v1/completions", body | {"stream": True})
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> ServedRequest:
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, silence_s: float = SILENCE_S) -> ServedRequest:
         connection = self._open(self._host, self._port, timeout=CONNECT_S)
         try:
             connection.connect()
             line: socket.socket = connection.sock
-            line.settimeout(SILENCE_S)
+            line.settimeout(silence_s)
             data = None if body is None else json.dumps(body, allow_nan=False).encode()
             connection.request(method, self._path + path, data, self._headers)
             asked = ServedRequest(connection, connection.getresponse(), line)
@@ -103,16 +92,18 @@ class VllmServer:
 
 
 def _refusal(url: str, asked: ServedRequest) -> ConfigError | ModelError:
+    """A ConfigError is for whoever asks us, who need not know where our server is."""
     try:
         told = _object(_read(asked)).get("error")
     except ModelError:
         told = None
     why = str(told.get("message") if isinstance(told, dict) else told)[:500]
     status = asked.answer.status
+    if status in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY):
+        return ConfigError(f"vLLM refuses this: {why}")
     if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-        return ConfigError(f"the vLLM server at {url} wants a key, or another one")
-    kind = ConfigError if status in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY) else ModelError
-    return kind(f"the vLLM server at {url} answers {status}: {why}")
+        return ModelError(f"the vLLM server at {url} wants a key, or another one")
+    return ModelError(f"the vLLM server at {url} answers {status}: {why}")
 
 
 def _read(asked: ServedRequest) -> bytes:

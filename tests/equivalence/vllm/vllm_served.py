@@ -20,6 +20,7 @@ from ragcache.engine.vllm.served import ServedVllmEngine
 from ragcache.engine.vllm.server import VllmServer
 from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.sampling import Sampling
+from ragcache.server_address import ServerAddress
 from ragcache.store import KVStore, open_store
 from ragcache.types import Segment
 from tests.equivalence.vllm.served import PATIENCE_S, Server, serving
@@ -47,7 +48,7 @@ def store(server: Server) -> KVStore:
 
 @pytest.fixture(scope="module")
 def engine(server: Server, store: KVStore) -> Iterator[ServedVllmEngine]:
-    found = VllmServer(f"http://127.0.0.1:{server.port}/v1")
+    found = VllmServer(ServerAddress(False, "127.0.0.1", server.port))
     made = ServedVllmEngine(found, server.model, torch.float32, store, Digests(None))
     yield made
     made.close()
@@ -104,6 +105,19 @@ def test_what_an_answer_lacked_is_captured_by_the_server(engine: ServedVllmEngin
     assert (first.report.reused, second.report.reused) == (0, len(chunk))
 
 
+def test_what_an_answer_lacked_that_was_enough_early_is_captured_too(engine: ServedVllmEngine, store: KVStore) -> None:
+    cache = ChunkCache(engine, store, "naive", context_chunks=2)
+    chunk = make_chunks(47, seed=22)[0]
+    segments = [SYSTEM, chunk, QUESTION]
+    first = cache.generate(segments, max_tokens=250)
+    assert len(list(islice(first, 2))) == 2
+    first.enough()
+    assert list(first) == []
+    assert (first.finish_reason, first.report.incidents) == ("stop", [])
+    list(second := cache.generate(segments, max_tokens=3))
+    assert (first.report.reused, second.report.reused) == (0, len(chunk))
+
+
 def test_whoever_leaves_frees_it(server: Server, cache: ChunkCache) -> None:
     for leave in ("close", "cancel"):
         stream = cache.generate(PROMPT, max_tokens=250)
@@ -131,7 +145,7 @@ def test_a_report_is_told_once(server: Server, cache: ChunkCache) -> None:
 
 def test_another_model_is_noticed_by_what_it_captures(server: Server, store: KVStore, tmp_path: Path) -> None:
     make_tiny(head_dim=32, hidden_size=128, seed=5).model.save_pretrained(tmp_path / "other")
-    address = VllmServer(f"http://127.0.0.1:{server.port}")
+    address = VllmServer(ServerAddress(False, "127.0.0.1", server.port))
     other = ServedVllmEngine(address, tmp_path / "other", torch.float32, store, Digests(None))
     with pytest.raises(ModelError, match="the same model folder"):
         other.capture([], make_system(33))
@@ -153,7 +167,7 @@ def saying(text: bytes) -> Iterator[VllmServer]:
     strange = http.server.HTTPServer(("127.0.0.1", 0), Strange)
     threading.Thread(target=strange.serve_forever, daemon=True).start()
     try:
-        yield VllmServer(f"http://127.0.0.1:{strange.server_port}")
+        yield VllmServer(ServerAddress(False, "127.0.0.1", strange.server_port))
     finally:
         strange.shutdown()
         strange.server_close()
@@ -175,12 +189,6 @@ def test_a_strange_server_is_told_of(server: Server, store: KVStore, text: bytes
         ServedVllmEngine(strange, server.model, torch.float32, store, Digests(None))
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://a:b@x/"])
-def test_what_is_no_address_is_told(url: str) -> None:
-    with pytest.raises(ConfigError, match="no address"):
-        VllmServer(url)
-
-
 def test_nobody_there_is_told() -> None:
     with pytest.raises(ModelError, match="does not answer"):
-        VllmServer("http://127.0.0.1:1").models()
+        VllmServer(ServerAddress(False, "127.0.0.1", 1)).models()

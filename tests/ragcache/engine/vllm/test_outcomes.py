@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from ragcache.engine.vllm.outcomes import FAMILIES
+from ragcache.engine.vllm.outcomes import FAMILIES, UNKNOWN, Outcomes
 from ragcache.engine.vllm.requests import KEY, link_params
+from ragcache.report import Report
 from tests.ragcache.engine.vllm.conftest import (
     DOCUMENT,
     QUESTION,
@@ -36,3 +37,21 @@ def test_every_request_is_counted_once(make_scheduler: MakeScheduler) -> None:
         "incidents/all": 2,
     }  # fmt: skip
     assert {name.partition("/")[0] for name in totals} | {"seconds"} == set(FAMILIES)
+
+
+def test_a_report_is_told_once_whether_its_request_runs_or_not() -> None:
+    outcomes, name, unknown = Outcomes(), "0" * 32, {KEY: {"incidents": [UNKNOWN]}}
+    for gone_first in (True, False):
+        outcomes.keep("answer", name)
+        outcomes.ask("too early", name)
+        assert outcomes.gone("too early") == unknown
+        outcomes.reports["answer"] = Report("naive", 9, 8, 1)
+        if gone_first:
+            outcomes.gone("answer")
+        outcomes.ask("in time", name)
+        told = outcomes.gone("in time")
+        assert told is not None
+        assert told[KEY]["prompt_tokens"] == 9
+        outcomes.gone("answer")
+        outcomes.ask("again", name)
+        assert outcomes.gone("again") == unknown
