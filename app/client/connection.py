@@ -54,7 +54,7 @@ class ServerConnection:
     def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> Any:
-        """What it answers. The parts of the path may hold any characters. Raises ServerError."""
+        """What it answers. The parts of the path may hold any characters of Unicode. Raises ServerError."""
         asked = _path(path) + (f"?{urlencode(query)}" if query else "")
         with self._response(method, asked, _encoded(body), JSON) as response:
             return self._json(self._read(response, MOST))
@@ -169,7 +169,11 @@ def _encoded(body: Mapping[str, Any] | None) -> bytes | None:
 
 
 def _path(parts: Sequence[str]) -> str:
-    return "/".join(quote(one, safe="", errors="surrogateescape") for one in parts)
+    """Raises ServerError for what is no UTF-8: a server would take another name for it."""
+    try:
+        return "/".join(quote(one, safe="", errors="strict") for one in parts)
+    except UnicodeEncodeError as error:
+        raise ServerError(f"{error.object!r} is no UTF-8, and servers take no other names") from None
 
 
 def _reason(error: Exception) -> str:

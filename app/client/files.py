@@ -61,6 +61,10 @@ def delete_document(connection: ServerConnection, collection: str, document_id: 
 def upload(connection: ServerConnection, collection: str, path: Path) -> str:
     """The id of the job that ingests it, as the document of its name. Raises LoadError where it cannot be sent."""
     try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise LoadError(path, "has a name that is no UTF-8, and servers take no other: rename it") from None
+    try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             told = os.fstat(file.fileno())
             if not stat.S_ISREG(told.st_mode):

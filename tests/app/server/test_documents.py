@@ -27,6 +27,7 @@ HOSTILE = [
     quote("x" * 300 + ".md"),
     "a%0Ab.md",
     "..%5Cb.md",
+    "caf%E8.md",
 ]
 
 
@@ -149,7 +150,8 @@ def test_events_of_a_job_end_with_it(client: httpx2.Client) -> None:
 def test_a_collection_is_made_renamed_and_deleted(client: httpx2.Client) -> None:
     assert client.post("/v1/collections", json={"name": "brief"}).json()["documents"] == 0
     assert client.post("/v1/collections", json={"name": "brief"}).status_code == 409
-    assert client.post("/v1/collections", json={"name": "a/b"}).status_code == 400
+    for name in ("a/b", "caf\ufffd"):
+        assert client.post("/v1/collections", json={"name": name}).status_code == 400
     sent(client, "one.txt", "One document, of a few words.", "brief")
     assert client.patch("/v1/collections/brief", json={"name": "short"}).json()["name"] == "short"
     assert client.patch("/v1/collections/short", json={"name": "shelf"}).status_code == 409
