@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.client.answers import UNKNOWN
 from app.client.connection import ServerConnection, ServerError
@@ -70,7 +70,7 @@ def upload(connection: ServerConnection, collection: str, path: Path) -> str:
             if not stat.S_ISREG(told.st_mode):
                 raise LoadError(path, "is no file")
             parts = (*ROUTE, collection, "documents", path.name)
-            job = connection.send(_blocks(path, file.read, told.st_size), told.st_size, *parts)
+            job = connection.send(lambda: _blocks(path, file, told.st_size), told.st_size, *parts)
     except OSError as error:
         raise LoadError(path, f"cannot be read: {error.strerror or error}") from error
     return str(_record(connection, job, {"id": str})["id"])
@@ -86,10 +86,11 @@ def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
     raise connection.unfinished()
 
 
-def _blocks(path: Path, read: Any, nbytes: int) -> Iterator[bytes]:
+def _blocks(path: Path, file: BinaryIO, nbytes: int) -> Iterator[bytes]:
     """As much as was announced."""
+    file.seek(0)
     while nbytes:
-        block: bytes = read(min(nbytes, AT_ONCE))
+        block = file.read(min(nbytes, AT_ONCE))
         if not block:
             raise LoadError(path, "became shorter while it was sent")
         nbytes -= len(block)

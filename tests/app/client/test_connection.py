@@ -40,8 +40,8 @@ def saying(*answers: bytes) -> Iterator[tuple[NamedServer, list[bytes]]]:
                     heard.append(asked.recv(65536))
                     asked.sendall(answer)
                     asked.shutdown(socket.SHUT_WR)
-                    while asked.recv(65536):
-                        pass
+                    while more := asked.recv(65536):
+                        heard[-1] += more
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -13,6 +13,7 @@ import pytest
 from app import Settings
 from app.ingestion.spool import FOLDER
 from app.samples import read_samples
+from app.server.problems import LATER_S
 from tests.app.server.event_streams import asked
 from tests.app.server.serving import served
 from tests.app.server.uploads import PATIENCE_S, sent
@@ -105,6 +106,14 @@ def test_a_kind_that_nobody_reads_is_refused(client: httpx2.Client) -> None:
     found = client.put("/v1/collections/shelf/documents/program.exe", content=b"MZ")
     assert found.status_code == 422
     assert "program.exe" in found.json()["error"]["message"]
+
+
+def test_where_too_many_wait_it_is_told_when_to_come_again(
+    client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.MOST_WAITING", 0)
+    found = client.put("/v1/collections/shelf/documents/late.txt", content=b"One too many.")
+    assert (found.status_code, found.headers["Retry-After"]) == (429, str(LATER_S))
 
 
 def test_too_long_a_file_is_refused_at_once_and_while_it_comes(client: httpx2.Client, settings: Settings) -> None:
