@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,10 +16,12 @@ from app.errors import LoadError
 
 ROUTE = ("v1", "collections")
 PAGE = 1000  # documents
+MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
 ENDED = ("done", "failed", "cancelled")
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
+_ID = re.compile("[1-9][0-9]{0,17}")
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
@@ -28,16 +32,40 @@ def documents(connection: ServerConnection, collection: str, failed: bool = Fals
     """By their ids."""
     found: list[dict[str, Any]] = []
     state = {"state": "failed"} if failed else {}
-    more = True
-    while more:
+    for _ in range(MOST_PAGES):
         last = found[-1]["id"] if found else 0
-        page = connection.ask("GET", *ROUTE, collection, "documents", query={"limit": PAGE, "after": last, **state})
-        new = _records(connection, page, _DOCUMENT)
-        if any(one["id"] <= last for one in new):
-            raise connection.unknown()
+        new, more = _page(connection, collection, {"limit": PAGE, "after": last, **state})
         found += new
-        more = bool(new) and page.get("has_more") is True
-    return found
+        if not more:
+            return found
+    raise ServerError(f"{connection.server.url} lists more than {len(found):,} documents")
+
+
+def find_document(connection: ServerConnection, collection: str, told: str) -> dict[str, Any] | None:
+    """By its id or its name."""
+    if _ID.fullmatch(told):
+        page, _ = _page(connection, collection, {"limit": 1, "after": int(told) - 1})
+        if page and str(page[0]["id"]) == told:
+            return page[0]
+    page, _ = _page(connection, collection, {"limit": 1, "name": told})
+    return page[0] if page and page[0]["name"] == told else None
+
+
+def _page(connection: ServerConnection, collection: str, query: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """Documents in the order of their ids, and whether there are more, as behind a full page alone."""
+    page = connection.ask("GET", *ROUTE, collection, "documents", query=query)
+    found = _records(connection, page, _DOCUMENT)
+    more = page.get("has_more") is True
+    ids = [query.get("after", 0), *(one["id"] for one in found)]
+    if len(found) > query["limit"] or (more and len(found) < query["limit"]):
+        raise connection.unknown()
+    if any(two <= one for one, two in pairwise(ids)):
+        raise connection.unknown()
+    return found, more
+
+
+def collection_card(connection: ServerConnection, collection: str) -> dict[str, Any]:
+    return _record(connection, connection.ask("GET", *ROUTE, collection), _COLLECTION)
 
 
 def create_collection(connection: ServerConnection, collection: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, bindparam, case, func, insert, select, update
 
 from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
@@ -105,18 +105,29 @@ class Documents(DatabasePart):
 
     def listed(self, collection: Collection, state: State | None = None) -> list[Listed]:
         """The same with their numbers, for people to look at. The texts are not read."""
-        counts = (
-            select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens))
-            .where(CHUNKS.c.collection_id == collection.id)
-            .group_by(CHUNKS.c.document_id)
-        )
         query = _all(collection, state, DOCUMENTS.c.pages)
         with self._database.reading() as connection:
-            sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
-            return [
-                Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
-                for *values, pages in connection.execute(query)
-            ]
+            return _listed(connection, query, CHUNKS.c.collection_id == collection.id)
+
+    def page(
+        self,
+        collection: Collection,
+        limit: int,
+        *,
+        after: int = 0,
+        state: State | None = None,
+        sources: Sequence[str] | None = None,
+    ) -> list[Listed]:
+        """The first ones by their ids, of those behind `after`, and of `sources` alone. Of others no rows are read."""
+        own = DOCUMENTS.c.collection_id == collection.id, DOCUMENTS.c.id > after
+        wanted = select(DOCUMENTS.c.id).where(*own).order_by(DOCUMENTS.c.id).limit(limit)
+        if state is not None:
+            wanted = wanted.where(DOCUMENTS.c.state == state)
+        if sources is not None:
+            wanted = wanted.where(DOCUMENTS.c.source_key.in_([source_key(one) for one in sources]))
+        query = select(*_COLUMNS, DOCUMENTS.c.pages).where(DOCUMENTS.c.id.in_(wanted)).order_by(DOCUMENTS.c.id)
+        with self._database.reading() as connection:
+            return _listed(connection, query, CHUNKS.c.document_id.in_(wanted))
 
     def get(self, document_id: int) -> Document:
         with self._database.reading() as connection:
@@ -172,6 +183,16 @@ class Documents(DatabasePart):
 def _all(collection: Collection, state: State | None, *more: Column[Any]) -> Select[*tuple[Any, ...]]:
     query = select(*_COLUMNS, *more).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
     return query if state is None else query.where(DOCUMENTS.c.state == state)
+
+
+def _listed(connection: Connection, query: Select[*tuple[Any, ...]], of_chunks: ColumnElement[bool]) -> list[Listed]:
+    counts = select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens)).where(of_chunks)
+    rows = connection.execute(counts.group_by(CHUNKS.c.document_id))
+    sizes = {document_id: (int(chunks), int(tokens)) for document_id, chunks, tokens in rows}
+    return [
+        Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
+        for *values, pages in connection.execute(query)
+    ]
 
 
 def _missing(document_id: int) -> NotFound:

@@ -68,6 +68,23 @@ def test_a_file_becomes_a_document_that_answers(client: httpx2.Client, settings:
     assert files(settings) == []
 
 
+def test_documents_come_in_pages_and_by_name(client: httpx2.Client) -> None:
+    place = "/v1/collections/paged/documents"
+    assert client.post("/v1/collections", json={"name": "paged"}).status_code == 201
+    for name in ("c.txt", "a & b.txt", "b.txt"):
+        sent(client, name, f"This is {name}.", "paged")
+    whole = client.get(place).json()
+    assert [one["name"] for one in whole["data"]] == ["c.txt", "a & b.txt", "b.txt"]
+    assert not whole["has_more"]
+    first = client.get(place, params={"limit": 2}).json()
+    assert (first["data"], first["has_more"]) == (whole["data"][:2], True)
+    rest = client.get(place, params={"limit": 1, "after": first["data"][-1]["id"]}).json()
+    assert (rest["data"], rest["has_more"]) == (whole["data"][2:], False)
+    assert client.get(place, params={"name": "a & b.txt"}).json()["data"] == whole["data"][1:2]
+    for none in ({"name": "nope.txt"}, {"name": "b.txt", "state": "failed"}):
+        assert client.get(place, params=none).json() == {"object": "list", "data": [], "has_more": False}
+
+
 def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
     first = sent(client, "version.txt", "The first version says little.")
     again = sent(client, "version.txt", "The second version says other things.")
