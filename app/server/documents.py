@@ -147,7 +147,7 @@ def document(name: str, document_id: int, service: Serving, caller: Asking) -> W
         )
         for one in service.catalog.chunks.of_document(found.id)
     ]
-    text = service.catalog.documents.layout(found.id).text
+    text = service.catalog.documents.text(found.id)
     return WholeDocument(**_card(found).model_dump(), text=_sound(text), chunks=chunks)
 
 

@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
 from app import Settings
 from app.ingestion.spool import FOLDER
+from app.library.catalog import open_catalog
 from app.samples import read_samples
 from app.server.problems import LATER_S
 from tests.app.server.event_streams import asked
@@ -91,6 +93,14 @@ def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
     assert again["progress"]["document"] == first["progress"]["document"]
     found = client.get(f"/v1/collections/shelf/documents/{first['progress']['document']}").json()
     assert "second" in found["text"]
+
+
+def test_the_text_of_a_document_is_read_without_its_lines(client: httpx2.Client, settings: Settings) -> None:
+    document = sent(client, "lined.txt", "Its lines are broken.")["progress"]["document"]
+    with open_catalog(settings) as catalog, catalog.database.writing() as connection:
+        connection.execute(text("UPDATE documents SET lines = :none WHERE id = :id"), {"none": b"", "id": document})
+    found = client.get(f"/v1/collections/shelf/documents/{document}")
+    assert (found.status_code, found.json()["text"]) == (200, "Its lines are broken.")
 
 
 def test_a_deleted_document_is_gone(client: httpx2.Client) -> None:
