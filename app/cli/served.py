@@ -19,7 +19,6 @@ from app.ingestion import Failure, IngestResult, IngestTally
 from app.loaders.discovery import WalkTally, discover
 
 AHEAD = 32  # files that the server has and has not ingested yet
-GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
 
 
 class SentFiles:
@@ -71,15 +70,12 @@ class SentFiles:
             self._fail(path, str(job["error"] or job["state"]))
             return
         told = job["progress"]
-        numbers = {name: told.get(name, 0) for name in GROWING}
-        if not all(isinstance(value, int) for value in numbers.values()):
-            raise self._connection.unknown()
-        for name, value in numbers.items():
-            setattr(self._tally, name, getattr(self._tally, name) + value)
-        way = told.get("outcome")
+        for name in files.GROWING:
+            setattr(self._tally, name, getattr(self._tally, name) + told[name])
+        way = told["outcome"]
         if way in ("added", "replaced", "unchanged"):
             setattr(self._tally, way, getattr(self._tally, way) + 1)
-        for note in told.get("notes", ()):
+        for note in told["notes"]:
             self._tally.note(str(note))
 
     def _fail(self, path: Path, reason: str) -> None:

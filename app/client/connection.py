@@ -127,7 +127,7 @@ class ServerConnection:
                 with suppress(ConnectionError):  # it may have answered before it had all of a file
                     connection.request(method, f"{server.path}/{path}", body, told)
                 response = connection.getresponse()
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, UnicodeError) as error:  # the last of a host that is no name
                 raise ServerError(f"no answer from {server.url}: {_reason(error)}") from error
             with response:  # it has the socket to itself where the server closes it behind
                 yield response

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.client.answers import UNKNOWN
+from app.client.answers import UNKNOWN, is_count
 from app.client.connection import ServerConnection, ServerError
 from app.errors import LoadError
 
@@ -21,6 +21,11 @@ AT_ONCE = 1 << 18  # bytes of a file
 ENDED = ("done", "failed", "cancelled")
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
+GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
+PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
+    "outcome": "",
+    "notes": [],
+}  # where a job tells nothing of it
 _ID = re.compile("[1-9][0-9]{0,17}")
 
 
@@ -105,12 +110,14 @@ def upload(connection: ServerConnection, collection: str, path: Path) -> str:
 
 
 def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
-    """Of a job, when it has ended: its `state`, `error` and `progress`."""
+    """Of a job, when it has ended: its `state`, `error` and `progress`, with all of PROGRESS."""
     with connection.events("GET", "v1", "jobs", job_id, "events") as events:
         for event in events:
             job = _record(connection, event.data, {"state": str, "progress": dict})
             if job["state"] in ENDED:
-                return {**job, "error": event.data.get("error")}
+                fields = {name: type(value) for name, value in PROGRESS.items()}
+                progress = _record(connection, {**PROGRESS, **job["progress"]}, fields)
+                return {**job, "error": event.data.get("error"), "progress": progress}
     raise connection.unfinished()
 
 
@@ -142,8 +149,12 @@ def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]
 
 
 def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> dict[str, Any]:
-    """Its fields, of these types. Raises ServerError."""
+    """Its fields, of these types, and numbers that count something. Raises ServerError."""
     found = {name: told.get(name) for name in fields} if isinstance(told, dict) else {}
-    if not found or not all(isinstance(value, fields[name]) for name, value in found.items()):
+    if not found or not all(_fits(value, fields[name]) for name, value in found.items()):
         raise connection.unknown()
     return found
+
+
+def _fits(value: Any, kind: type) -> bool:
+    return is_count(value) if kind is int else isinstance(value, kind)

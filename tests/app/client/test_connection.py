@@ -121,6 +121,13 @@ def test_nobody_there_is_told() -> None:
         ServerConnection(NamedServer(False, "127.0.0.1", port)).ask("GET", "v1", "models")
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "." * 9])
+def test_a_host_that_is_no_name_is_told(host: str) -> None:
+    for secure in (False, True):
+        with pytest.raises(ServerError, match="no answer from http"):
+            ServerConnection(NamedServer(secure, host, 80)).ask("GET", "v1", "models")
+
+
 def test_tls_to_a_server_that_has_none_is_told() -> None:
     with saying(b"HTTP/1.1 400 Bad Request\r\n\r\n") as (server, heard):
         with pytest.raises(ServerError, match="no answer from https://"):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.client.connection import ServerConnection, ServerError
-from app.client.files import documents, find_document
-from tests.app.client.test_connection import http, saying
+from app.client.files import PROGRESS, documents, find_document, outcome
+from tests.app.client.test_connection import events, http, saying
 
 
 def row(number: int, **changes: Any) -> dict[str, Any]:
@@ -41,6 +41,29 @@ def test_a_page_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, answer
     monkeypatch.setattr("app.client.files.PAGE", 2)
     with saying(answer) as (server, _), pytest.raises(ServerError, match="in a form that nobody knows"):
         documents(ServerConnection(server), "shelf")
+
+
+@pytest.mark.parametrize("changes", [{"bytes": 10**400}, {"bytes": -1}, {"chunks": None}, {"id": 2.0}, {"name": 1}])
+def test_a_row_of_other_values_is_an_error(changes: dict[str, Any]) -> None:
+    told = {"data": [row(1, **changes)], "has_more": False}
+    answer = http("200 OK", "application/json", json.dumps(told).encode())
+    with saying(answer) as (server, _), pytest.raises(ServerError, match="in a form that nobody knows"):
+        documents(ServerConnection(server), "shelf")
+
+
+@pytest.mark.parametrize(
+    "progress", [{"notes": None}, {"notes": "x"}, {"chunks": 10**400}, {"kv_bytes": "1"}, {"outcome": []}]
+)
+def test_a_job_of_other_values_is_an_error(progress: dict[str, Any]) -> None:
+    answer = events(json.dumps({"state": "done", "progress": progress}))
+    with saying(answer) as (server, _), pytest.raises(ServerError, match="in a form that nobody knows"):
+        outcome(ServerConnection(server), "1")
+
+
+def test_a_job_that_tells_little_has_all_the_same() -> None:
+    with saying(events('{"state": "failed", "progress": {"chunks": 3}}')) as (server, _):
+        told = outcome(ServerConnection(server), "1")
+    assert told == {"state": "failed", "error": None, "progress": {**PROGRESS, "chunks": 3}}
 
 
 def test_one_document_is_found_alone() -> None:
