@@ -19,7 +19,6 @@ from app.ingestion import Failure, IngestResult, IngestTally
 from app.loaders.discovery import WalkTally, discover
 
 AHEAD = 32  # files that the server has and has not ingested yet
-GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
 
 
 class SentFiles:
@@ -71,15 +70,12 @@ class SentFiles:
             self._fail(path, str(job["error"] or job["state"]))
             return
         told = job["progress"]
-        numbers = {name: told.get(name, 0) for name in GROWING}
-        if not all(isinstance(value, int) for value in numbers.values()):
-            raise self._connection.unknown()
-        for name, value in numbers.items():
-            setattr(self._tally, name, getattr(self._tally, name) + value)
-        way = told.get("outcome")
+        for name in files.GROWING:
+            setattr(self._tally, name, getattr(self._tally, name) + told[name])
+        way = told["outcome"]
         if way in ("added", "replaced", "unchanged"):
             setattr(self._tally, way, getattr(self._tally, way) + 1)
-        for note in told.get("notes", ()):
+        for note in told["notes"]:
             self._tally.note(str(note))
 
     def _fail(self, path: Path, reason: str) -> None:
@@ -119,44 +115,47 @@ def rm_of_server(
 ) -> None:
     """The whole collection where no documents are named. `confirm` raises where it is not to be."""
     connection = ServerConnection(server)
-    there = files.documents(connection, collection)
-    chosen = [_named(there, one, collection) for one in documents] if documents else there
-    unique = {one["id"]: one for one in chosen}
     told = {"collection": collection, "collection_deleted": not documents}
+    chosen = [_named(connection, one, collection) for one in documents]
+    unique = {one["id"]: one for one in chosen}
     if dry_run:
-        chunks = sum(one["chunks"] for one in unique.values())
-        if as_json:
-            sources = [one["name"] for one in unique.values()]
-            print_json(told | {"dry_run": True, "documents": len(unique), "chunks": chunks, "sources": sources})
-            return
-        for number, one in unique.items():
-            print(f"would delete {number}  {plain(one['name'])}")
-        print(f"would delete {count(len(unique), 'document')}, {count(chunks, 'chunk')}, and their KV")
+        _tell_chosen(list(unique.values()) if documents else files.documents(connection, collection), told, as_json)
         return
     if documents:
+        number = len(unique)
         lines = [f"  {number}  {plain(one['name'])}" for number, one in unique.items()]
-        confirm("\n".join([f"{count(len(unique), 'document')} of {plain(collection)} on {server.url}", *lines, ""]))
+        confirm("\n".join([f"{count(number, 'document')} of {plain(collection)} on {server.url}", *lines, ""]))
+        gone = [files.delete_document(connection, collection, document_id) for document_id in unique]
     else:
-        confirm(f"collection {plain(collection)} on {server.url} with {count(len(there), 'document')}")
-    if documents:
-        gone = [files.delete_document(connection, collection, number) for number in unique]
-    else:
+        number = files.collection_card(connection, collection)["documents"]
+        confirm(f"collection {plain(collection)} on {server.url} with {count(number, 'document')}")
         gone = [files.delete_collection(connection, collection)]
     sums = {name: sum(one[name] for one in gone) for name in ("chunks", "kv_variants")}
     if as_json:
-        print_json(told | {"documents": len(unique)} | sums)
+        print_json(told | {"documents": number} | sums)
         return
     print(
-        f"deleted {'' if documents else f'collection {plain(collection)}: '}{count(len(unique), 'document')}, "
+        f"deleted {'' if documents else f'collection {plain(collection)}: '}{count(number, 'document')}, "
         f"{count(sums['chunks'], 'chunk')}, {count(sums['kv_variants'], 'KV variant')}"
     )
 
 
-def _named(there: Sequence[dict[str, Any]], name: str, collection: str) -> dict[str, Any]:
-    for one in there:
-        if name in (str(one["id"]), one["name"]):
-            return one
-    raise NotFound(f"no document {name!r} in {collection!r}: `ragcache ls -c {plain(collection)}` lists them")
+def _tell_chosen(documents: Sequence[dict[str, Any]], told: dict[str, Any], as_json: bool) -> None:
+    chunks = sum(one["chunks"] for one in documents)
+    if as_json:
+        sources = [one["name"] for one in documents]
+        print_json(told | {"dry_run": True, "documents": len(documents), "chunks": chunks, "sources": sources})
+        return
+    for one in documents:
+        print(f"would delete {one['id']}  {plain(one['name'])}")
+    print(f"would delete {count(len(documents), 'document')}, {count(chunks, 'chunk')}, and their KV")
+
+
+def _named(connection: ServerConnection, name: str, collection: str) -> dict[str, Any]:
+    found = files.find_document(connection, collection, name)
+    if found is None:
+        raise NotFound(f"no document {name!r} in {collection!r}: `ragcache ls -c {plain(collection)}` lists them")
+    return found
 
 
 def _collection(one: dict[str, Any]) -> dict[str, Any]:

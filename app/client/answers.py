@@ -165,7 +165,11 @@ def _report(values: Mapping[str, Any] | None) -> Report:
     return Report("", 0, 0, 0, chunks=chunks, ttft_s=float(values["ttft_s"]))
 
 
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < LARGEST
+
+
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < LARGEST:
-        raise ValueError(value)
-    return value
+    if not is_count(value):
+        raise ValueError
+    return int(value)

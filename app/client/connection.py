@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from time import sleep
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -15,10 +18,13 @@ from ragcache.errors import RagcacheError
 
 CONNECT_S = 10.0
 ANSWER_S = 600.0  # without a byte: a question may wait for its turn
+PATIENCE_S = 600.0  # of one request, with a server that has no room and says when to come again
+LATER = (429, 503)
 MOST = 64 * 1024**2  # bytes of one response
 MOST_OF_ERROR = 64 * 1024
 EVENTS, JSON = "text/event-stream", "application/json"
 DONE = "[DONE]"
+_SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 class ServerError(RagcacheError):
@@ -43,24 +49,26 @@ class ServerEvent:
 class ServerConnection:
     """Each request has a connection of its own, which ends with it: a server keeps quiet ones open for seconds only.
 
-    Whoever leaves the block of `events` early goes away, and the server ends an answer that is for nobody.
+    Whoever leaves the block of `events` early goes away, and the server ends an answer that is for nobody. What it has
+    no room for is asked again when it said, which is told on stderr once.
     """
 
     CONNECT_S: ClassVar[float] = CONNECT_S
 
     def __init__(self, server: NamedServer):
         self.server = server
+        self._waited = False
 
     def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> Any:
-        """What it answers. The parts of the path may hold any characters. Raises ServerError."""
+        """What it answers. The parts of the path may hold any characters of Unicode. Raises ServerError."""
         asked = _path(path) + (f"?{urlencode(query)}" if query else "")
         with self._response(method, asked, _encoded(body), JSON) as response:
             return self._json(self._read(response, MOST))
 
-    def send(self, data: Iterable[bytes], nbytes: int, *path: str) -> Any:
-        """PUT so many bytes, as they are."""
+    def send(self, data: Callable[[], Iterable[bytes]], nbytes: int, *path: str) -> Any:
+        """PUT so many bytes, as they are. `data` has them from the first one each time that it is called."""
         with self._response("PUT", _path(path), data, JSON, {"Content-Length": str(nbytes)}) as response:
             return self._json(self._read(response, MOST))
 
@@ -74,9 +82,37 @@ class ServerConnection:
         self,
         method: str,
         path: str,
-        body: bytes | Iterable[bytes] | None,
+        body: bytes | Callable[[], Iterable[bytes]] | None,
         kind: str,
         headers: Mapping[str, str] | None = None,
+    ) -> Iterator[HTTPResponse]:
+        left = PATIENCE_S
+        while True:
+            data = body() if callable(body) else body
+            with self._asked(method, path, data, kind, headers) as response:
+                pause = _pause(response)
+                if pause is None or pause > left:
+                    self._check(response, kind)
+                    yield response
+                    return
+            left -= pause
+            self._wait(pause, response.status)
+
+    def _wait(self, seconds: float, status: int) -> None:
+        if not self._waited:
+            told = f"{self.server.url} has no room now ({status}), and is asked again for up to {PATIENCE_S / 60:.0f}"
+            print(f"note: {told} minutes a request; Ctrl-C ends that", file=sys.stderr)
+        self._waited = True
+        sleep(seconds)
+
+    @contextmanager
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None,
+        kind: str,
+        headers: Mapping[str, str] | None,
     ) -> Iterator[HTTPResponse]:
         server = self.server
         made = HTTPSConnection if server.secure else HTTPConnection
@@ -91,10 +127,9 @@ class ServerConnection:
                 with suppress(ConnectionError):  # it may have answered before it had all of a file
                     connection.request(method, f"{server.path}/{path}", body, told)
                 response = connection.getresponse()
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, UnicodeError) as error:  # the last of a host that is no name
                 raise ServerError(f"no answer from {server.url}: {_reason(error)}") from error
             with response:  # it has the socket to itself where the server closes it behind
-                self._check(response, kind)
                 yield response
         finally:
             connection.close()
@@ -169,7 +204,17 @@ def _encoded(body: Mapping[str, Any] | None) -> bytes | None:
 
 
 def _path(parts: Sequence[str]) -> str:
-    return "/".join(quote(one, safe="", errors="surrogateescape") for one in parts)
+    """Raises ServerError for what is no UTF-8: a server would take another name for it."""
+    try:
+        return "/".join(quote(one, safe="", errors="strict") for one in parts)
+    except UnicodeEncodeError as error:
+        raise ServerError(f"{error.object!r} is no UTF-8, and servers take no other names") from None
+
+
+def _pause(response: HTTPResponse) -> float | None:
+    """In how many seconds a server without room is to be asked again, where it says so."""
+    told = _SECONDS.fullmatch(response.headers.get("Retry-After", ""))
+    return max(1.0, float(told[0])) if told and response.status in LATER else None
 
 
 def _reason(error: Exception) -> str:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from app.client.answers import UNKNOWN
+from app.client.answers import UNKNOWN, is_count
 from app.client.connection import ServerConnection, ServerError
 from app.errors import LoadError
 
 ROUTE = ("v1", "collections")
 PAGE = 1000  # documents
+MOST_PAGES = 1000
 AT_ONCE = 1 << 18  # bytes of a file
 ENDED = ("done", "failed", "cancelled")
 OF_FILE = (400, 413, 415, 422)  # refusals of one file; the next may be taken
 MISSING = 404
+GROWING = ("chunks", "tokens", "kv_variants", "kv_bytes")
+PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
+    "outcome": "",
+    "notes": [],
+}  # where a job tells nothing of it
+_ID = re.compile("[1-9][0-9]{0,17}")
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
@@ -28,16 +37,40 @@ def documents(connection: ServerConnection, collection: str, failed: bool = Fals
     """By their ids."""
     found: list[dict[str, Any]] = []
     state = {"state": "failed"} if failed else {}
-    more = True
-    while more:
+    for _ in range(MOST_PAGES):
         last = found[-1]["id"] if found else 0
-        page = connection.ask("GET", *ROUTE, collection, "documents", query={"limit": PAGE, "after": last, **state})
-        new = _records(connection, page, _DOCUMENT)
-        if any(one["id"] <= last for one in new):
-            raise connection.unknown()
+        new, more = _page(connection, collection, {"limit": PAGE, "after": last, **state})
         found += new
-        more = bool(new) and page.get("has_more") is True
-    return found
+        if not more:
+            return found
+    raise ServerError(f"{connection.server.url} lists more than {len(found):,} documents")
+
+
+def find_document(connection: ServerConnection, collection: str, told: str) -> dict[str, Any] | None:
+    """By its id or its name."""
+    if _ID.fullmatch(told):
+        page, _ = _page(connection, collection, {"limit": 1, "after": int(told) - 1})
+        if page and str(page[0]["id"]) == told:
+            return page[0]
+    page, _ = _page(connection, collection, {"limit": 1, "name": told})
+    return page[0] if page and page[0]["name"] == told else None
+
+
+def _page(connection: ServerConnection, collection: str, query: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """Documents in the order of their ids, and whether there are more, as behind a full page alone."""
+    page = connection.ask("GET", *ROUTE, collection, "documents", query=query)
+    found = _records(connection, page, _DOCUMENT)
+    more = page.get("has_more") is True
+    ids = [query.get("after", 0), *(one["id"] for one in found)]
+    if len(found) > query["limit"] or (more and len(found) < query["limit"]):
+        raise connection.unknown()
+    if any(two <= one for one, two in pairwise(ids)):
+        raise connection.unknown()
+    return found, more
+
+
+def collection_card(connection: ServerConnection, collection: str) -> dict[str, Any]:
+    return _record(connection, connection.ask("GET", *ROUTE, collection), _COLLECTION)
 
 
 def create_collection(connection: ServerConnection, collection: str) -> None:
@@ -61,31 +94,38 @@ def delete_document(connection: ServerConnection, collection: str, document_id: 
 def upload(connection: ServerConnection, collection: str, path: Path) -> str:
     """The id of the job that ingests it, as the document of its name. Raises LoadError where it cannot be sent."""
     try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise LoadError(path, "has a name that is no UTF-8, and servers take no other: rename it") from None
+    try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             told = os.fstat(file.fileno())
             if not stat.S_ISREG(told.st_mode):
                 raise LoadError(path, "is no file")
             parts = (*ROUTE, collection, "documents", path.name)
-            job = connection.send(_blocks(path, file.read, told.st_size), told.st_size, *parts)
+            job = connection.send(lambda: _blocks(path, file, told.st_size), told.st_size, *parts)
     except OSError as error:
         raise LoadError(path, f"cannot be read: {error.strerror or error}") from error
     return str(_record(connection, job, {"id": str})["id"])
 
 
 def outcome(connection: ServerConnection, job_id: str) -> Mapping[str, Any]:
-    """Of a job, when it has ended: its `state`, `error` and `progress`."""
+    """Of a job, when it has ended: its `state`, `error` and `progress`, with all of PROGRESS."""
     with connection.events("GET", "v1", "jobs", job_id, "events") as events:
         for event in events:
             job = _record(connection, event.data, {"state": str, "progress": dict})
             if job["state"] in ENDED:
-                return {**job, "error": event.data.get("error")}
+                fields = {name: type(value) for name, value in PROGRESS.items()}
+                progress = _record(connection, {**PROGRESS, **job["progress"]}, fields)
+                return {**job, "error": event.data.get("error"), "progress": progress}
     raise connection.unfinished()
 
 
-def _blocks(path: Path, read: Any, nbytes: int) -> Iterator[bytes]:
+def _blocks(path: Path, file: BinaryIO, nbytes: int) -> Iterator[bytes]:
     """As much as was announced."""
+    file.seek(0)
     while nbytes:
-        block: bytes = read(min(nbytes, AT_ONCE))
+        block = file.read(min(nbytes, AT_ONCE))
         if not block:
             raise LoadError(path, "became shorter while it was sent")
         nbytes -= len(block)
@@ -109,8 +149,12 @@ def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]
 
 
 def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> dict[str, Any]:
-    """Its fields, of these types. Raises ServerError."""
+    """Its fields, of these types, and numbers that count something. Raises ServerError."""
     found = {name: told.get(name) for name in fields} if isinstance(told, dict) else {}
-    if not found or not all(isinstance(value, fields[name]) for name, value in found.items()):
+    if not found or not all(_fits(value, fields[name]) for name, value in found.items()):
         raise connection.unknown()
     return found
+
+
+def _fits(value: Any, kind: type) -> bool:
+    return is_count(value) if kind is int else isinstance(value, kind)

@@ -26,6 +26,7 @@ from app.library.catalog.serving_records import JobState, KeyLimits, StoredJob
 from app.library.catalog.tables import now
 from app.library.originals import Originals
 from app.loaders import format_of, unknown
+from app.loaders.encodings import REPLACED
 from app.models import Models
 from app.models.cores import release_helpers
 from ragcache.errors import FAULTS, RagcacheError
@@ -194,6 +195,8 @@ def check_name(name: str) -> None:
         told = "it is empty, or begins or ends with blanks"
     elif not name.isprintable():
         told = "it holds characters that cannot be shown"
+    elif REPLACED in name:
+        told = "it holds a sign that stands for bytes which are no UTF-8"
     elif "/" in name or "\\" in name:
         told = "a name holds no slashes"
     elif len(name.encode()) > LONGEST_NAME:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app.errors import NotFound, PagesBusy
 from app.library import Library
-from app.library.catalog.records import Document
+from app.library.catalog.records import Document, DocumentLayout
 from app.library.originals import SCHEME, Originals, is_kept
 from app.loaders.base import Box
 from app.loaders.pdf_pages import LinePart
@@ -75,21 +75,24 @@ class Pages:
         """Of the text from `start` to `end`, as far as it stands on the page: a box in each of its lines. Of a line
         that PDFium does not tell in parts, such as one that is filled in, the whole.
         """
-        look, layout = self._look(document, number), self._documents.layout(document.id)
-        page = next((one for one in layout.pages if one.number == number), None)
+        look = self._look(document, number)
+        with self._turn():
+            return self._boxes(look, self._documents.page_layout(document.id, number), start, end)
+
+    def _boxes(self, look: PageLook, layout: DocumentLayout, start: int | None, end: int | None) -> PageBoxes:
+        page = next((one for one in layout.pages if one.number == look.number), None)
         if page is None:
-            raise NotFound(f"{look.name!r} has no page {number}: it has {len(layout.pages):,} pages")
+            raise NotFound(f"{look.name!r} has no page {look.number}: it has {len(layout.pages):,} pages")
         first = max(page.start, page.start if start is None else start)
         last = min(page.end, page.end if end is None else end)
-        lines = [one for one in layout.lines if one.page == number and one.start < last and first < one.end]
+        lines = [one for one in layout.lines if one.start < last and first < one.end]
         spans = [(max(one.start, first), min(one.end, last)) for one in lines]
         parts = {
             one: LinePart(layout.text[one.start : one.end], one.box, begin - one.start, stop - one.start)
             for one, (begin, stop) in zip(lines, spans, strict=True)
             if (begin, stop) != (one.start, one.end)
         }
-        with self._turn():
-            width, height, told = look.places([*parts.values()], self._limits)
+        width, height, told = look.places([*parts.values()], self._limits)
         exact = dict(zip(parts, told, strict=True))
         found = [(*span, exact.get(line) or line.box) for line, span in zip(lines, spans, strict=True)]
         return PageBoxes(width, height, page.start, page.end, tuple(_within(found, width, height)))

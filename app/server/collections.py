@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from app.library.catalog.records import Collection
 from app.library.removal import remove_collection
+from app.loaders.encodings import REPLACED
 from app.models.cores import release_helpers
 from app.server.callers import Asking, Serving
 from app.server.problems import RefusedRequest
@@ -96,8 +97,9 @@ def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
 
 
 def _check(name: str) -> None:
-    if not name.isprintable() or not name.strip() or "/" in name:
-        raise RefusedRequest(400, f"name: {name!r} cannot name a collection: use no slashes", param="name")
+    if not name.isprintable() or not name.strip() or "/" in name or REPLACED in name:
+        told = f"name: {name!r} cannot name a collection: use no slashes, and no bytes that are no UTF-8"
+        raise RefusedRequest(400, told, param="name")
 
 
 def _card(service: Service, found: Collection) -> CollectionCard:

@@ -97,16 +97,10 @@ def conversations(
 ) -> ConversationList:
     """`after`: the last id of the page before."""
     caller.check("read")
-    seen = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
-    own = [one for one in service.catalog.conversations.all(owner=caller.id) if one.collection_id in seen]
-    start = 0
-    if after:
-        start = next((place for place, one in enumerate(own, start=1) if one.id == after), -1)
-        if start < 0:
-            raise missing(after)
-    page = own[start : start + limit]
-    cards = [card_of(service, one, seen[one.collection_id]) for one in page]
-    return ConversationList(data=cards, has_more=start + limit < len(own))
+    page = service.catalog.conversations.page(caller.id, limit + 1, after=after, collections=caller.collections)
+    seen = {one.id: one for one in service.catalog.collections.all()}  # behind them: some may have gone meanwhile
+    cards = [card_of(service, one, seen[one.collection_id]) for one in page[:limit] if one.collection_id in seen]
+    return ConversationList(data=cards, has_more=len(page) > limit)
 
 
 @router.get("/{conversation_id}")

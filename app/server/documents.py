@@ -117,16 +117,18 @@ def documents(
     state: State | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    called: Annotated[str | None, Query(alias="name", max_length=5000)] = None,
 ) -> DocumentList:
-    """By their ids; `after`: the last one of the page before. A failed one says why."""
+    """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why."""
     caller.check("read")
-    found = service.catalog.documents.listed(caller.collection(service, name), state)
-    rest = sorted((one for one in found if one.document.id > after), key=lambda one: one.document.id)
+    sources = None if called is None else (called, f"{SCHEME}{called}")
+    collection = caller.collection(service, name)
+    found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)
     cards = [
         ListedDocument(**_card(one.document).model_dump(), chunks=one.chunks, tokens=one.tokens, pages=one.pages)
-        for one in rest[:limit]
+        for one in found[:limit]
     ]
-    return DocumentList(data=cards, has_more=len(rest) > limit)
+    return DocumentList(data=cards, has_more=len(found) > limit)
 
 
 @router.get("/{document_id}")
@@ -145,7 +147,7 @@ def document(name: str, document_id: int, service: Serving, caller: Asking) -> W
         )
         for one in service.catalog.chunks.of_document(found.id)
     ]
-    text = service.catalog.documents.layout(found.id).text
+    text = service.catalog.documents.text(found.id)
     return WholeDocument(**_card(found).model_dump(), text=_sound(text), chunks=chunks)
 
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ragcache.errors import FAULTS, RagcacheError
 
 BUG = "the server met a bug: its log tells which"
+LATER_S = 10  # where nothing says when there may be room
 BROKEN = "the server cannot do that now: its log tells why"
 _KINDS = {
     400: "invalid_request_error",
@@ -114,7 +115,8 @@ def refusal(request: Request, error: RagcacheError) -> JSONResponse:
     if isinstance(error, RefusedRequest):
         return problem(status, str(error), param=error.param, code=error.code, headers=error.headers)
     caller = getattr(request.state, "caller", None)  # none of a request that nobody was let in with
-    return problem(status, shown(error, caller is not None and caller.runs_it))
+    later = {"Retry-After": str(LATER_S)} if status == 429 else None
+    return problem(status, shown(error, caller is not None and caller.runs_it), headers=later)
 
 
 async def _of_users(request: Request, error: Exception) -> JSONResponse:

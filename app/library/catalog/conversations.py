@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, true, update
@@ -40,6 +40,23 @@ class Conversations(DatabasePart):
         if collection is not None:
             query = query.where(CONVERSATIONS.c.collection_id == collection.id)
         with self._database.reading() as connection:
+            return [StoredConversation(**row._mapping) for row in connection.execute(query)]
+
+    def page(
+        self, owner: str, limit: int, *, after: str = "", collections: Iterable[int] | None = None
+    ) -> list[StoredConversation]:
+        """The first ones of `all`, in these collections, behind `after`. Raises NotFound where that is none of them."""
+        own = _of(owner)
+        if collections is not None:
+            own &= CONVERSATIONS.c.collection_id.in_(sorted(collections))
+        query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id).where(own).limit(limit)
+        with self._database.reading() as connection:
+            if after:
+                used = connection.scalar(select(CONVERSATIONS.c.updated).where(own, CONVERSATIONS.c.id == after))
+                if used is None:
+                    raise _missing(after)
+                same = (CONVERSATIONS.c.updated == used) & (CONVERSATIONS.c.id > after)
+                query = query.where((CONVERSATIONS.c.updated < used) | same)
             return [StoredConversation(**row._mapping) for row in connection.execute(query)]
 
     def count(self, owner: str) -> int:

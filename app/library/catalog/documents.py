@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, bindparam, case, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Select,
+    bindparam,
+    case,
+    func,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
 
 from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
 from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart, batches
+from app.library.catalog.failures import told
 from app.library.catalog.order import stand
 from app.library.catalog.records import (
     ChunkRecord,
@@ -105,18 +121,29 @@ class Documents(DatabasePart):
 
     def listed(self, collection: Collection, state: State | None = None) -> list[Listed]:
         """The same with their numbers, for people to look at. The texts are not read."""
-        counts = (
-            select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens))
-            .where(CHUNKS.c.collection_id == collection.id)
-            .group_by(CHUNKS.c.document_id)
-        )
         query = _all(collection, state, DOCUMENTS.c.pages)
         with self._database.reading() as connection:
-            sizes = {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(counts)}
-            return [
-                Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
-                for *values, pages in connection.execute(query)
-            ]
+            return _listed(connection, query, CHUNKS.c.collection_id == collection.id)
+
+    def page(
+        self,
+        collection: Collection,
+        limit: int,
+        *,
+        after: int = 0,
+        state: State | None = None,
+        sources: Sequence[str] | None = None,
+    ) -> list[Listed]:
+        """The first ones by their ids, of those behind `after`, and of `sources` alone. Of others no rows are read."""
+        own = DOCUMENTS.c.collection_id == collection.id, DOCUMENTS.c.id > after
+        wanted = select(DOCUMENTS.c.id).where(*own).order_by(DOCUMENTS.c.id).limit(limit)
+        if state is not None:
+            wanted = wanted.where(DOCUMENTS.c.state == state)
+        if sources is not None:
+            wanted = wanted.where(DOCUMENTS.c.source_key.in_([source_key(one) for one in sources]))
+        query = select(*_COLUMNS, DOCUMENTS.c.pages).where(DOCUMENTS.c.id.in_(wanted)).order_by(DOCUMENTS.c.id)
+        with self._database.reading() as connection:
+            return _listed(connection, query, CHUNKS.c.document_id.in_(wanted))
 
     def get(self, document_id: int) -> Document:
         with self._database.reading() as connection:
@@ -156,22 +183,62 @@ class Documents(DatabasePart):
 
     def layout(self, document_id: int) -> DocumentLayout:
         """Its whole text, its pages and lines."""
-        query = select(DOCUMENTS.c.text, DOCUMENTS.c.pages, DOCUMENTS.c.lines).where(DOCUMENTS.c.id == document_id)
+        text, pages, lines = self._value(document_id, DOCUMENTS.c.text, DOCUMENTS.c.pages, DOCUMENTS.c.lines)
+        return DocumentLayout(text, _pages(pages), tuple(_line(one) for one in lines))
+
+    def page_layout(self, document_id: int, number: int) -> DocumentLayout:
+        """The same with the lines of that page alone."""
+        wanted = DOCUMENTS.c.text, DOCUMENTS.c.pages, type_coerce(DOCUMENTS.c.lines, LargeBinary)
+        with told(self._database.where):
+            text, pages, packed = self._value(document_id, *wanted)
+            lines = tuple(_line(one) for one in _items(packed) if one[2] == number)
+        return DocumentLayout(text, _pages(pages), lines)
+
+    def text(self, document_id: int) -> str:
+        """The whole of it."""
+        return str(self._value(document_id, DOCUMENTS.c.text)[0])
+
+    def _value(self, document_id: int, *wanted: ColumnElement[Any]) -> Sequence[Any]:
         with self._database.reading() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(select(*wanted).where(DOCUMENTS.c.id == document_id)).one_or_none()
         if row is None:
             raise _missing(document_id)
-        text, pages, lines = row
-        return DocumentLayout(
-            text,
-            tuple(Page(*page) for page in pages),
-            tuple(Line(start, end, page, (x0, y0, x1, y1)) for start, end, page, (x0, y0, x1, y1) in lines),
-        )
+        return row
+
+
+def _pages(stored: Iterable[Sequence[Any]]) -> tuple[Page, ...]:
+    return tuple(Page(*page) for page in stored)
+
+
+def _line(stored: Sequence[Any]) -> Line:
+    start, end, page, (x0, y0, x1, y1) = stored
+    return Line(start, end, page, (x0, y0, x1, y1))
+
+
+def _items(packed: bytes) -> Iterator[Any]:
+    """Of a list, as PackedJson stores it, one after the other: all at once take ten times the room of its text."""
+    text, place, decode = zlib.decompress(packed).decode(), 1, JSONDecoder().raw_decode
+    if text[:1] + text[-1:] != "[]":
+        raise JSONDecodeError("no list", text[:10], 0)
+    while place < len(text) - 1:
+        item, place = decode(text, place)
+        yield item
+        place += 1  # a comma
 
 
 def _all(collection: Collection, state: State | None, *more: Column[Any]) -> Select[*tuple[Any, ...]]:
     query = select(*_COLUMNS, *more).where(DOCUMENTS.c.collection_id == collection.id).order_by(DOCUMENTS.c.source)
     return query if state is None else query.where(DOCUMENTS.c.state == state)
+
+
+def _listed(connection: Connection, query: Select[*tuple[Any, ...]], of_chunks: ColumnElement[bool]) -> list[Listed]:
+    counts = select(CHUNKS.c.document_id, func.count(), func.sum(CHUNKS.c.tokens)).where(of_chunks)
+    rows = connection.execute(counts.group_by(CHUNKS.c.document_id))
+    sizes = {document_id: (int(chunks), int(tokens)) for document_id, chunks, tokens in rows}
+    return [
+        Listed(Document(*values), *sizes.get(values[0], (0, 0)), len(pages))
+        for *values, pages in connection.execute(query)
+    ]
 
 
 def _missing(document_id: int) -> NotFound:

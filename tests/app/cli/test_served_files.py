@@ -98,6 +98,20 @@ def test_what_cannot_be_ingested_is_told_with_its_reason_and_the_rest_goes_in(ru
     assert "broken.pdf" in run("ls", "-c", "mixed", "--failed").out
 
 
+def test_names_that_are_no_utf_8_do_not_become_one(run: RunCommand, tmp_path: Path) -> None:
+    (folder := tmp_path / "old").mkdir()
+    names = [b"caf\xe8.md", b"caf\xe9.md", "café.md".encode()]
+    for name in names:
+        (folder / os.fsdecode(name)).write_bytes(b"What is served in " + name)
+    ran = run("ingest", str(folder), "-c", "old")
+    assert (ran.code, ran.out[:8]) == (1, "added 1,")
+    assert ran.err.count("has a name that is no UTF-8") == 2
+    assert [one["source"] for one in run("ls", "-c", "old", "--json").json["documents"]] == ["café.md"]
+    refused = run("rm", "--all", "-c", os.fsdecode(b"caf\xe8"), "-y")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+    assert "is no UTF-8" in refused.err
+
+
 @pytest.mark.parametrize(
     "arguments",
     ["ingest . --prune", "ingest . --kv off", "ingest . --dry-run", "ls --data-dir x", "rm -c a 1 -y --cache-dir x"],

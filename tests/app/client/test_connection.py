@@ -40,8 +40,8 @@ def saying(*answers: bytes) -> Iterator[tuple[NamedServer, list[bytes]]]:
                     heard.append(asked.recv(65536))
                     asked.sendall(answer)
                     asked.shutdown(socket.SHUT_WR)
-                    while asked.recv(65536):
-                        pass
+                    while more := asked.recv(65536):
+                        heard[-1] += more
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -119,6 +119,13 @@ def test_nobody_there_is_told() -> None:
         port = listening.getsockname()[1]
     with pytest.raises(ServerError, match=f"no answer from http://127.0.0.1:{port}: Connection refused"):
         ServerConnection(NamedServer(False, "127.0.0.1", port)).ask("GET", "v1", "models")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "." * 9])
+def test_a_host_that_is_no_name_is_told(host: str) -> None:
+    for secure in (False, True):
+        with pytest.raises(ServerError, match="no answer from http"):
+            ServerConnection(NamedServer(secure, host, 80)).ask("GET", "v1", "models")
 
 
 def test_tls_to_a_server_that_has_none_is_told() -> None:

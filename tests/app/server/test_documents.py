@@ -9,10 +9,13 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
 from app import Settings
 from app.ingestion.spool import FOLDER
+from app.library.catalog import open_catalog
 from app.samples import read_samples
+from app.server.problems import LATER_S
 from tests.app.server.event_streams import asked
 from tests.app.server.serving import served
 from tests.app.server.uploads import PATIENCE_S, sent
@@ -27,6 +30,7 @@ HOSTILE = [
     quote("x" * 300 + ".md"),
     "a%0Ab.md",
     "..%5Cb.md",
+    "caf%E8.md",
 ]
 
 
@@ -66,12 +70,37 @@ def test_a_file_becomes_a_document_that_answers(client: httpx2.Client, settings:
     assert files(settings) == []
 
 
+def test_documents_come_in_pages_and_by_name(client: httpx2.Client) -> None:
+    place = "/v1/collections/paged/documents"
+    assert client.post("/v1/collections", json={"name": "paged"}).status_code == 201
+    for name in ("c.txt", "a & b.txt", "b.txt"):
+        sent(client, name, f"This is {name}.", "paged")
+    whole = client.get(place).json()
+    assert [one["name"] for one in whole["data"]] == ["c.txt", "a & b.txt", "b.txt"]
+    assert not whole["has_more"]
+    first = client.get(place, params={"limit": 2}).json()
+    assert (first["data"], first["has_more"]) == (whole["data"][:2], True)
+    rest = client.get(place, params={"limit": 1, "after": first["data"][-1]["id"]}).json()
+    assert (rest["data"], rest["has_more"]) == (whole["data"][2:], False)
+    assert client.get(place, params={"name": "a & b.txt"}).json()["data"] == whole["data"][1:2]
+    for none in ({"name": "nope.txt"}, {"name": "b.txt", "state": "failed"}):
+        assert client.get(place, params=none).json() == {"object": "list", "data": [], "has_more": False}
+
+
 def test_the_same_name_is_a_new_version(client: httpx2.Client) -> None:
     first = sent(client, "version.txt", "The first version says little.")
     again = sent(client, "version.txt", "The second version says other things.")
     assert again["progress"]["document"] == first["progress"]["document"]
     found = client.get(f"/v1/collections/shelf/documents/{first['progress']['document']}").json()
     assert "second" in found["text"]
+
+
+def test_the_text_of_a_document_is_read_without_its_lines(client: httpx2.Client, settings: Settings) -> None:
+    document = sent(client, "lined.txt", "Its lines are broken.")["progress"]["document"]
+    with open_catalog(settings) as catalog, catalog.database.writing() as connection:
+        connection.execute(text("UPDATE documents SET lines = :none WHERE id = :id"), {"none": b"", "id": document})
+    found = client.get(f"/v1/collections/shelf/documents/{document}")
+    assert (found.status_code, found.json()["text"]) == (200, "Its lines are broken.")
 
 
 def test_a_deleted_document_is_gone(client: httpx2.Client) -> None:
@@ -104,6 +133,14 @@ def test_a_kind_that_nobody_reads_is_refused(client: httpx2.Client) -> None:
     found = client.put("/v1/collections/shelf/documents/program.exe", content=b"MZ")
     assert found.status_code == 422
     assert "program.exe" in found.json()["error"]["message"]
+
+
+def test_where_too_many_wait_it_is_told_when_to_come_again(
+    client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.MOST_WAITING", 0)
+    found = client.put("/v1/collections/shelf/documents/late.txt", content=b"One too many.")
+    assert (found.status_code, found.headers["Retry-After"]) == (429, str(LATER_S))
 
 
 def test_too_long_a_file_is_refused_at_once_and_while_it_comes(client: httpx2.Client, settings: Settings) -> None:
@@ -149,7 +186,8 @@ def test_events_of_a_job_end_with_it(client: httpx2.Client) -> None:
 def test_a_collection_is_made_renamed_and_deleted(client: httpx2.Client) -> None:
     assert client.post("/v1/collections", json={"name": "brief"}).json()["documents"] == 0
     assert client.post("/v1/collections", json={"name": "brief"}).status_code == 409
-    assert client.post("/v1/collections", json={"name": "a/b"}).status_code == 400
+    for name in ("a/b", "caf\ufffd"):
+        assert client.post("/v1/collections", json={"name": name}).status_code == 400
     sent(client, "one.txt", "One document, of a few words.", "brief")
     assert client.patch("/v1/collections/brief", json={"name": "short"}).json()["name"] == "short"
     assert client.patch("/v1/collections/short", json={"name": "shelf"}).status_code == 409

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import pytest
 
 from app.errors import CatalogError
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection, NewMessage
+from app.library.catalog.tables import now
 from tests.app.library.catalog.samples import make_collection
 
 
@@ -32,6 +34,37 @@ def test_the_conversation_last_used_comes_first(catalog: Catalog, collection: Co
     assert [one.id for one in catalog.conversations.all(collection)] == [first.id, second.id]
     assert {one.id for one in catalog.conversations.all()} == {first.id, second.id, elsewhere.id}
     assert catalog.conversations.get(first.id).updated > first.updated
+
+
+def test_pages_of_conversations_are_those_of_the_whole_list(
+    catalog: Catalog, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = now()
+    monkeypatch.setattr("app.library.catalog.conversations.now", lambda: moment)
+    conversations, other = catalog.conversations, make_collection(catalog, "other")
+    for number in range(9):
+        moment += timedelta(microseconds=number % 3 == 0)  # some have the same
+        conversations.create(other if number % 4 == 1 else collection, str(number), "anna")
+        conversations.create(collection, "", "bob")
+    listed = conversations.all(owner="anna")
+    assert [int(one.title) // 3 for one in listed] == [2] * 3 + [1] * 3 + [0] * 3
+    for seen in ([collection.id], [collection.id, other.id], None):
+        own = [one for one in listed if seen is None or one.collection_id in seen]
+        for limit in (1, 4, 9):
+            assert conversations.page("anna", limit, collections=seen) == own[:limit]
+            for place, one in enumerate(own, start=1):
+                assert conversations.page("anna", limit, after=one.id, collections=seen) == own[place : place + limit]
+    for hidden in (listed[0].id, "nope", "\0"):
+        with pytest.raises(CatalogError, match="no conversation"):
+            conversations.page("anna" if hidden != listed[0].id else "bob", 2, after=hidden)
+    with pytest.raises(CatalogError, match="no conversation"):
+        conversations.page(
+            "anna",
+            2,
+            after=next(one.id for one in listed if one.collection_id == other.id),
+            collections=[collection.id],
+        )
+    assert conversations.page("anna", 2, collections=[]) == []
 
 
 def test_rename_and_delete(catalog: Catalog, collection: Collection) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,6 +37,26 @@ def test_a_document_comes_back_whole(catalog: Catalog, collection: Collection) -
         assert (chunk.id, chunk.ordinal) == (written.chunk_ids[number], number)
         for name in ("start", "end", "text", "tokens", "token_hash", "heading", "pages", "boxes"):
             assert getattr(chunk, name) == getattr(given, name)
+
+
+def test_a_page_is_read_without_the_lines_of_others(catalog: Catalog, collection: Collection) -> None:
+    pages = tuple(Page(number, "page", 0, 7) for number in range(1, 101))
+    lines = tuple(Line(0, 7, number % 100 + 1, (0.5, number / 3, 99.25, 1e-7)) for number in range(20_000))
+    record, chunks = document(["one", "two"], pages=pages, lines=lines)
+    written = catalog.documents.replace(collection, record, chunks).document_id
+    peaks = []
+    for act in (catalog.documents.layout, partial(catalog.documents.page_layout, number=42)):
+        tracemalloc.start()
+        layout = act(written)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (layout.text, layout.pages) == (record.text, pages)
+    assert layout.lines == tuple(line for line in lines if line.page == 42)
+    assert peaks[1] < peaks[0] / 3, peaks
+    assert catalog.documents.page_layout(written, 101).lines == ()
+    bare = catalog.documents.replace(collection, *document(["one"], "/b.txt")).document_id
+    assert catalog.documents.page_layout(bare, 1) == catalog.documents.layout(bare)
+    assert catalog.documents.text(bare) == "one"
 
 
 def test_a_new_version_takes_the_place_of_the_old(catalog: Catalog, collection: Collection) -> None:

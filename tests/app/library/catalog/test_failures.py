@@ -8,6 +8,7 @@ import traceback
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -86,8 +87,9 @@ def test_a_damaged_value(catalog: Catalog, collection: Collection, column: str, 
         connection.execute(text(f"UPDATE documents SET {column} = :damaged"), {"damaged": damaged})
     if (column, damaged) == ("text", zlib.compress(b"[1")):
         return  # a text
-    with pytest.raises(CatalogError, match=r"its file is damaged\. `ragcache db restore FILE` puts"):
-        catalog.documents.layout(made.document_id)
+    for act in (catalog.documents.layout, partial(catalog.documents.page_layout, number=1)):
+        with pytest.raises(CatalogError, match=r"its file is damaged\. `ragcache db restore FILE` puts"):
+            act(made.document_id)
 
 
 def test_a_damaged_value_of_what_every_question_reads(catalog: Catalog, collection: Collection) -> None:
@@ -197,6 +199,6 @@ def test_a_bug_is_no_failure_of_the_database() -> None:
 
 
 def test_a_number_that_no_database_can_hold_is_told(catalog: Catalog, collection: Collection) -> None:
-    for ask in (catalog.documents.get, catalog.documents.layout):
+    for ask in (catalog.documents.get, catalog.documents.layout, catalog.documents.text):
         with pytest.raises(CatalogError):
             ask(1 << 70)

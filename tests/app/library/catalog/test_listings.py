@@ -23,6 +23,23 @@ def test_documents_with_their_numbers(catalog: Catalog, collection: Collection) 
     assert catalog.documents.listed(collection, "failed") == listed[:1]
 
 
+def test_pages_of_documents_are_those_of_the_whole_list(catalog: Catalog, collection: Collection) -> None:
+    for number in range(7):
+        for one in (collection, make_collection(catalog, f"other{number}")):
+            catalog.documents.replace(one, *document(["one", "three"][: number % 3], f"/{9 - number}"))
+    catalog.documents.fail(collection, document([], "/8")[0], "it is empty")
+    listed = sorted(catalog.documents.listed(collection), key=lambda one: one.document.id)
+    assert [one.chunks for one in listed] == [0, 0, 2, 0, 1, 2, 0]
+    ids = [one.document.id for one in listed]
+    for limit in (1, 3, 7, 9):
+        for after in (0, *ids):
+            rest = [one for one in listed if one.document.id > after]
+            assert catalog.documents.page(collection, limit, after=after) == rest[:limit]
+    assert catalog.documents.page(collection, 9, state="failed") == [listed[1]]
+    assert catalog.documents.page(collection, 9, sources=["/7", "/5", "/1"]) == [listed[2], listed[4]]
+    assert catalog.documents.page(collection, 9, after=ids[2], sources=["/7", "/5"], state="ready") == [listed[4]]
+
+
 def test_another_tokenizer(catalog: Catalog, collection: Collection) -> None:
     other = make_collection(catalog, "other")
     for one in (collection, other):
