@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +100,7 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     ]
     about = [_about(one.answer) for one in found if one.answer is not None] if cites else None
     named = {"id": naming.id, "created": naming.created, "model": naming.model}
-    usage = _usage([one.usage for one in found if one.usage])
+    usage = _usage(_usages(found), len(found))
     return _answered(ChatResponse(**named, choices=choices, usage=usage, ragcache=about))
 
 
@@ -125,7 +125,7 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
         for index, one in enumerate(found)
     ]
     named = {"id": naming.id, "created": naming.created, "model": naming.model}
-    usage = _usage([one.usage for one in found if one.usage])
+    usage = _usage(_usages(found), body.choices)
     return _answered(CompletionResponse(**named, choices=choices, usage=usage))
 
 
@@ -156,7 +156,7 @@ async def _chat_events(
     cites: bool,
     frank: bool,
 ) -> AsyncIterator[bytes]:
-    usages: list[Usage] = []
+    usages: dict[int, Usage] = {}
     begun_choices: set[int] = set()
 
     def chunk(index: int, delta: dict[str, Any], more: dict[str, Any] | None = None, **about: Any) -> bytes:
@@ -173,7 +173,7 @@ async def _chat_events(
                 yield chunk(piece.index, {"content": piece.text}, {"logprobs": logprobs})
             if piece.answer is not None:
                 if piece.usage:
-                    usages.append(piece.usage)
+                    usages[piece.index] = piece.usage
                 if cites:
                     yield chunk(piece.index, {}, ragcache=_about(piece.answer).model_dump(mode="json"))
                 yield chunk(piece.index, {}, {"finish_reason": piece.finish_reason})
@@ -181,14 +181,14 @@ async def _chat_events(
     async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
-        yield _chunk("chat.completion.chunk", naming, [], usage=_usage(usages).model_dump())
+        yield _chunk("chat.completion.chunk", naming, [], usage=_usage(usages, body.choices).model_dump())
     yield DONE
 
 
 async def _completion_events(
     pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, decode: Decode, body: CompletionRequest, frank: bool
 ) -> AsyncIterator[bytes]:
-    usages: list[Usage] = []
+    usages: dict[int, Usage] = {}
     lengths: dict[int, int] = {}
 
     async def told_pieces() -> AsyncGenerator[bytes, None]:
@@ -201,14 +201,14 @@ async def _completion_events(
             if piece.answer is not None:
                 choice["finish_reason"] = piece.finish_reason
                 if piece.usage:
-                    usages.append(piece.usage)
+                    usages[piece.index] = piece.usage
             if piece.text or logprobs or piece.answer is not None:
                 yield _chunk("text_completion", naming, [choice])
 
     async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
-        yield _chunk("text_completion", naming, [], usage=_usage(usages).model_dump())
+        yield _chunk("text_completion", naming, [], usage=_usage(usages, body.choices).model_dump())
     yield DONE
 
 
@@ -237,14 +237,22 @@ def _about(answer: Answer) -> AboutAnswer:
     return AboutAnswer(citations=values["citations"], report=values["report"], notes=values["notes"])
 
 
-def _usage(usages: Sequence[Usage]) -> CompletionUsage:
-    """Of all choices: as OpenAI counts, the prompt once."""
-    prompt, answers = max(one.prompt for one in usages), sum(one.answer for one in usages)
+def _usages(found: Sequence[Collected]) -> dict[int, Usage]:
+    return {index: one.usage for index, one in enumerate(found) if one.usage}
+
+
+def _usage(usages: Mapping[int, Usage], choices: int) -> CompletionUsage:
+    """Of all choices by their numbers, so many to each prompt, which counts once as OpenAI counts."""
+    prompts: dict[int, Usage] = {}
+    for index, one in usages.items():
+        before = prompts.get(index // choices, Usage(0, 0, 0))
+        prompts[index // choices] = Usage(max(before.prompt, one.prompt), 0, max(before.cached, one.cached))
+    prompt, answers = sum(one.prompt for one in prompts.values()), sum(one.answer for one in usages.values())
     return CompletionUsage(
         prompt_tokens=prompt,
         completion_tokens=answers,
         total_tokens=prompt + answers,
-        prompt_tokens_details=CachedTokens(cached_tokens=max(0, max(one.cached for one in usages))),
+        prompt_tokens_details=CachedTokens(cached_tokens=sum(one.cached for one in prompts.values())),
     )
 
 
