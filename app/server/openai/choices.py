@@ -36,13 +36,16 @@ class ChoicePiece:
 Coming = ChoicePiece | Exception
 
 
-async def pieces_of(starts: Sequence[Start], turns: Sequence[Turn]) -> AsyncGenerator[ChoicePiece, None]:
+async def pieces_of(
+    starts: Sequence[Start], turns: Sequence[Turn], kept: Turn | None = None
+) -> AsyncGenerator[ChoicePiece, None]:
     """As many at once as there are turns, each of which ends as soon as it is left over, and at the latest when this is
-    closed: that ends them all. Raises what the first of them raises.
+    closed, but for one that is `kept` for what is made of them. Closing this ends all answers. Raises what the first of
+    them raises.
     """
     queue: asyncio.Queue[Coming] = asyncio.Queue(WAITING)
     waiting = iter(enumerate(starts))
-    tasks = [asyncio.create_task(_in_turn(waiting, turn, queue)) for turn in turns]
+    tasks = [asyncio.create_task(_in_turn(waiting, turn, queue, turn is kept)) for turn in turns]
     try:
         left = len(starts)
         while left:
@@ -57,10 +60,13 @@ async def pieces_of(starts: Sequence[Start], turns: Sequence[Turn]) -> AsyncGene
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyncio.Queue[Coming]) -> None:
-    for index, start in waiting:
-        await _follow(index, turn.during(start), queue)
-    turn.end()
+async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyncio.Queue[Coming], kept: bool) -> None:
+    try:
+        for index, start in waiting:
+            await _follow(index, turn.during(start), queue)
+    finally:
+        if not kept:
+            turn.end()
 
 
 async def _follow(index: int, start: Start, queue: asyncio.Queue[Coming]) -> None:
