@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from app.answering import Answer, Citation, Quote, Retrieved, locate
@@ -12,7 +14,7 @@ from app.answering.stream import AnswerStream
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
-from ragcache.errors import PromptError, RagcacheError
+from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
 from retriever import Vectors
 from splitter.base import Embed, Offsets
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 NOTHING_FOUND = "no chunk was found for this question: answered without any"
 STOPPED = "stopped before its end"
 LIKELY = 3  # sentences of each chunk that the embedder compares
+_log = logging.getLogger(__name__)
 Pages = Callable[[Citation, int, int, str], Sequence[PageName] | None]  # of a span of its document, with its text
 
 
@@ -131,20 +134,23 @@ class Answering:
         cited = tuple(Citation.of(number, one) for number, one in enumerate(placed, start=1))
 
         def finish(text: str, whole: bool) -> Answer:
-            if not whole:
-                return Answer(request.question, text, cited, report, (*notes, STOPPED))
-            try:
-                return Answer(request.question, text, self._quoted(request, cited, text), report, notes)
-            except RagcacheError as error:  # the answer stands without them
-                return Answer(request.question, text, cited, report, (*notes, f"no quotes: {error}"))
+            return Answer(request.question, text, cited, report, notes if whole else (*notes, STOPPED))
 
-        return AnswerStream(generation, Pieces(self.template.decode, request.stop), cited, finish)
+        stream = AnswerStream(generation, Pieces(self.template.decode, request.stop), cited, finish)
+        stream.then.append(partial(self._quoted, request))
+        return stream
 
-    def _quoted(self, request: AnswerRequest, cited: tuple[Citation, ...], text: str) -> tuple[Citation, ...]:
-        if self.embed is None or not request.quotes:
-            return cited
-        with self.cache.source.answering():
-            return quoted(cited, request.question, text, self.embed, self._pages)
+    def _quoted(self, request: AnswerRequest, answer: Answer) -> Answer:
+        if self.embed is None or not request.quotes or STOPPED in answer.notes:
+            return answer
+        try:
+            with self.cache.source.answering():
+                cited = quoted(answer.citations, request.question, answer.text, self.embed, self._pages)
+        except FAULTS as error:  # the answer stands without them
+            if not isinstance(error, RagcacheError):
+                _log.error("no quotes", exc_info=error)
+            return replace(answer, notes=(*answer.notes, f"no quotes: {reason_of(error)}"))
+        return replace(answer, citations=cited)
 
     def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
         places = locate(self.catalog, cited, start, end, text) if self.catalog else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self
 
 from app.answering import Answer, Citation
 from app.models.cores import in_thread, release_helpers
+from ragcache.errors import FAULTS, reason_of
 from ragcache.repetition import Repetition
 
 if TYPE_CHECKING:
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from ragcache.sampling import FinishReason, TokenLogprobs
 
 P = ParamSpec("P")
-Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole
+Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole; what may break is for `then`
 REPEATED = "the answer began to repeat itself and was stopped"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class AnswerStream:
     def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
-        self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add notes to it
+        self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add to it
         self.heard: list[Callable[[], None]] = []  # called at each token, on the thread that reads
         self._generation = generation
         self._tokens: Iterator[int] | None = iter(generation)
@@ -168,10 +171,21 @@ class AnswerStream:
             self._answer = self._finish(self.text, whole)
             if whole and self._repeats:
                 self._answer = replace(self._answer, notes=(*self._answer.notes, REPEATED))
-            self.citations = self._answer.citations
-            for call in self.then:
-                self._answer = call(self._answer)
-            release_helpers()
+            with ExitStack() as rest:  # all of it, also where the program is interrupted meanwhile
+                rest.callback(release_helpers)
+                for call in reversed(self.then):
+                    rest.callback(self._follow, call)
+
+    def _follow(self, call: Callable[[Answer], Answer]) -> None:
+        """What breaks in one is told, and costs neither the answer nor the others."""
+        assert self._answer is not None
+        try:
+            self._answer = call(self._answer)
+        except FAULTS as error:
+            _log.error("behind an answer", exc_info=error)
+            note = f"not all was done behind the answer: {reason_of(error)}"
+            self._answer = replace(self._answer, notes=(*self._answer.notes, note))
+        self.citations = self._answer.citations
 
     def __enter__(self) -> Self:
         return self

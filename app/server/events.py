@@ -1,10 +1,10 @@
-"""Server-sent events. Each is one line of JSON, so that no text in it can begin another one."""
+"""Server-sent events. Each is one line of JSON, so that no text in it can begin another one. And JSON of any length."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from fastapi.responses import StreamingResponse
@@ -38,3 +38,31 @@ def sound(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {sound(key): sound(one) for key, one in value.items()}
     return [sound(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def written(value: Any, depth: int) -> bytes:
+    """As JSON, for a thread: a long one in one go would hold all other threads up. What is `depth` levels below it, an
+    entry of a long list, is to be short.
+    """
+    return b"".join(_parts(value, depth))
+
+
+def _parts(value: Any, depth: int) -> Iterator[bytes]:
+    if not depth or not value or not isinstance(value, dict | list):
+        yield _json(value)
+        return
+    named = isinstance(value, dict)
+    for place, key in enumerate(value):
+        yield b"," if place else b"{" if named else b"["
+        if named:
+            yield _json(key) + b":"
+        yield from _parts(value[key] if named else key, depth - 1)
+    yield b"}" if named else b"]"
+
+
+def _json(value: Any) -> bytes:
+    told = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return told.encode()
+    except UnicodeEncodeError:
+        return json.dumps(sound(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

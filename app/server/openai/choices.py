@@ -14,7 +14,7 @@ from app.answering import Answer
 from app.answering.stream import AnswerStream, AnswerToken, AsyncAnswerStream, Usage
 from app.server.problems import RefusedRequest
 from app.server.queueing import GONE, Turn
-from ragcache.errors import FAULTS, ModelError
+from ragcache.errors import FAULTS, ModelError, reason_of
 
 T = TypeVar("T")
 Start = Callable[[], AnswerStream]
@@ -36,13 +36,16 @@ class ChoicePiece:
 Coming = ChoicePiece | Exception
 
 
-async def pieces_of(starts: Sequence[Start], turns: Sequence[Turn]) -> AsyncGenerator[ChoicePiece, None]:
+async def pieces_of(
+    starts: Sequence[Start], turns: Sequence[Turn], kept: Turn | None = None
+) -> AsyncGenerator[ChoicePiece, None]:
     """As many at once as there are turns, each of which ends as soon as it is left over, and at the latest when this is
-    closed: that ends them all. Raises what the first of them raises.
+    closed, but for one that is `kept` for what is made of them. Closing this ends all answers. Raises what the first of
+    them raises.
     """
     queue: asyncio.Queue[Coming] = asyncio.Queue(WAITING)
     waiting = iter(enumerate(starts))
-    tasks = [asyncio.create_task(_in_turn(waiting, turn, queue)) for turn in turns]
+    tasks = [asyncio.create_task(_in_turn(waiting, turn, queue, turn is kept)) for turn in turns]
     try:
         left = len(starts)
         while left:
@@ -57,25 +60,48 @@ async def pieces_of(starts: Sequence[Start], turns: Sequence[Turn]) -> AsyncGene
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyncio.Queue[Coming]) -> None:
-    for index, start in waiting:
-        await _follow(index, turn.during(start), queue)
-    turn.end()
+async def _in_turn(waiting: Iterator[tuple[int, Start]], turn: Turn, queue: asyncio.Queue[Coming], kept: bool) -> None:
+    async with _HandedOver(queue):
+        try:
+            for index, start in waiting:
+                await _follow(index, turn.during(start), queue)
+        finally:
+            if not kept:
+                turn.end()
 
 
 async def _follow(index: int, start: Start, queue: asyncio.Queue[Coming]) -> None:
-    try:
-        async with await AsyncAnswerStream.of(start) as stream:
-            async for text in stream:
-                await queue.put(ChoicePiece(index, text, stream.take_tokens()))
-            answer = await stream.answer()
-            reason = stream.finish_reason
-            if reason == "cancelled":
-                raise ModelError("the engine gave the answer up before its end")
-            assert reason is not None
-            await queue.put(ChoicePiece(index, "", stream.take_tokens(), answer, reason, stream.usage))
-    except FAULTS as error:
-        await queue.put(error)
+    async with await AsyncAnswerStream.of(start) as stream:
+        async for text in stream:
+            await queue.put(ChoicePiece(index, text, stream.take_tokens()))
+        answer = await stream.answer()
+        reason = stream.finish_reason
+        if reason == "cancelled":
+            raise ModelError("the engine gave the answer up before its end")
+        assert reason is not None
+        await queue.put(ChoicePiece(index, "", stream.take_tokens(), answer, reason, stream.usage))
+
+
+class _HandedOver:
+    """Whoever reads the queue raises what breaks in the block, and does not wait for ever, whatever it was. A kind that
+    nothing meets is a bug like others.
+    """
+
+    def __init__(self, queue: asyncio.Queue[Coming]):
+        self._queue = queue
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        told: Exception = error
+        if not isinstance(error, FAULTS):
+            told = RuntimeError(f"the answer ended in an unknown way: {reason_of(error)}")
+            told.__cause__ = error
+        await self._queue.put(told)
+        return True
 
 
 async def begun(pieces: AsyncGenerator[ChoicePiece, None]) -> AsyncGenerator[ChoicePiece, None]:

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel
 
 from app.answering import Answer
 from app.answering.stream import AnswerToken, Usage
 from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
-from app.server.events import DONE, event, sound, streamed
+from app.server.events import DONE, event, streamed, written
 from app.server.openai.asking import Start, chat_starts, completion_starts
 from app.server.openai.choices import ChoicePiece, begun, pieces_of, unless_gone
+from app.server.openai.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from app.server.openai.schemas import (
     AboutAnswer,
     AnsweredMessage,
     CachedTokens,
     ChatChoice,
-    ChatLogprobs,
     ChatRequest,
     ChatResponse,
-    ChosenLogprob,
     CompletionChoice,
-    CompletionLogprobs,
     CompletionRequest,
     CompletionResponse,
     CompletionUsage,
-    TopLogprob,
 )
 from app.server.problems import told
 from app.server.queueing import Turn
@@ -42,7 +40,8 @@ from app.server.told import told_notes, told_report
 from ragcache.errors import FAULTS
 
 router = APIRouter(prefix="/v1", tags=["openai"])
-Decode = Callable[[Sequence[int]], str]
+TOKEN = 5  # levels below a response: what is told of one token
+MANY = 16  # tokens in one piece; more of them are told on a thread
 
 
 @dataclass
@@ -65,6 +64,10 @@ class Collected:
     def text(self) -> str:
         return "".join(self.texts)
 
+    @property
+    def reason(self) -> Literal["stop", "length"]:
+        return "length" if self.finish_reason == "length" else "stop"
+
 
 @dataclass(frozen=True)
 class Naming:
@@ -84,25 +87,12 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     """OpenAI's, of the model alone, or of a collection: `model` is then NAME@COLLECTION."""
     caller.check("read")
     starts, cites = await in_thread(chat_starts, service, caller, body)
-    naming, decode = Naming.new("chatcmpl", body.model), service.decode
+    naming, texts = Naming.new("chatcmpl", body.model), TokenTexts(service.decode)
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_chat_events(pieces, naming, decode, body, cites, caller.runs_it))
-    found = await unless_gone(request, _collected(starts, turns))
-    choices = [
-        ChatChoice(
-            index=index,
-            message=AnsweredMessage(content=one.text),
-            logprobs=_chat_logprobs(one.tokens, decode) if body.logprobs else None,
-            finish_reason="length" if one.finish_reason == "length" else "stop",
-        )
-        for index, one in enumerate(found)
-    ]
-    about = [_about(one.answer) for one in found if one.answer is not None] if cites else None
-    named = {"id": naming.id, "created": naming.created, "model": naming.model}
-    usage = _usage([one.usage for one in found if one.usage])
-    return _answered(ChatResponse(**named, choices=choices, usage=usage, ragcache=about))
+        return streamed(_chat_events(pieces, naming, texts, body, cites, caller.runs_it))
+    return await unless_gone(request, _whole(starts, turns, partial(_chat_body, naming, texts, body, cites)))
 
 
 @router.post("/completions", response_model=CompletionResponse, responses={200: {"content": {"text/event-stream": {}}}})
@@ -110,40 +100,61 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     """OpenAI's: what a text goes on with."""
     caller.check("read")
     starts = await in_thread(completion_starts, service, caller, body)
-    naming, decode = Naming.new("cmpl", body.model), service.decode
+    naming, texts = Naming.new("cmpl", body.model), TokenTexts(service.decode)
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_completion_events(pieces, naming, decode, body, caller.runs_it))
-    found = await unless_gone(request, _collected(starts, turns))
-    choices = [
-        CompletionChoice(
-            index=index,
-            text=one.text,
-            logprobs=_completion_logprobs(one.tokens, decode, 0) if body.logprobs is not None else None,
-            finish_reason="length" if one.finish_reason == "length" else "stop",
-        )
-        for index, one in enumerate(found)
-    ]
-    named = {"id": naming.id, "created": naming.created, "model": naming.model}
-    usage = _usage([one.usage for one in found if one.usage])
-    return _answered(CompletionResponse(**named, choices=choices, usage=usage))
+        return streamed(_completion_events(pieces, naming, texts, body, caller.runs_it))
+    return await unless_gone(request, _whole(starts, turns, partial(_completion_body, naming, texts, body)))
 
 
-async def _collected(starts: Sequence[Start], turns: Sequence[Turn]) -> list[Collected]:
+async def _whole(
+    starts: Sequence[Start], turns: Sequence[Turn], written_of: Callable[[Sequence[Collected]], bytes]
+) -> Response:
+    """What is told of thousands of tokens is made on a thread, in the turn of the last of them."""
+    last = turns[0]
+    found = await _collected(starts, turns, last)
+    body = await in_thread(last.during(partial(written_of, found)))
+    last.end()
+    return Response(body, media_type="application/json")
+
+
+async def _collected(starts: Sequence[Start], turns: Sequence[Turn], kept: Turn) -> list[Collected]:
     found = [Collected() for _ in starts]
-    async with aclosing(pieces_of(starts, turns)) as pieces:
+    async with aclosing(pieces_of(starts, turns, kept)) as pieces:
         async for piece in pieces:
             found[piece.index].add(piece)
     return found
 
 
-def _answered(response: BaseModel) -> Response:
+def _chat_body(naming: Naming, texts: TokenTexts, body: ChatRequest, cites: bool, found: Sequence[Collected]) -> bytes:
+    choices = [
+        ChatChoice(index=index, message=AnsweredMessage(content=one.text), finish_reason=one.reason)
+        for index, one in enumerate(found)
+    ]
+    about = [_about(one.answer) for one in found if one.answer is not None] if cites else None
+    usage = _usage(_usages(found), len(found))
+    response = ChatResponse(**asdict(naming), choices=choices, usage=usage, ragcache=about)
+    return _body(response, [chat_logprobs(one.tokens, texts) for one in found] if body.logprobs else [])
+
+
+def _completion_body(naming: Naming, texts: TokenTexts, body: CompletionRequest, found: Sequence[Collected]) -> bytes:
+    choices = [
+        CompletionChoice(index=index, text=one.text, finish_reason=one.reason) for index, one in enumerate(found)
+    ]
+    response = CompletionResponse(**asdict(naming), choices=choices, usage=_usage(_usages(found), body.choices))
+    told = [completion_logprobs(one.tokens, texts, 0) for one in found] if body.logprobs is not None else []
+    return _body(response, told)
+
+
+def _body(response: BaseModel, logprobs: Sequence[dict[str, Any]]) -> bytes:
     """As clients expect it: what there is nothing of is null, but for fields of ours."""
     values = response.model_dump(mode="json")
     if values.get("ragcache", 0) is None:
         del values["ragcache"]
-    return JSONResponse(sound(values))
+    for choice, told_logprobs in zip(values["choices"], logprobs, strict=False):
+        choice["logprobs"] = told_logprobs
+    return written(values, TOKEN)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
@@ -152,64 +163,72 @@ def _answered(response: BaseModel) -> Response:
 async def _chat_events(
     pieces: AsyncGenerator[ChoicePiece, None],
     naming: Naming,
-    decode: Decode,
+    texts: TokenTexts,
     body: ChatRequest,
     cites: bool,
     frank: bool,
 ) -> AsyncIterator[bytes]:
-    usages: list[Usage] = []
+    usages: dict[int, Usage] = {}
     begun_choices: set[int] = set()
 
     def chunk(index: int, delta: dict[str, Any], more: dict[str, Any] | None = None, **about: Any) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **(more or {})}
         return _chunk("chat.completion.chunk", naming, [choice], **about)
 
+    def said(piece: ChoicePiece) -> bytes:
+        logprobs = chat_logprobs(piece.tokens, texts) if body.logprobs and piece.tokens else None
+        return chunk(piece.index, {"content": piece.text}, {"logprobs": logprobs})
+
+    def cited(index: int, answer: Answer) -> bytes:
+        return chunk(index, {}, ragcache=_about(answer).model_dump(mode="json"))
+
     async def told_pieces() -> AsyncGenerator[bytes, None]:
         async for piece in pieces:
             if piece.index not in begun_choices:
                 begun_choices.add(piece.index)
                 yield chunk(piece.index, {"role": "assistant", "content": ""})
-            logprobs = _chat_logprobs(piece.tokens, decode).model_dump() if body.logprobs and piece.tokens else None
-            if piece.text or logprobs:
-                yield chunk(piece.index, {"content": piece.text}, {"logprobs": logprobs})
+            if piece.text or (body.logprobs and piece.tokens):
+                yield await _made(said, piece)
             if piece.answer is not None:
                 if piece.usage:
-                    usages.append(piece.usage)
+                    usages[piece.index] = piece.usage
                 if cites:
-                    yield chunk(piece.index, {}, ragcache=_about(piece.answer).model_dump(mode="json"))
+                    yield await in_thread(cited, piece.index, piece.answer)
                 yield chunk(piece.index, {}, {"finish_reason": piece.finish_reason})
 
     async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
-        yield _chunk("chat.completion.chunk", naming, [], usage=_usage(usages).model_dump())
+        yield _chunk("chat.completion.chunk", naming, [], usage=_usage(usages, body.choices).model_dump())
     yield DONE
 
 
 async def _completion_events(
-    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, decode: Decode, body: CompletionRequest, frank: bool
+    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, texts: TokenTexts, body: CompletionRequest, frank: bool
 ) -> AsyncIterator[bytes]:
-    usages: list[Usage] = []
+    usages: dict[int, Usage] = {}
     lengths: dict[int, int] = {}
+
+    def said(piece: ChoicePiece) -> bytes:
+        offset = lengths.get(piece.index, 0)
+        lengths[piece.index] = offset + len(piece.text)
+        tells = body.logprobs is not None and piece.tokens
+        logprobs = completion_logprobs(piece.tokens, texts, offset) if tells else None
+        reason = None if piece.answer is None else piece.finish_reason
+        choice = {"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": reason}
+        return _chunk("text_completion", naming, [choice])
 
     async def told_pieces() -> AsyncGenerator[bytes, None]:
         async for piece in pieces:
-            offset = lengths.get(piece.index, 0)
-            lengths[piece.index] = offset + len(piece.text)
-            told_logprobs = body.logprobs is not None and piece.tokens
-            logprobs = _completion_logprobs(piece.tokens, decode, offset).model_dump() if told_logprobs else None
-            choice = {"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": None}
-            if piece.answer is not None:
-                choice["finish_reason"] = piece.finish_reason
-                if piece.usage:
-                    usages.append(piece.usage)
-            if piece.text or logprobs or piece.answer is not None:
-                yield _chunk("text_completion", naming, [choice])
+            if piece.usage:
+                usages[piece.index] = piece.usage
+            if piece.text or (body.logprobs is not None and piece.tokens) or piece.answer is not None:
+                yield await _made(said, piece)
 
     async for one in _closed(pieces, told_pieces(), frank):
         yield one
     if body.tells_usage and usages:
-        yield _chunk("text_completion", naming, [], usage=_usage(usages).model_dump())
+        yield _chunk("text_completion", naming, [], usage=_usage(usages, body.choices).model_dump())
     yield DONE
 
 
@@ -223,6 +242,11 @@ async def _closed(
                 yield one
         except FAULTS as error:
             yield event(told(error, frank))
+
+
+async def _made(told_of: Callable[[ChoicePiece], bytes], piece: ChoicePiece) -> bytes:
+    """On a thread where it would hold the event loop up."""
+    return await in_thread(told_of, piece) if len(piece.tokens) > MANY else told_of(piece)
 
 
 def _chunk(kind: str, naming: Naming, choices: list[dict[str, Any]], **more: Any) -> bytes:
@@ -239,43 +263,20 @@ def _about(answer: Answer) -> AboutAnswer:
     return AboutAnswer(citations=values["citations"], report=report, notes=notes)
 
 
-def _usage(usages: Sequence[Usage]) -> CompletionUsage:
-    """Of all choices: as OpenAI counts, the prompt once."""
-    prompt, answers = max(one.prompt for one in usages), sum(one.answer for one in usages)
+def _usages(found: Sequence[Collected]) -> dict[int, Usage]:
+    return {index: one.usage for index, one in enumerate(found) if one.usage}
+
+
+def _usage(usages: Mapping[int, Usage], choices: int) -> CompletionUsage:
+    """Of all choices by their numbers, so many to each prompt, which counts once as OpenAI counts."""
+    prompts: dict[int, Usage] = {}
+    for index, one in usages.items():
+        before = prompts.get(index // choices, Usage(0, 0, 0))
+        prompts[index // choices] = Usage(max(before.prompt, one.prompt), 0, max(before.cached, one.cached))
+    prompt, answers = sum(one.prompt for one in prompts.values()), sum(one.answer for one in usages.values())
     return CompletionUsage(
         prompt_tokens=prompt,
         completion_tokens=answers,
         total_tokens=prompt + answers,
-        prompt_tokens_details=CachedTokens(cached_tokens=max(0, max(one.cached for one in usages))),
+        prompt_tokens_details=CachedTokens(cached_tokens=sum(one.cached for one in prompts.values())),
     )
-
-
-def _chat_logprobs(tokens: Sequence[AnswerToken], decode: Decode) -> ChatLogprobs:
-    content = []
-    for one in tokens:
-        assert one.told is not None
-        top = [_logprob(token, logprob, decode) for token, logprob in one.told.top]
-        own = _logprob(one.token, one.told.logprob, decode)
-        content.append(ChosenLogprob(**own.model_dump(), top_logprobs=top))
-    return ChatLogprobs(content=content)
-
-
-def _logprob(token: int, logprob: float, decode: Decode) -> TopLogprob:
-    text = decode([token])
-    return TopLogprob(token=text, logprob=max(logprob, LEAST), bytes=list(text.encode("utf-8", "replace")))
-
-
-LEAST = -9999.0  # JSON has no infinity
-
-
-def _completion_logprobs(tokens: Sequence[AnswerToken], decode: Decode, offset: int) -> CompletionLogprobs:
-    found = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-    for one in tokens:
-        assert one.told is not None
-        text = decode([one.token])
-        found.tokens.append(text)
-        found.token_logprobs.append(max(one.told.logprob, LEAST))
-        found.top_logprobs.append({decode([token]): max(value, LEAST) for token, value in one.told.top})
-        found.text_offset.append(offset)
-        offset += len(text)
-    return found

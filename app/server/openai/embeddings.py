@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from app.errors import NotFound
 from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
+from app.server.events import written
 from app.server.openai.schemas import LONGEST_LIST, Embedded, EmbeddingRequest, EmbeddingResponse, EmbeddingUsage
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
+VECTOR = 2  # levels below the response: an entry of `data`
 router = APIRouter(prefix="/v1", tags=["openai"])
 
 
-@router.post("/embeddings")
-async def embeddings(request: Request, body: EmbeddingRequest, service: Serving, caller: Asking) -> EmbeddingResponse:
+@router.post("/embeddings", response_model=EmbeddingResponse)
+async def embeddings(request: Request, body: EmbeddingRequest, service: Serving, caller: Asking) -> Response:
     """Vectors of length 1."""
     caller.check("read")
-    await service.turns.of(caller, request)
-    return await in_thread(_embedded, body, service)
+    turn = await service.turns.of(caller, request)
+    found = await in_thread(turn.during(partial(_embedded, body, service)))
+    turn.end()
+    return Response(found, media_type="application/json")
 
 
-def _embedded(body: EmbeddingRequest, service: Service) -> EmbeddingResponse:
+def _embedded(body: EmbeddingRequest, service: Service) -> bytes:
     if body.model != service.embedder:
         raise NotFound(f"no embedder {body.model!r}: this server has {service.embedder!r}")
     texts = [body.input] if isinstance(body.input, str) else body.input
@@ -40,6 +46,5 @@ def _embedded(body: EmbeddingRequest, service: Service) -> EmbeddingResponse:
         for index, one in enumerate(vectors)
     ]
     tokens = sum(embedder.count(texts))
-    return EmbeddingResponse(
-        data=data, model=body.model, usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
-    )
+    usage = EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
+    return written(EmbeddingResponse(data=data, model=body.model, usage=usage).model_dump(mode="json"), VECTOR)

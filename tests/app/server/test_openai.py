@@ -106,6 +106,17 @@ def test_turns_before_are_history(openai: OpenAI, model: str) -> None:
     assert "condense" in report["seconds"]
 
 
+def test_every_prompt_counts_once_however_many_choices_it_has(openai: OpenAI, model: str) -> None:
+    asked: Any = {"model": model, "prompt": [[5] * 40, [6] * 7, [8] * 23], "max_tokens": 3, "n": 2}
+    whole = openai.completions.create(**asked).usage
+    *_, last = openai.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    for usage in (whole, last.usage):
+        assert usage is not None
+        assert usage.prompt_tokens == 40 + 7 + 23
+        assert 6 <= usage.completion_tokens <= 18
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+
+
 def test_a_seed_gives_the_same_choices_again_and_no_two_alike(openai: OpenAI, model: str) -> None:
     asked: Any = {"model": model, "messages": ASKED, "temperature": 2, "max_tokens": 12, "n": 3, "seed": 7}
     first, again = (
