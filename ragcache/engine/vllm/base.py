@@ -16,7 +16,8 @@ from ragcache.planning import check_segments
 from ragcache.report import Report
 from ragcache.types import Chunk, Segment, System, Variant
 
-# Takes one output of a request, as vLLM's RequestOutput has it, or None when the engine broke; it must not block.
+# Takes one output of a request, as vLLM's RequestOutput has it, or when the engine broke the error that it broke with,
+# or None; it must not block.
 Deliver = Callable[[Any], None]
 
 
@@ -43,7 +44,7 @@ class LinkingVllm(Engine):
 
     @abstractmethod
     def submit(self, ids: Sequence[int], params: Any, deliver: Deliver) -> str:
-        """Start a request -> its name. Raises PromptError when it cannot be served."""
+        """Start a request -> its name. Raises PromptError for what cannot be served; vLLM may refuse later."""
 
     @abstractmethod
     def abort(self, request: str) -> dict[str, Any]:

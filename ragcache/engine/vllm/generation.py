@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.vllm.requests import KEY, link_params
-from ragcache.errors import ModelError
+from ragcache.errors import ModelError, RagcacheError
 from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import FinishReason, TokenLogprobs
@@ -116,13 +116,15 @@ class VllmGeneration(TokenStream):
         """Of vLLM; a dict where another thread cancelled it."""
         output = self._outputs.get()
         self._hear(output)
+        if isinstance(output, RagcacheError):
+            raise output
         if output is None:
             raise ModelError("the vLLM engine broke during the answer: see the log for why, and start another")
         return output
 
     def _hear(self, output: Any) -> None:
-        """None when the engine broke, and what an aborted request would have told."""
-        if output is None:
+        """None or an error when the engine broke, and what an aborted request would have told."""
+        if output is None or isinstance(output, RagcacheError):
             self._ended = True
         elif isinstance(output, dict):
             self._ended = True

@@ -94,18 +94,20 @@ class ServedVllmEngine(LinkingVllm):
         """Whether anybody reads the answer or not."""
         reason: str | None = None
         last: ServedOutput | None = None
+        broken: RagcacheError | None = None
         try:
             with closing(reading.asked):
-                for piece in wanted.pieces(reading.asked.events()):
+                for piece in wanted.pieces(reading.asked.send().events()):
                     reason = piece.finish_reason or reason
                     if piece.token_ids:
                         deliver(ServedOutput((ServedPiece(piece.token_ids, piece.logprobs),)))
             last = ServedOutput((ServedPiece(finish_reason=reason),), True, self._report(name))
-        except FAULTS:
+        except FAULTS as error:
+            broken = error if isinstance(error, RagcacheError) else None
             if name in self._running:  # else somebody hung up
                 logger.warning("an answer of the vLLM server ended amid it", exc_info=True)
         finally:
-            deliver(last)
+            deliver(last or broken)
             reading.last.set_result(last)
             self._running.pop(name, None)
 
@@ -126,13 +128,16 @@ class ServedVllmEngine(LinkingVllm):
             return {}
         reading.asked.hang_up()
         last = reading.last.result()
-        return self._report(request) if last is None else last.kv_transfer_params
+        if last is not None:
+            return last.kv_transfer_params
+        return self._report(request) if reading.asked.answer is not None else {}
 
     def forsake(self, request: str, tell: Callable[[dict[str, Any]], None] = lambda told: None) -> dict[str, Any]:
         """What it linked is not told then."""
-        if (reading := self._running.pop(request, None)) is not None:
+        reading = self._running.pop(request, None)
+        tell({})  # before its reader delivers that it was hung up
+        if reading is not None:
             reading.asked.hang_up()
-        tell({})
         return {}
 
     # -- an engine --------------------------------------------------------------------------------------------------

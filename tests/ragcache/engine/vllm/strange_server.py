@@ -33,6 +33,7 @@ class Script:
     refusal: tuple[int, str] | None = None  # of all requests
     asked: list[dict[str, Any]] = field(default_factory=list)  # what was heard
     held: threading.Event | None = None  # after the choices an answer goes on until then
+    headless: bool = False  # until then there is not even a head
     left: threading.Event = field(default_factory=threading.Event)  # somebody has gone amid an answer
 
 
@@ -54,6 +55,8 @@ def _handler(script: Script) -> type[http.server.BaseHTTPRequestHandler]:
                 self._stream()
 
         def _stream(self) -> None:
+            if script.headless and script.held is not None:
+                script.held.wait()
             self.send_response(200)
             self.end_headers()
             try:

@@ -18,6 +18,7 @@ from ragcache.sampling import Sampling
 from ragcache.store import open_store
 from tests.ragcache.engine.vllm.strange_server import Script, engine_before
 from tests.tiny import VOCABULARY, make_chunks, make_question, make_system
+from tests.waiting import wait_until
 
 PROMPT = [make_system(), *make_chunks(20), make_question()]
 TOKENS = 4
@@ -77,7 +78,7 @@ def test_a_whole_answer_is_handed_out(engine: ServedVllmEngine, script: Script) 
 def test_what_is_no_answer_is_no_whole_one(engine: ServedVllmEngine, script: Script, choices: list[Any]) -> None:
     script.choices = choices
     stream = answer(engine)
-    with pytest.raises(ModelError, match="broke during the answer"):
+    with pytest.raises(ModelError, match="the vLLM server"):
         list(stream)
     assert stream.finish_reason != "stop"
 
@@ -99,14 +100,14 @@ def test_what_is_no_answer_is_no_whole_one(engine: ServedVllmEngine, script: Scr
 )
 def test_probabilities_that_were_asked_for_are_told(engine: ServedVllmEngine, script: Script, logprobs: Any) -> None:
     script.choices = [{"token_ids": [5], "logprobs": logprobs}, STOPPED]
-    with pytest.raises(ModelError, match="broke during the answer"):
+    with pytest.raises(ModelError, match="the vLLM server"):
         list(answer(engine, logprobs=1))
 
 
 def test_what_answers_without_an_end_is_hung_up(engine: ServedVllmEngine, script: Script) -> None:
     script.choices, script.held = [{"token_ids": [5, 6]}] * 50, threading.Event()
     stream = answer(engine)
-    with pytest.raises(ModelError, match="broke during the answer"):
+    with pytest.raises(ModelError, match="the vLLM server"):
         list(stream)
     assert stream.tokens == [5, 6] * (TOKENS // 2)
     assert script.left.wait(PATIENCE_S)
@@ -154,7 +155,7 @@ def test_what_vllm_refuses_is_told_to_whom_it_is_for(
     engine: ServedVllmEngine, script: Script, status: int, kind: type[RagcacheError], reason: str
 ) -> None:
     script.refusal = (status, "top_p is 7")
-    for ask in (lambda: answer(engine), lambda: engine.capture([], make_system())):
+    for ask in (lambda: list(answer(engine)), lambda: engine.capture([], make_system())):
         with pytest.raises(RagcacheError, match=reason) as told:
             ask()
         assert type(told.value) is kind
@@ -169,3 +170,21 @@ def test_an_answer_without_a_report_does_not_say_where_the_server_is(
     assert list(stream) == [3]
     assert stream.report.incidents == [UNTOLD]
     assert "answers 500: no report" in caplog.text
+
+
+@pytest.mark.parametrize("leave", ["cancel", "close"])
+def test_a_question_ends_before_the_server_says_anything(engine: ServedVllmEngine, script: Script, leave: str) -> None:
+    script.headless, script.held = True, threading.Event()
+    stream = answer(engine)
+    wait_until(lambda: script.asked, PATIENCE_S)
+    getattr(stream, leave)()
+    assert list(stream) == []
+    assert stream.finish_reason == "cancelled"
+    assert len(script.asked) == 1
+
+
+def test_what_is_hung_up_is_not_sent_any_more(engine: ServedVllmEngine) -> None:
+    asked = engine._server.stream({})
+    asked.hang_up()
+    with pytest.raises(ModelError, match="hung up"):
+        asked.send()
