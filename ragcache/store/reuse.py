@@ -32,7 +32,7 @@ class ReuseRecord:
 
     Those that were evicted are remembered too. Where all would be more than `most`, every second name, by its hash, is
     left out, and each that stays stands for two; so on. Each name has a slot, in the order of uses, and a Fenwick tree
-    sums their bytes. A use costs a logarithm of their number, some microseconds; once all slots are taken, after as
+    sums their bytes. A use costs a logarithm of their number, some ten microseconds; once all slots are taken, after as
     many uses as there are names, they are dealt out again, which takes some milliseconds. First uses do not count: no
     budget changes them.
     """

@@ -77,6 +77,16 @@ def test_the_catalog_of_what_is_to_come_has_its_room(
     assert room.now, "it is on another disk"
 
 
+def test_an_ingest_goes_by_the_budget_that_is_in_force(library: Library, models: Models) -> None:
+    """Also one that has begun: whoever serves may change it."""
+    room = KvRoom(models, "auto")
+    assert room._of_budget() == library.settings.disk_bytes - nbytes(library.settings)
+    models.store.resize("disk", 5_000_000)
+    for one in (room, KvRoom(models, "auto"), KvRoom(models, "auto", looking=True)):
+        assert one._of_budget() == 5_000_000 - nbytes(library.settings)
+        assert one.store.kept.budget == 5_000_000
+
+
 def test_the_room_of_the_catalog_is_left_as_the_files_go_in(
     ingest: Run, library: Library, books: Path, of_one: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
