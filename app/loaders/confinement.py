@@ -29,6 +29,16 @@ def confine_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
+def seal() -> None:
+    """What `confine` and `confine_time` have set, nobody in this process raises again; and it starts no other, unless
+    it is root's.
+    """
+    for limit, more in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_CPU, 1)):  # so that SIGXCPU comes before SIGKILL
+        soft, most = resource.getrlimit(limit)
+        resource.setrlimit(limit, (soft, soft + more if most == resource.RLIM_INFINITY else min(soft + more, most)))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
 def _end_with(parent: int) -> None:
     """The kernel kills us when our parent ends, in whatever we are: a pattern that is searched for runs no Python.
 

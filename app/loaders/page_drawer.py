@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from app.errors import LoadError
 from app.loaders import read_file
 from app.loaders.base import ParseLimits, SourceFile
-from app.loaders.confinement import OUT_OF_MEMORY, confine, confine_time
+from app.loaders.confinement import OUT_OF_MEMORY, confine, confine_time, seal
 from app.loaders.pdf_pages import LinePart, NoSuchPage, draw_page, find_places
 
 CHANGED = "changed"
@@ -28,6 +28,7 @@ def serve(parent: int, memory: int, seconds: float) -> None:
     """`memory`: bytes that this process may take; `seconds` of a core."""
     confine(parent, memory)
     confine_time(seconds)
+    seal()
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # what a library prints must not come between
         try:

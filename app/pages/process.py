@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from time import monotonic
+from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -28,6 +29,7 @@ _START = (
     "from app.loaders.page_drawer import serve; serve(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))"
 )
 LARGEST = 128 << 20  # bytes of an answer: an image that nothing makes smaller has 64 MB
+AT_ONCE = 1 << 16  # bytes
 ENDING_S = 5.0  # from the end of its answers to its own
 
 
@@ -84,29 +86,51 @@ class PageLook:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # PDFium complains there
             process_group=0,
+            bufsize=0,
         )
-        late = threading.Timer(limits.wall_s, child.kill)
-        late.daemon = True
-        late.start()
         assert child.stdin is not None and child.stdout is not None
-        try:
-            with suppress(OSError), child.stdin:  # it may have ended already
-                child.stdin.write(request)
-            told = child.stdout.read(LARGEST + 1)
-            if len(told) <= LARGEST:
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(ENDING_S)
-        finally:
-            late.cancel()
-            child.kill()
-            child.stdout.close()
-            status = child.wait()
-        if status:
-            raise self._error(_reason(status, limits))
+        with child.stdin, child.stdout:
+            try:
+                told = _exchanged(child.stdin, child.stdout, request, monotonic() + limits.wall_s)
+                if told is not None:
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(ENDING_S)
+            finally:
+                with suppress(ProcessLookupError, PermissionError):  # nobody is left, or all of them have ended
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.kill()
+                status = child.wait()
+        if told is None or status:
+            raise self._error(_reason(status or -signal.SIGKILL, limits))
         return told
 
     def _error(self, reason: str) -> LoadError:
         return LoadError(Path(self.name), f"{reason} (page {self.number})")
+
+
+def _exchanged(requests: IO[bytes], answers: IO[bytes], request: bytes, end: float) -> bytes | None:
+    """What is answered until nobody holds that pipe any more, be it a process that the child has started; None where it
+    is too much, or somebody still holds it at that moment.
+    """
+    left, told = memoryview(request), bytearray()
+    with selectors.DefaultSelector() as ready:
+        for pipe, event in ((requests, selectors.EVENT_WRITE), (answers, selectors.EVENT_READ)):
+            os.set_blocking(pipe.fileno(), False)
+            ready.register(pipe, event)
+        while (seconds := end - monotonic()) > 0 and len(told) <= LARGEST:
+            for key, _ in ready.select(seconds):
+                if key.fileobj is answers:
+                    if not (block := os.read(key.fd, AT_ONCE)):
+                        return bytes(told)
+                    told += block
+                    continue
+                with suppress(BrokenPipeError):  # it may have ended already
+                    left = left[os.write(key.fd, left[:AT_ONCE]) :]
+                    if left:
+                        continue
+                ready.unregister(requests)
+                requests.close()
+    return None
 
 
 class _Answer(BaseModel):

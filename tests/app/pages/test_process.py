@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +23,7 @@ from app.pages import ImageCache
 from app.pages.process import DrawingLimits, PageLook
 from tests.app.loaders.files import write_pdf
 from tests.app.pages.pdfs import write_endless, write_huge, write_page, write_ribbon
+from tests.waiting import wait_until
 
 SHORT = DrawingLimits(core_s=1.0)
 
@@ -86,6 +92,49 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.pdf"):
         with pytest.raises(LoadError, match=r"its name\.pdf"):
             PageLook(path, "0" * 64, 1, "its name.pdf").image(110, DrawingLimits())
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_a_page_has_started_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
+    """A document that has taken its process over, which leaves another one behind that holds the pipes."""
+    pid = tmp_path / "pid"
+    start = f"import subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session={apart})"
+    monkeypatch.setattr("app.pages.process._START", f"{start}; open({str(pid)!r}, 'w').write(str(child.pid))")
+    try:
+        with pytest.raises(LoadError, match="takes more than"):
+            look(write_page(tmp_path / "a.pdf")).places(
+                [LinePart("x" * 200_000, (0.0, 0.0, 1.0, 1.0), 0, 1)], DrawingLimits(wall_s=2.0)
+            )
+    finally:
+        left = int(pid.read_text())
+        if apart:
+            os.kill(left, signal.SIGKILL)
+    wait_until(lambda: not is_alive(left), 10.0)
+
+
+def test_an_image_is_no_longer_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_page(tmp_path / "a.pdf")
+    monkeypatch.setattr("app.pages.process.LARGEST", 1000)
+    with pytest.raises(LoadError, match="takes more than"):
+        look(path).image(110, DrawingLimits())
+
+
+def test_no_limit_is_raised_again(tmp_path: Path) -> None:
+    told = "import resource as r; print([r.getrlimit(one) for one in (r.RLIMIT_AS, r.RLIMIT_CPU, r.RLIMIT_NPROC)])"
+    start = "import os; from app.loaders.confinement import confine, confine_time, seal; "
+    confined = f"{start}confine(os.getppid(), 1 << 30); confine_time(10); seal(); {told}"
+    ran = subprocess.run([sys.executable, "-c", confined], capture_output=True, text=True, check=True)
+    (soft, most), (soft_s, most_s), processes = ast.literal_eval(ran.stdout)
+    assert (soft, most, most_s - soft_s, processes) == (1 << 30, 1 << 30, 1, (0, 0))
+    assert 10 < most_s < 30
+
+
+def is_alive(pid: int) -> bool:
+    """Also where nobody has asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_another_content_or_page_is_not_shown(tmp_path: Path) -> None:
