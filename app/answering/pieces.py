@@ -51,14 +51,20 @@ class Pieces:
 
     A decoder may treat the first token of all in a way of its own (it drops a leading space), so each new one is
     decoded behind those that came out before it. All pieces and `end()` together are the text without blank edges, up
-    to the first stop string.
+    to the first stop string; or with its blanks where it goes on with a text, the end of which it stands `behind`.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str] = ()):
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        stop: Sequence[str] = (),
+        behind: Sequence[int] | None = None,
+    ):
         self._decode = decode
-        self._ids: list[int] = []  # those that came out last, then those that wait
-        self._out = 0  # how many of them are out
-        self._before = ""  # the text of these
+        self._trims = behind is None
+        self._ids = list(behind or ())  # those that came out last, then those that wait
+        self._out = len(self._ids)  # how many of them are out
+        self._before = decode(self._ids) if behind else ""  # the text of these
         self._blank = ""  # blanks that came and may be the last
         self._begun = False
         self._stop = StopStrings(stop)
@@ -74,10 +80,15 @@ class Pieces:
         """How many tokens, of those that were added, the pieces so far are made of."""
         return self._extent.tokens
 
+    @property
+    def starts(self) -> Sequence[int]:
+        """Of each token that was added, how many characters, with blank edges, stand before it."""
+        return self._extent.starts
+
     def add(self, token: int) -> str:
         """The text that is certain now; it may be empty."""
         self._ids.append(token)
-        self._extent.came += 1
+        self._extent.come()
         text = self._decode(self._ids)
         if text.endswith(BROKEN) and len(self._ids) - self._out < PATIENCE:
             return ""
@@ -110,6 +121,8 @@ class Pieces:
         return text[len(self._before.rstrip(BROKEN)) :]
 
     def _trimmed(self, piece: str) -> str:
+        if not self._trims:
+            return piece
         whole = self._blank + piece if self._begun else piece.lstrip()
         kept = whole.rstrip()
         self._blank = whole[len(kept) :]
@@ -121,18 +134,22 @@ class Extent:
     """Which tokens a text is made of, as far as it is out: those that begin in it, each once it is out or cut off."""
 
     def __init__(self) -> None:
-        self.came = 0  # tokens
+        self.starts: list[int] = []  # of each token that came, in characters
         self.tokens = 0  # of these, those that are out
         self._said = self._out = 0  # characters
         self._start = 0  # of the first token that is not out, in characters
         self._ends = deque[tuple[int, int]]()  # characters and tokens up to where some text ended that is not all out
+
+    def come(self) -> None:
+        """A token; one that is a part of a character begins with it."""
+        self.starts.append(self._said)
 
     def note(self, characters: int) -> None:
         """What came since the last time says so much."""
         if self._ends and not characters:
             self._ends.pop()
         self._said += characters
-        self._ends.append((self._said, self.came))
+        self._ends.append((self._said, len(self.starts)))
 
     def give(self, characters: int, cut: bool) -> None:
         """So many more are out, and no more will be where the text is `cut`."""

@@ -31,10 +31,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnswerToken:
-    """`told` where the sampling asks for logprobs."""
+    """`told` where the sampling asks for logprobs. `start` counts the characters before it, with blank edges."""
 
     token: int
-    told: TokenLogprobs | None
+    start: int
+    told: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class AnswerStream:
         """
         first, self._taken = self._taken, self._pieces.tokens
         tokens, told = self._generation.tokens[first : self._taken], self._generation.logprobs[first : self._taken]
-        return list(starmap(AnswerToken, zip_longest(tokens, told)))
+        starts = self._pieces.starts[first : self._taken]
+        return list(starmap(AnswerToken, zip_longest(tokens, starts, told)))
 
     @property
     def answer(self) -> Answer:

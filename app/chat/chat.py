@@ -19,6 +19,7 @@ from ragcache.sampling import Sampling
 from ragcache.types import Chunk, Segment, Text
 
 ANSWER = 1024  # tokens at most, where nobody says how many and there is room
+BEHIND = 8  # tokens of a text, which tell a decoder that what follows is not its beginning
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,16 @@ class ChatAnswering:
         return self._started(self.renderer.segments(turns, resolve, options.border, most), options)
 
     def complete(self, prompt: str | Sequence[int], options: ChatOptions | None = None) -> AnswerStream:
-        """What a text, or its tokens, goes on with."""
+        """What a text, or its tokens, goes on with, blanks too."""
         options = options or ChatOptions()
         ids = self.renderer.plain(prompt) if isinstance(prompt, str) else tuple(prompt)
         if not ids:
             raise PromptError("the prompt is empty: give it some text")
-        return self._started([Text(ids, options.border)], options)
+        return self._started([Text(ids, options.border)], options, ids[-BEHIND:])
 
-    def _started(self, segments: Sequence[Segment], options: ChatOptions) -> AnswerStream:
+    def _started(
+        self, segments: Sequence[Segment], options: ChatOptions, behind: Sequence[int] | None = None
+    ) -> AnswerStream:
         room = self.cache.engine.spec.max_tokens - sum(map(len, segments))
         wanted = max(1, min(ANSWER, room)) if options.max_tokens is None else options.max_tokens
         generation = self.cache.generate(
@@ -77,4 +80,4 @@ class ChatAnswering:
         def finish(text: str, whole: bool) -> Answer:
             return Answer("", text, (), generation.report, () if whole else (STOPPED,))
 
-        return AnswerStream(generation, Pieces(self.template.decode, options.stop), (), finish)
+        return AnswerStream(generation, Pieces(self.template.decode, options.stop, behind), (), finish)

@@ -143,7 +143,7 @@ def _completion_body(naming: Naming, texts: TokenTexts, body: CompletionRequest,
         CompletionChoice(index=index, text=one.text, finish_reason=one.reason) for index, one in enumerate(found)
     ]
     response = CompletionResponse(**asdict(naming), choices=choices, usage=_usage(_usages(found), body.choices))
-    told = [completion_logprobs(one.tokens, texts, 0) for one in found] if body.logprobs is not None else []
+    told = [completion_logprobs(one.tokens, texts) for one in found] if body.logprobs is not None else []
     return _body(response, told)
 
 
@@ -207,13 +207,10 @@ async def _completion_events(
     pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, texts: TokenTexts, body: CompletionRequest, frank: bool
 ) -> AsyncIterator[bytes]:
     usages: dict[int, Usage] = {}
-    lengths: dict[int, int] = {}
 
     def said(piece: ChoicePiece) -> bytes:
-        offset = lengths.get(piece.index, 0)
-        lengths[piece.index] = offset + len(piece.text)
         tells = body.logprobs is not None and piece.tokens
-        logprobs = completion_logprobs(piece.tokens, texts, offset) if tells else None
+        logprobs = completion_logprobs(piece.tokens, texts) if tells else None
         reason = None if piece.answer is None else piece.finish_reason
         choice = {"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": reason}
         return _chunk("text_completion", naming, [choice])

@@ -36,17 +36,15 @@ def chat_logprobs(tokens: Sequence[AnswerToken], texts: TokenTexts) -> dict[str,
     return {"content": content}
 
 
-def completion_logprobs(tokens: Sequence[AnswerToken], texts: TokenTexts, offset: int) -> dict[str, Any]:
+def completion_logprobs(tokens: Sequence[AnswerToken], texts: TokenTexts) -> dict[str, Any]:
     """The values of CompletionLogprobs."""
     found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for one in tokens:
         assert one.told is not None
-        text = texts.text(one.token)
-        found["tokens"].append(text)
+        found["tokens"].append(texts.text(one.token))
         found["token_logprobs"].append(max(one.told.logprob, LEAST))
         found["top_logprobs"].append({texts.text(token): max(value, LEAST) for token, value in one.told.top})
-        found["text_offset"].append(offset)
-        offset += len(text)
+        found["text_offset"].append(one.start)
     return found
 
 

@@ -105,6 +105,39 @@ def test_a_space_behind_a_special_token_is_not_lost() -> None:
     assert "".join(read(Pieces(decode), [2, 0, 2, 2, 1, 2, 0])) == "one two one"
 
 
+def test_what_goes_on_with_a_text_keeps_its_blanks(
+    template: PromptTemplate, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    ids = tokenizer.encode("    return 🦔\n\n", add_special_tokens=False)
+    pieces = Pieces(template.decode, behind=tokenizer.encode("def f(x):\n", add_special_tokens=False))
+    text = "".join(read(pieces, ids))
+    assert text == "    return 🦔\n\n"
+    told = [(template.decode([token]), start) for token, start in zip(ids, pieces.starts, strict=True)]
+    assert all(text[start:].startswith(own.rstrip(BROKEN)) for own, start in told), told
+    assert {start for own, start in told if BROKEN in own} == {text.index(" 🦔")}
+
+
+def test_behind_a_text_no_decoder_drops_a_space() -> None:
+    words = [" one", " two", " three"]
+
+    def decode(ids: Sequence[int]) -> str:
+        return "".join(words[one] for one in ids).removeprefix(" ")
+
+    pieces = Pieces(decode, behind=[0])
+    assert read(pieces, [1, 2]) == [" two", " three"]
+    assert pieces.starts == [0, 4]
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_character_that_a_text_ends_amid_is_finished(
+    template: PromptTemplate, tokenizer: PreTrainedTokenizerBase, cut: int
+) -> None:
+    ids = tokenizer.encode("a 🦔 b", add_special_tokens=False)
+    text = read(Pieces(template.decode, behind=ids[: 1 + cut]), ids[1 + cut :])
+    assert text[-1] == " b"
+    assert "".join(text).endswith("🦔 b")
+
+
 def up_to_the_first(text: str, strings: Sequence[str]) -> str:
     """Letter by letter."""
     for end in range(len(text) + 1):

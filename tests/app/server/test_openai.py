@@ -126,6 +126,27 @@ def test_a_seed_gives_the_same_choices_again_and_no_two_alike(openai: OpenAI, mo
     assert len(set(first)) == 3
 
 
+def test_a_completion_keeps_its_blanks_and_tells_where_its_tokens_begin(
+    openai: OpenAI, model: str, pipeline: RagPipeline
+) -> None:
+    tokens = [*pipeline.answering.template.tokens.ids(" light\n\n house\n")]
+    bias = dict.fromkeys(map(str, tokens), 100.0)
+    asked: Any = {"model": model, "prompt": "The keeper", "max_tokens": 12, "temperature": 2, "seed": 5, "n": 4}
+    whole = openai.completions.create(**asked, logit_bias=bias, logprobs=0).choices
+    parts: dict[int, tuple[str, list[int]]] = {index: ("", []) for index in range(4)}
+    for chunk in openai.completions.create(**asked, logit_bias=bias, logprobs=0, stream=True):
+        (one,) = chunk.choices
+        text, offsets = parts[one.index]
+        parts[one.index] = (text + one.text, offsets + ((one.logprobs and one.logprobs.text_offset) or []))
+    assert any(one.text != one.text.strip() for one in whole)
+    for one in whole:
+        assert one.logprobs is not None
+        told = one.logprobs.tokens or []
+        assert one.text == "".join(told)
+        assert one.logprobs.text_offset == [len("".join(told[:place])) for place in range(len(told))]
+        assert parts[one.index] == (one.text, one.logprobs.text_offset)
+
+
 def test_an_answer_ends_before_a_stop_string(openai: OpenAI, model: str) -> None:
     asked: Any = {"model": model, "prompt": "The keeper", "temperature": 0, "max_tokens": 12}
     whole = openai.completions.create(**asked).choices[0].text
