@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from app.models import resolve_model
 from app.settings import Settings, Wording
+from app.vocabulary import Vocabulary
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, System, Text
 from splitter.base import SURROGATE, FastTokens
@@ -153,6 +154,7 @@ class PromptTemplate:
         self._tokenizer = tokenizer
         self._wording = wording or Wording()
         self.tokens = FastTokens(tokenizer)  # for the splitters too, which count what is prompted
+        self.vocabulary = Vocabulary(tokenizer.backend_tokenizer)
         frame = frame_of(tokenizer)
         # The control tokens are read here, once. Whether they are is a state of the tokenizer that threads share, and
         # afterwards it never changes again.

@@ -56,8 +56,8 @@ class Service:
     def catalog(self) -> Catalog:
         return self.pipeline.library.catalog
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.pipeline.answering.template.decode(tokens)
+    def bytes_of(self, token: int) -> bytes:
+        return self.pipeline.answering.template.vocabulary.bytes_of(token)
 
     def resolver(self, owner: str) -> Resolve:
         """Of the context caches of whoever asks."""

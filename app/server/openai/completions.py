@@ -21,7 +21,7 @@ from app.server.callers import Asking, Serving
 from app.server.events import DONE, event, streamed, written
 from app.server.openai.asking import Start, chat_starts, completion_starts
 from app.server.openai.choices import ChoicePiece, begun, pieces_of, unless_gone
-from app.server.openai.logprobs import TokenTexts, chat_logprobs, completion_logprobs
+from app.server.openai.logprobs import TokenNames, chat_logprobs, completion_logprobs
 from app.server.openai.schemas import (
     AboutAnswer,
     AnsweredMessage,
@@ -87,12 +87,12 @@ async def chat_completions(request: Request, body: ChatRequest, service: Serving
     """OpenAI's, of the model alone, or of a collection: `model` is then NAME@COLLECTION."""
     caller.check("read")
     starts, cites = await in_thread(chat_starts, service, caller, body)
-    naming, texts = Naming.new("chatcmpl", body.model), TokenTexts(service.decode)
+    naming, names = Naming.new("chatcmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_chat_events(pieces, naming, texts, body, cites, caller.runs_it))
-    return await unless_gone(request, _whole(starts, turns, partial(_chat_body, naming, texts, body, cites)))
+        return streamed(_chat_events(pieces, naming, names, body, cites, caller.runs_it))
+    return await unless_gone(request, _whole(starts, turns, partial(_chat_body, naming, names, body, cites)))
 
 
 @router.post("/completions", response_model=CompletionResponse, responses={200: {"content": {"text/event-stream": {}}}})
@@ -100,12 +100,12 @@ async def completions(request: Request, body: CompletionRequest, service: Servin
     """OpenAI's: what a text goes on with."""
     caller.check("read")
     starts = await in_thread(completion_starts, service, caller, body)
-    naming, texts = Naming.new("cmpl", body.model), TokenTexts(service.decode)
+    naming, names = Naming.new("cmpl", body.model), TokenNames(service.bytes_of)
     turns = await service.turns.all_of(caller, request, len(starts))
     if body.stream:
         pieces = await unless_gone(request, begun(pieces_of(starts, turns)))
-        return streamed(_completion_events(pieces, naming, texts, body, caller.runs_it))
-    return await unless_gone(request, _whole(starts, turns, partial(_completion_body, naming, texts, body)))
+        return streamed(_completion_events(pieces, naming, names, body, caller.runs_it))
+    return await unless_gone(request, _whole(starts, turns, partial(_completion_body, naming, names, body)))
 
 
 async def _whole(
@@ -127,7 +127,7 @@ async def _collected(starts: Sequence[Start], turns: Sequence[Turn], kept: Turn)
     return found
 
 
-def _chat_body(naming: Naming, texts: TokenTexts, body: ChatRequest, cites: bool, found: Sequence[Collected]) -> bytes:
+def _chat_body(naming: Naming, names: TokenNames, body: ChatRequest, cites: bool, found: Sequence[Collected]) -> bytes:
     choices = [
         ChatChoice(index=index, message=AnsweredMessage(content=one.text), finish_reason=one.reason)
         for index, one in enumerate(found)
@@ -135,15 +135,15 @@ def _chat_body(naming: Naming, texts: TokenTexts, body: ChatRequest, cites: bool
     about = [_about(one.answer) for one in found if one.answer is not None] if cites else None
     usage = _usage(_usages(found), len(found))
     response = ChatResponse(**asdict(naming), choices=choices, usage=usage, ragcache=about)
-    return _body(response, [chat_logprobs(one.tokens, texts) for one in found] if body.logprobs else [])
+    return _body(response, [chat_logprobs(one.tokens, names) for one in found] if body.logprobs else [])
 
 
-def _completion_body(naming: Naming, texts: TokenTexts, body: CompletionRequest, found: Sequence[Collected]) -> bytes:
+def _completion_body(naming: Naming, names: TokenNames, body: CompletionRequest, found: Sequence[Collected]) -> bytes:
     choices = [
         CompletionChoice(index=index, text=one.text, finish_reason=one.reason) for index, one in enumerate(found)
     ]
     response = CompletionResponse(**asdict(naming), choices=choices, usage=_usage(_usages(found), body.choices))
-    told = [completion_logprobs(one.tokens, texts) for one in found] if body.logprobs is not None else []
+    told = [completion_logprobs(one.tokens, names) for one in found] if body.logprobs is not None else []
     return _body(response, told)
 
 
@@ -163,7 +163,7 @@ def _body(response: BaseModel, logprobs: Sequence[dict[str, Any]]) -> bytes:
 async def _chat_events(
     pieces: AsyncGenerator[ChoicePiece, None],
     naming: Naming,
-    texts: TokenTexts,
+    names: TokenNames,
     body: ChatRequest,
     cites: bool,
     frank: bool,
@@ -176,7 +176,7 @@ async def _chat_events(
         return _chunk("chat.completion.chunk", naming, [choice], **about)
 
     def said(piece: ChoicePiece) -> bytes:
-        logprobs = chat_logprobs(piece.tokens, texts) if body.logprobs and piece.tokens else None
+        logprobs = chat_logprobs(piece.tokens, names) if body.logprobs and piece.tokens else None
         return chunk(piece.index, {"content": piece.text}, {"logprobs": logprobs})
 
     def cited(index: int, answer: Answer) -> bytes:
@@ -204,13 +204,13 @@ async def _chat_events(
 
 
 async def _completion_events(
-    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, texts: TokenTexts, body: CompletionRequest, frank: bool
+    pieces: AsyncGenerator[ChoicePiece, None], naming: Naming, names: TokenNames, body: CompletionRequest, frank: bool
 ) -> AsyncIterator[bytes]:
     usages: dict[int, Usage] = {}
 
     def said(piece: ChoicePiece) -> bytes:
         tells = body.logprobs is not None and piece.tokens
-        logprobs = completion_logprobs(piece.tokens, texts) if tells else None
+        logprobs = completion_logprobs(piece.tokens, names) if tells else None
         reason = None if piece.answer is None else piece.finish_reason
         choice = {"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": reason}
         return _chunk("text_completion", naming, [choice])

@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletion
 from app import Settings
 from app.server.events import _parts, written
 from app.server.openai import completions, embeddings
+from app.server.openai.logprobs import TokenNames
 from app.server.service import Service
 from tests.app.server.serving import serving
 
@@ -124,3 +125,9 @@ def test_no_part_is_longer_than_what_is_that_deep() -> None:
 
 def test_what_is_no_text_is_written_as_some() -> None:
     assert json.loads(written({"a": ["b\udcff"], "\ud800": 1}, 1)) == {"a": ["b?"], "?": 1}
+
+
+def test_tokens_that_are_parts_of_a_character_are_named_by_their_bytes() -> None:
+    names = TokenNames({1: b"\xf0\x9f", 2: b"\x98\x80", 3: b" a"}.__getitem__)
+    assert [names.of(token).text for token in (1, 2, 3)] == ["bytes:\\xf0\\x9f", "bytes:\\x98\\x80", " a"]
+    assert bytes([*names.of(1).bytes, *names.of(2).bytes]).decode() == "\U0001f600"
