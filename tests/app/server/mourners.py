@@ -20,6 +20,7 @@ from tests.waiting import wait_until
 SHELF = "/v1/collections/shelf/documents"
 ENDED = ("done", "failed", "cancelled")
 PATIENCE_S = 300.0
+UPLOADS = 4  # of a life: each is a job that the next life may have to do
 CUT = (httpx2.TransportError, AssertionError)  # a stream may end amid an event
 
 
@@ -33,8 +34,10 @@ class Mourner:
         self.answers = dict[str, list[tuple[str, str]]]()
         self._folder = folder
         self._random = random.Random(number)
+        self._uploads = UPLOADS
 
     def live(self, client: httpx2.Client, over: threading.Event) -> None:
+        self._uploads = UPLOADS
         while not over.is_set():
             try:
                 self._random.choice((self._send, self._send_pages, self._delete, self._ask, self._ask, self._read))(
@@ -54,6 +57,9 @@ class Mourner:
         self._put(client, f"pages-{self.number}-{self._random.randrange(2)}.pdf", path.read_bytes())
 
     def _put(self, client: httpx2.Client, name: str, data: bytes) -> None:
+        if not self._uploads:
+            return
+        self._uploads -= 1
         found = client.put(f"{SHELF}/{name}", content=data)
         assert found.status_code == 202, found.text
         self.jobs.add(found.json()["id"])
