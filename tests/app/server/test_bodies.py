@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -37,20 +37,20 @@ def client(service: Service) -> Iterator[httpx2.Client]:
 @pytest.fixture
 def made(service: Service, monkeypatch: pytest.MonkeyPatch) -> Made:
     found: Made = []
-    decode, write = service.decode, written
+    bytes_of, write = service.bytes_of, written
 
     def note(what: str) -> None:
         found.append((what, threading.current_thread().name, service.turns.running))
 
-    def decoded(tokens: Sequence[int]) -> str:
-        note(f"decoded {tokens}")
-        return decode(tokens)
+    def named(token: int) -> bytes:
+        note(f"named {token}")
+        return bytes_of(token)
 
     def noted(value: Any, depth: int) -> bytes:
         note("written")
         return write(value, depth)
 
-    monkeypatch.setattr(service, "decode", decoded)
+    monkeypatch.setattr(service, "bytes_of", named)
     monkeypatch.setattr(completions, "written", noted)
     monkeypatch.setattr(embeddings, "written", noted)
     return found
@@ -65,23 +65,23 @@ def test_the_event_loop_makes_no_long_body(client: httpx2.Client, service: Servi
     asked = {"model": service.model, "max_tokens": 4, "n": 2}
     found = client.post("/v1/chat/completions", json={**asked, "messages": ASKED, "logprobs": True, "top_logprobs": 20})
     ChatCompletion.model_validate_json(found.content, strict=True)
-    check(made, "decoded", "written")
+    check(made, "named", "written")
     made.clear()
     found = client.post("/v1/completions", json={**asked, "prompt": "The keeper", "logprobs": 20})
     Completion.model_validate_json(found.content, strict=True)
-    check(made, "decoded", "written")
+    check(made, "named", "written")
     made.clear()
     found = client.post("/v1/embeddings", json={"model": service.embedder, "input": ["a", "b"]})
     assert len(found.json()["data"]) == 2
     check(made, "written")
 
 
-def test_no_token_is_decoded_twice_for_one_request(client: httpx2.Client, service: Service, made: Made) -> None:
+def test_no_token_is_named_twice_for_one_request(client: httpx2.Client, service: Service, made: Made) -> None:
     asked = {"model": service.model, "prompt": "The keeper", "max_tokens": 20, "logit_bias": {"500": 100.0}}
     found = client.post("/v1/completions", json={**asked, "logprobs": 2}).json()
     assert len(found["choices"][0]["logprobs"]["tokens"]) > 4
-    decoded = [what for what, _, _ in made if what.startswith("decoded")]
-    assert len(set(decoded)) == len(decoded)
+    named = [what for what, _, _ in made if what.startswith("named")]
+    assert len(set(named)) == len(named)
 
 
 def test_nor_does_it_tell_many_tokens_of_a_stream(client: httpx2.Client, service: Service, made: Made) -> None:
