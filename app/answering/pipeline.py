@@ -79,7 +79,8 @@ class RagPipeline(ContextVerbs):
 
         answering, settings = self.answering, self.settings
         tokenizer = load_tokenizer(resolve_model(settings.model, settings.cache_dir))
-        return ChatAnswering(answering.cache, answering.template, ChatRenderer(tokenizer), self.models.sampling)
+        renderer = ChatRenderer(tokenizer, answering.template.tokens)
+        return ChatAnswering(answering.cache, answering.template, renderer, self.models.sampling)
 
     # -- documents --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -20,10 +19,11 @@ from app.chat.messages import CachePart, ChatTurn, Resolve, TextPart
 from app.prompt import check_text, frame_of
 from ragcache.errors import PromptError
 from ragcache.types import Segment, System, Text
-from splitter.base import FastTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from splitter.base import FastTokens
 
 Piece = str | TextPart | CachePart  # a str is what the template writes
 
@@ -31,12 +31,12 @@ Piece = str | TextPart | CachePart  # a str is what the template writes
 class ChatRenderer:
     """Threads may share it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, plain: FastTokens):
         """Whether control tokens are read is a state of a tokenizer: this one, which is nobody else's, always reads
-        them, and its copy never.
+        them, and that of `plain` never.
         """
         self._tokenizer = tokenizer
-        self._tokens = FastTokens(deepcopy(tokenizer))
+        self._tokens = plain
         self._controls = [token.content for token in tokenizer.added_tokens_decoder.values()]
 
     def segments(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, select, update
 
 from app.errors import CatalogError, Conflict, NotFound
 from app.library.catalog.chunks import lock, pack, unused
@@ -74,13 +74,12 @@ class Collections(DatabasePart):
 
     def find(self, name: str) -> Collection | None:
         with self._database.reading() as connection:
-            return _find(connection, name)
+            return _find(connection, COLLECTIONS.c.name == name)
 
     def with_id(self, collection_id: int) -> Collection | None:
         """Whatever it is called by now; None where it has been deleted."""
         with self._database.reading() as connection:
-            row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.id == collection_id)).one_or_none()
-        return None if row is None else _collection(row)
+            return _find(connection, COLLECTIONS.c.id == collection_id)
 
     def all(self) -> list[Collection]:
         """All, by name."""
@@ -199,13 +198,13 @@ def check_name(name: str) -> None:
 
 
 def _refuse_taken(connection: Connection, name: str, own: int | None = None) -> None:
-    found = _find(connection, name)
+    found = _find(connection, COLLECTIONS.c.name == name)
     if found is not None and found.id != own:
         raise Conflict(f"there is a collection {name!r} already: choose another name")
 
 
-def _find(connection: Connection, name: str) -> Collection | None:
-    row = connection.execute(select(*_COLUMNS).where(COLLECTIONS.c.name == name)).one_or_none()
+def _find(connection: Connection, which: ColumnElement[bool]) -> Collection | None:
+    row = connection.execute(select(*_COLUMNS).where(which)).one_or_none()
     return None if row is None else _collection(row)
 
 
@@ -229,7 +228,7 @@ def _cut_by(splitter: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(connection: Connection, name: str) -> Collection:
-    found = _find(connection, name)
+    found = _find(connection, COLLECTIONS.c.name == name)
     if found is None:
         names = ", ".join(connection.scalars(select(COLLECTIONS.c.name).order_by(COLLECTIONS.c.name))) or "none yet"
         raise NotFound(f"no collection {name!r}; there are: {names}")

@@ -18,6 +18,7 @@ from app.errors import NotFound
 from app.models.chat_template import load_tokenizer
 from ragcache.errors import PromptError
 from ragcache.types import Chunk, Segment, System, Text
+from splitter.base import FastTokens
 
 CHUNKS = {"one": [Chunk((5, 6, 7)), Chunk((8,))], "two": [Chunk((9, 10))]}
 
@@ -34,7 +35,7 @@ def said(role: Role, *parts: str | CachePart) -> ChatTurn:
 
 @pytest.fixture(scope="module")
 def renderer(smollm2: Path) -> ChatRenderer:
-    return ChatRenderer(load_tokenizer(smollm2))
+    return ChatRenderer(load_tokenizer(smollm2), FastTokens(load_tokenizer(smollm2)))
 
 
 def ids_of(segments: Sequence[Segment]) -> list[int]:
@@ -169,7 +170,9 @@ def test_without_a_template_a_chat_begins_with_the_token_that_texts_begin_with(s
     begin = tokenizer.bos_token
     special = [(begin, tokenizer.bos_token_id)]
     backend.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=special)
-    made = ids_of(ChatRenderer(tokenizer).segments([said("user", "Who?")], resolve))
+    made = ids_of(
+        ChatRenderer(tokenizer, FastTokens(load_tokenizer(smollm2))).segments([said("user", "Who?")], resolve)
+    )
     assert made == tokenizer.encode("Who?\nAnswer:")
     assert made[0] == tokenizer.bos_token_id != made[1]
 
