@@ -20,7 +20,7 @@ demo: | $(VENV)/.ready
 
 test: | $(VENV)/.ready
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -W default -o python_files='vllm_*.py' tests/equivalence/vllm
+	$(BIN)/python -m pytest -W default -o python_files='vllm_*.py' --tb=short tests/equivalence/vllm
 
 # What a change needs at once: up to three minutes on two idle cores. Tells the slowest, which may want the mark `slow`.
 test-fast: | $(VENV)/.ready

@@ -47,6 +47,22 @@ def private_file(path: Path) -> None:
         os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE))
 
 
+def sync(path: Path) -> None:
+    """Of a file what is in it, of a folder its names. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def put(fresh: Path, target: Path) -> None:
+    """Give a file its name, for good. Raises OSError."""
+    sync(fresh)
+    fresh.replace(target)
+    sync(target.parent)
+
+
 def free_bytes(folder: Path) -> int:
     """For us, on the disk of a folder or where it would be made."""
     return shutil.disk_usage(_existing(folder)).free

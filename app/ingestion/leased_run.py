@@ -118,6 +118,8 @@ class LeasedRun(ABC):
                 self._lose()
             except CatalogError as error:
                 log.warning("job %s: %s", self.job.id, error)
+            except FAULTS as error:  # without a lease another would do the job beside this one
+                log.error("job %s", self.job.id, exc_info=error)
 
     def _tell(self) -> None:
         if (counts := self._counts()) and counts != self._told:

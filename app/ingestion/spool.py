@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from app.ingestion.room import RESERVE
 from ragcache.errors import RagcacheError, StoreFull
-from ragcache.host import FILE, free_bytes, private_folder
+from ragcache.host import FILE, free_bytes, private_folder, put
 
 FOLDER = "uploads"
 LOCK = "lock"
@@ -126,7 +126,7 @@ class Spool:
                 if not named.exists():
                     fresh = self._own / ID
                     fresh.write_text(uuid.uuid4().hex, encoding="ascii")
-                    fresh.replace(named)
+                    put(fresh, named)
                 self.place = named.read_text(encoding="ascii").strip()
 
     def close(self) -> None:

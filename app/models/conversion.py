@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ragcache.errors import StoreError
-from ragcache.host import private_folder
+from ragcache.host import private_folder, sync
 from ragcache.records import FOLDER, Records
 
 KIND = "gguf"  # of records
@@ -112,7 +111,7 @@ def _seal(gguf: Path, partial: Path) -> None:
     manifest = {"format": FORMAT, "source": gguf.name, "source_sha256": _sha256(gguf), "files": records}
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     for path in [*files, partial / MANIFEST, partial]:
-        _sync(path)
+        sync(path)
 
 
 def _replace(folder: Path, partial: Path) -> None:
@@ -122,16 +121,8 @@ def _replace(folder: Path, partial: Path) -> None:
     if folder.exists():
         folder.rename(stale)  # processes that read the old files keep them open
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(stale, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sha256(path: Path) -> str:

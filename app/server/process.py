@@ -47,7 +47,9 @@ class ServerProcess(uvicorn.Server):
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
-    """At each address of a name, all with one port; nobody is listened to yet. Raises ConfigError."""
+    """At each address of a name, all with one port, which no other process can have from now on; who connects waits
+    until somebody serves. Raises ConfigError.
+    """
     with ExitStack() as made:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -59,6 +61,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 chosen = sockets[0].getsockname()[1] if sockets else port
                 sock.bind((address[0], chosen, *address[2:]))
+                sock.listen()  # two may be bound to a port that nobody listens at
                 sockets.append(sock)
         except OSError as error:
             raise ConfigError(f"cannot listen at {host} port {port}: {error.strerror or error}") from None

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragcache.host import FILE, private_folder
+from ragcache.host import FILE, private_folder, sync
 from ragcache.types import VariantKey
 
 KV = ".kv"
@@ -137,14 +137,8 @@ def written_beside(target: Path, parts: Iterable[memoryview]) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename in it last. Without its parents: what a power cut takes from there is computed again."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return  # another process has deleted the entry and its empty folder
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with suppress(FileNotFoundError):  # another process has deleted the entry and its empty folder
+        sync(folder)
 
 
 def sweep(temporaries: Iterable[Path]) -> int:

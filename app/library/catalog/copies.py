@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from app.errors import CatalogError
 from app.library.catalog.database import Database
 from app.library.catalog.failures import told
-from ragcache.host import FILE, private_folder
+from ragcache.host import FILE, private_folder, put, sync
 
 PART = ".part"  # ends the name of a copy that is not whole yet
 OWNED = ".lock"  # ends the name of the lock of whoever writes one
@@ -196,22 +196,6 @@ def owned(part: Path, timeout: float = -1) -> Iterator[None]:
             yield
         finally:
             Path(lock.lock_file).unlink(missing_ok=True)  # for good: no part has the name of another
-
-
-def put(fresh: Path, target: Path) -> None:
-    """Give a file its name, for good. Raises OSError."""
-    sync(fresh)
-    fresh.replace(target)
-    sync(target.parent)
-
-
-def sync(path: Path) -> None:
-    """Of a file what is in it, of a folder its names."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextmanager

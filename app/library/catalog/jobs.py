@@ -98,7 +98,8 @@ class Jobs(DatabasePart):
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def claim(self, process: str, lease_s: float, place: str = "") -> StoredJob | None:
-        """The oldest job that nobody works on is this process's now. Where there is none, it is only a look.
+        """A job that nobody works on is this process's now: the oldest of the owner who has waited longest since one of
+        theirs began, so that who sends many holds nobody up. Where there is none, it is only a look.
 
         `place`: of those alone whose request names it, since their files are there and nowhere else.
         """
@@ -109,9 +110,10 @@ class Jobs(DatabasePart):
         with self._database.writing() as connection:
             moment = _moment(connection)
             _give_up(connection, moment)
-            free = select(JOBS.c.id).where(_claimable(moment), wanted)
-            oldest = free.order_by(JOBS.c.created, JOBS.c.id).limit(1)
-            job_id = connection.scalar(oldest.with_for_update(skip_locked=True))
+            last = select(JOBS.c.owner, func.max(JOBS.c.started).label("began")).group_by(JOBS.c.owner).subquery()
+            free = select(JOBS.c.id).join(last, last.c.owner == JOBS.c.owner).where(_claimable(moment), wanted)
+            next_one = free.order_by(last.c.began.asc().nulls_first(), JOBS.c.created, JOBS.c.id).limit(1)
+            job_id = connection.scalar(next_one.with_for_update(of=JOBS, skip_locked=True))
             if job_id is None:
                 return None
             claimed = (

@@ -37,9 +37,7 @@ from app.library.catalog.copies import (
     give_to_owner,
     in_use,
     new_backup,
-    put,
     sqlite_file,
-    sync,
     unused,
     write_copy,
 )
@@ -47,7 +45,7 @@ from app.library.catalog.database import Database
 from app.library.catalog.failures import told
 from app.library.catalog.locks import schema_alone
 from app.library.catalog.schema import inspect_schema
-from ragcache.host import FILE
+from ragcache.host import FILE, put, sync
 
 
 @dataclass(frozen=True)

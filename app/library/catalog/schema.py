@@ -19,13 +19,12 @@ from app.library.catalog.copies import (
     drop_backups,
     give_to_owner,
     new_backup,
-    put,
     write_copy,
 )
 from app.library.catalog.database import Database
 from app.library.catalog.failures import told
 from app.library.catalog.locks import schema_alone
-from ragcache.host import private_file
+from ragcache.host import private_file, put
 
 # The scripts lie beside this package, in a checkout and where it is installed.
 SCRIPTS = Path(__file__).parents[3] / "migrations"

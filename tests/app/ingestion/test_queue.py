@@ -121,6 +121,26 @@ def test_a_job_waits_for_others_that_work_on_its_collection_and_can_be_cancelled
     assert ended(library, job).state == "done"
 
 
+def test_a_fault_beside_a_job_leaves_it_its_lease(
+    queue: IngestQueue, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks after it goes on: the job can still be cancelled."""
+    faults = list[str]()
+
+    def counts(self: JobRun) -> dict[str, int]:
+        if len(faults) < 2:
+            faults.append(self.job.id)
+            raise RuntimeError("a bug")
+        return {}
+
+    monkeypatch.setattr(JobRun, "_counts", counts)
+    with held(library, collection):
+        job = send(queue, collection, "harbour.txt", TEXT)
+        wait_until(lambda: len(faults) == 2, PATIENCE_S)
+        assert queue.cancel(job.id, "").cancelling
+        assert ended(library, job).state == "cancelled"
+
+
 def test_a_queue_that_is_closed_leaves_its_job_to_the_next(
     queues: Queues, library: Library, collection: Collection
 ) -> None:
@@ -158,13 +178,8 @@ def test_two_queues_over_one_catalog_run_each_job_once(
 def test_a_file_of_another_folder_is_left_to_whoever_has_it(
     queue: IngestQueue, library: Library, collection: Collection
 ) -> None:
-    elsewhere = {
-        "name": "a.txt",
-        "file": f"{'0' * 32}/{'0' * 32}.txt",
-        "sha256": "0" * 64,
-        "size": 1,
-        "place": "b" * 32,
-    }
+    zeros = "0" * 32
+    elsewhere = {"name": "a.txt", "file": f"{zeros}/{zeros}.txt", "sha256": 2 * zeros, "size": 1, "place": "b" * 32}
     foreign = library.catalog.jobs.create(collection, elsewhere)
     assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
     assert library.catalog.jobs.get(foreign.id, None).state == "queued"

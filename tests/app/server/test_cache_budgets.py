@@ -135,7 +135,7 @@ def test_pins_and_what_is_kept_follow_the_budget_in_force(admin: httpx2.Client, 
     assert told(admin.put(PATH, json={"disk_bytes": disk}))["disk"]["evicted_entries"] == 0
     assert f"of the disk's budget of {disk:,}" in refused(admin.put("/v1/collections/harbour/cache/pin"), 400)
     body = {"texts": ["The lamp is lit at dusk, and put out at dawn."], "pinned": True}
-    refused(admin.post("/v1/context_caches", json=body | {"texts": 40 * body["texts"]}), 400)
+    refused(admin.post("/v1/context_caches", json=body | {"texts": 200 * body["texts"]}), 400)
     assert told(admin.put(PATH, json={"disk_bytes": 3 * disk}))["disk"]["budget"] == 3 * disk
     pinned = admin.put("/v1/collections/harbour/cache/pin").json()
     assert pinned["entries"] > 0

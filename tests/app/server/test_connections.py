@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -16,6 +16,7 @@ from app.server import connections
 from app.server.connections import BoundedConnection
 from app.server.process import ServerProcess, bound
 from app.server.queueing import Turns
+from ragcache.errors import ConfigError
 from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
@@ -190,3 +191,9 @@ def test_there_is_a_last_connection(listening: Listening, monkeypatch: pytest.Mo
         with listening.connected() as client:
             assert client.recv(65536).startswith(b"HTTP/1.1 503")
             assert is_closed(client)
+
+
+def test_a_port_has_one_server() -> None:
+    (first,) = bound("127.0.0.1", 0)
+    with closing(first), pytest.raises(ConfigError, match="cannot listen at"):
+        bound("127.0.0.1", first.getsockname()[1])

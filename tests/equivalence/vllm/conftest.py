@@ -5,6 +5,7 @@ warn on their own, so warnings are no errors here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,19 @@ TOKENS = 512
 # A machine that is busy with others may take its time; what is late is tested where something is.
 LINKING = {"link_when": "always", "load_timeout_s": 600.0}
 CONTEXT = 2  # chunks, so that a short document rolls
+
+
+def pytest_report_header() -> str:
+    """What kernels compute by, which differ from machine to machine in the order of their sums."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    flags = set(next((line for line in lines if line.startswith("flags")), "").split())
+    known = " ".join(sorted(flags & {"avx2", "avx512f", "avx512_bf16", "amx_tile"}))
+    load, threads = os.getloadavg()[0], torch.get_num_threads()
+    return (
+        f"cpu: {name} ({known}; torch: {torch.backends.cpu.get_cpu_capability()}), {threads} threads, load {load:.1f}"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from tests.ports import held_port
 from tests.waiting import wait_until
 
 CONNECTOR = "ragcache.engine.vllm.connector.RagcacheConnector"
+ROOT = Path(__file__).parents[3]
 PATIENCE_S = 600.0  # a server starts in half a minute, where nothing else runs
 
 
@@ -57,7 +59,9 @@ class Server:
         command = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--enforce-eager"]
         for name, value in named.items():
             command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-        self.process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+        # vllm is started by its script, which finds what is installed; a test's own connector is not.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(command, env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT)
 
     def ready(self) -> bool:
         if self.process.poll() is not None:

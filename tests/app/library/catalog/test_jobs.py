@@ -112,6 +112,15 @@ def test_the_oldest_comes_first(catalog: Catalog, collection: Collection) -> Non
     assert [claimed(catalog).id for _ in made] == ids(made)
 
 
+def test_who_sends_many_holds_nobody_up(catalog: Catalog, collection: Collection) -> None:
+    anna = [catalog.jobs.create(collection, {}, "anna") for _ in range(3)]
+    claimed(catalog)
+    ben = [catalog.jobs.create(collection, {}, "ben") for _ in range(2)]
+    late = catalog.jobs.create(collection, {}, "chris")
+    turns = [claimed(catalog).id for _ in range(5)]
+    assert turns == ids([ben[0], late, anna[1], ben[1], anna[2]])
+
+
 def test_jobs_are_listed_for_their_owner(catalog: Catalog, collection: Collection) -> None:
     other = make_collection(catalog, "other")
     first = catalog.jobs.create(collection, {}, "anna")
