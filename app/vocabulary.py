@@ -20,7 +20,7 @@ class Vocabulary:
     def __init__(self, tokenizer: Tokenizer):
         self._piece: Callable[[int], str | None] = tokenizer.id_to_token
         self._added = {token: told.content for token, told in tokenizer.get_added_tokens_decoder().items()}
-        decoder = getattr(tokenizer.decoder, "__getstate__", bytes)()
+        decoder = b"" if tokenizer.decoder is None else tokenizer.decoder.__getstate__()
         self._byte_level = b'"ByteLevel"' in decoder
         self._of_pieces = b'"ByteFallback"' in decoder or _BLANK.encode() in decoder or b'"Metaspace"' in decoder
 

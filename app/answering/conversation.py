@@ -105,10 +105,11 @@ class Conversation:
         """Store what could not be stored before. Raises CatalogError when it still cannot; nothing is lost then."""
         if not self.unsaved:
             return
+        title = title_of(self.unsaved[0].question)
         if self.id is None:
             collection = self._pipeline.library.catalog.collections.get(self.collection)
-            self.id = self._conversations.create(collection, title_of(self.unsaved[0].question)).id
-        self.saved = self._conversations.add(self.id, _messages(self.unsaved))
+            self.id = self._conversations.create(collection, title).id
+        self.saved = self._conversations.add(self.id, _messages(self.unsaved), title=title)
         self.unsaved.clear()
 
     def _store(self, answer: Answer) -> Answer:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.errors import CollectionBusy, IngestStopped, NotFound, printable
+from app.errors import CollectionBusy, NotFound, printable
 from app.ingestion import IngestOptions, IngestProgress, IngestResult
 from app.ingestion.ingest import Ingest
-from app.ingestion.leased_run import BUSY_S, LeasedRun
+from app.ingestion.leased_run import LeasedRun
 from app.ingestion.spool import Spool
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
@@ -50,8 +50,7 @@ class JobRun(LeasedRun):
             except (CollectionBusy, NotFound) as error:
                 if isinstance(error, NotFound) and self._collection().name == collection.name:
                     raise  # it was not another name of the collection that was missed
-                if self._stopping.wait(BUSY_S):
-                    raise IngestStopped("the job was stopped before its ingest began") from None
+                self._wait()
                 continue
             if not result.failed:
                 self._keep(path)

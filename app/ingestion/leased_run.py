@@ -36,6 +36,7 @@ class LeasedRun(ABC):
         self._lock = threading.Lock()
         self._stopping, self._ended, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._cancelled = self._lost = False
+        self.gave_way = False  # to jobs of other collections, since others work on this one's
         self._told: Mapping[str, Any] = {}
 
     @abstractmethod
@@ -92,6 +93,17 @@ class LeasedRun(ABC):
             self._jobs.stop(self.job)
         else:
             self._jobs.release(self.job)
+
+    def _wait(self) -> None:
+        """Before another try, while others work on the collection. Raises IngestStopped where it is told to stop, and
+        where jobs of other collections wait for this one meanwhile.
+        """
+        stopping = self._stopping.wait(BUSY_S)
+        place = str(self.job.request.get("place", ""))
+        if not stopping and self._jobs.waits(place, {self.job.collection_id}):
+            self.gave_way = True
+        if stopping or self.gave_way:
+            raise IngestStopped("the job was stopped before it began")
 
     def _collection(self) -> Collection:
         if (found := self._library.catalog.collections.with_id(self.job.collection_id)) is None:

@@ -38,6 +38,7 @@ WAITING: tuple[JobState, ...] = ("queued", "running")
 POLL_S = 2.0  # for jobs that other processes have made or left
 SWEEP_S = 3600.0
 CLOSING_S = 60.0
+ALONE_S = 5.0  # a collection that others work on is left, where other jobs wait
 log = logging.getLogger(__name__)
 
 
@@ -59,11 +60,12 @@ class IngestQueue:
         self._closing = False
         self._run: LeasedRun | None = None
         self._swept = -SWEEP_S
+        self._busy: dict[int, float] = {}  # collections that others work on, until when they are left alone
         self._thread = threading.Thread(target=self._serve, name="ingest-queue", daemon=True)
 
     def start(self) -> None:
         self.spool.open()
-        self.sweep()
+        self._sweep()
         self._thread.start()
 
     def close(self) -> None:
@@ -130,6 +132,7 @@ class IngestQueue:
         return job
 
     def retry(self, job_id: str, owner: str | None) -> StoredJob:
+        self._check_room(self._jobs.get(job_id, owner).owner)
         job = self._jobs.retry(job_id, owner)
         self._notify()
         return job
@@ -139,7 +142,14 @@ class IngestQueue:
         self._jobs.forget(now() - KEPT)
         self.spool.sweep(self._jobs.abandon, self._files)
         self.originals.sweep()
+
+    def _sweep(self) -> None:
+        """What cannot be swept holds up no job."""
         self._swept = monotonic()
+        try:
+            self.sweep()
+        except FAULTS as error:
+            log.error("sweeping the uploads: %s", error, exc_info=not isinstance(error, RagcacheError))
 
     def _files(self) -> set[str]:
         """Of jobs that run or can be tried again."""
@@ -156,8 +166,9 @@ class IngestQueue:
         while not self._closing:
             try:
                 if monotonic() - self._swept >= SWEEP_S:
-                    self.sweep()
-                job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place)
+                    self._sweep()
+                self._busy = {one: until for one, until in self._busy.items() if until > monotonic()}
+                job = self._jobs.claim(self.spool.process, LEASE_S, self.spool.place, self._busy.keys())
                 if job is not None:
                     self._work(job)
                     continue
@@ -177,6 +188,8 @@ class IngestQueue:
             result = run.run()
             if result is not None:
                 self._behind(result)
+            if run.gave_way:
+                self._busy[job.collection_id] = monotonic() + ALONE_S
         finally:
             with self._changed:
                 self._run = None

@@ -192,7 +192,7 @@ def _has_ended(folder: Path) -> bool:
     lock = FileLock(folder / LOCK, mode=FILE)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except (Timeout, OSError):  # what cannot be looked at may live
         return False
     lock.release()
     return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.errors import CollectionBusy, IngestStopped
 from app.ingestion import IngestResult
-from app.ingestion.leased_run import BUSY_S, LeasedRun
+from app.ingestion.leased_run import LeasedRun
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
 from app.models import Models
@@ -27,8 +27,7 @@ class WarmRun(LeasedRun):
 
     def _work(self) -> None:
         while not self._warmed():
-            if self._stopping.wait(BUSY_S):
-                raise IngestStopped("the job was stopped before it began")
+            self._wait()
 
     def _warmed(self) -> bool:
         """Whether nobody else worked on the collection."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.server.bodies import RequestBody
 from app.server.callers import Asking, Serving
 from app.settings import variable
 from ragcache.store.budgets import BudgetOutlook
@@ -18,7 +19,7 @@ Asked = Annotated[int | None, Query(ge=0, le=MOST)]
 Wanted = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 
 
-class NewBudgets(BaseModel):
+class NewBudgets(RequestBody):
     """In bytes. A tier whose budget is left out, or null, keeps what it has."""
 
     model_config = ConfigDict(extra="forbid")

@@ -11,20 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.chat.contexts import LONGEST_S, MOST_CHUNKS, ContextRequest
 from app.library.catalog.serving_records import ContextCache
 from app.models.cores import in_thread
+from app.server.bodies import RequestBody, Several
 from app.server.callers import Asking, Caller, Serving
 from app.server.service import Service
 from splitter import SPLITTERS, SplitterError, parse_spec
 
 router = APIRouter(prefix="/v1/context_caches", tags=["context caches"])
-TokenIds = Annotated[list[Annotated[int, Field(strict=True, ge=0, lt=2**31)]], Field(min_length=1)]
+TokenIds = Annotated[Several[Annotated[int, Field(strict=True, ge=0, lt=2**31)]], Field(min_length=1)]
 
 
-class NewContext(BaseModel):
+class NewContext(RequestBody):
     """`texts` or `tokens`. Each text is a chunk, or what the splitter `split` makes of it."""
 
     model_config = ConfigDict(extra="forbid")
-    texts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=MOST_CHUNKS)] = []
-    tokens: Annotated[list[TokenIds], Field(max_length=MOST_CHUNKS)] = []
+    texts: Annotated[Several[Annotated[str, Field(min_length=1)]], Field(max_length=MOST_CHUNKS)] = Field(default=[])
+    tokens: Annotated[Several[TokenIds], Field(max_length=MOST_CHUNKS)] = Field(default=[])
     split: Annotated[str, Field(max_length=1000)] | None = None
     ttl: Annotated[float, Field(gt=0, le=LONGEST_S)] | None = None  # seconds
     pinned: bool = False

@@ -71,13 +71,13 @@ class Caller:
         return f"key-{self.id}" if self.id else ""
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     """Whom the gate has let in."""
     caller = request.state.caller
     assert isinstance(caller, Caller)

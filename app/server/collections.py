@@ -11,6 +11,7 @@ from app.library.catalog.records import Collection
 from app.library.removal import remove_collection
 from app.loaders.encodings import REPLACED
 from app.models.cores import release_helpers
+from app.server.bodies import RequestBody
 from app.server.callers import Asking, Serving
 from app.server.problems import RefusedRequest
 from app.server.service import Service
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
 CollectionName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class NamedCollection(BaseModel):
+class NamedCollection(RequestBody):
     name: CollectionName
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.answering.transcript import markdown_of
 from app.errors import NotFound
 from app.library.catalog.records import Collection, Message, StoredConversation
+from app.server.bodies import RequestBody
 from app.server.callers import Asking, Caller, Serving
 from app.server.events import sound
 from app.server.problems import RefusedRequest
@@ -23,13 +24,13 @@ MOST = 10_000  # of one key
 Title = Annotated[str, Field(max_length=LONGEST_TITLE)]
 
 
-class NewConversation(BaseModel):
+class NewConversation(RequestBody):
     model_config = ConfigDict(extra="forbid")
     collection: Annotated[str, Field(max_length=1000)] | None = None
     title: Title = ""  # its first question, where it is empty
 
 
-class Renaming(BaseModel):
+class Renaming(RequestBody):
     model_config = ConfigDict(extra="forbid")
     title: Title
 

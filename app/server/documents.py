@@ -90,7 +90,7 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
         incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id))
         await in_thread(incoming.expect, nbytes)
         job = await _received(request, service, collection, file, incoming, caller)
-    return card_of(job, collection)
+    return card_of(job, collection, caller)
 
 
 async def _received(

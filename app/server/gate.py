@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from time import monotonic
 
 from starlette.requests import Request
@@ -14,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
-from app.server.limits import RequestRates
+from app.server.connections import most_connections
+from app.server.limits import OpenRequests, RequestRates
 from app.server.problems import RefusedRequest, refusal
 from app.server.service import Service
 from ragcache.errors import RagcacheError
@@ -33,20 +35,23 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, service: Service, clock: Callable[[], float] = monotonic):
         self._app, self._service, self._clock = app, service, clock
-        self._rates = RequestRates(clock)
+        self._rates, self._open = RequestRates(clock), OpenRequests(most_connections() // 4)
         self._keyed = False
         self._looked: float | None = None
         self._checks, self._checking = asyncio.Semaphore(CHECKS), Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN:
-            request = Request(scope)
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        with ExitStack() as over:
             try:
                 request.state.caller = caller = await self._caller(request)
                 self._rates.count(caller.id, caller.limits.requests_per_minute)
+                over.enter_context(self._open.one(caller.id))
             except RagcacheError as error:
                 return await refusal(request, error)(scope, receive, send)
-        await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
 
     async def _caller(self, request: Request) -> Caller:
         if not await self._has_keys():

@@ -15,8 +15,9 @@ from app.library.catalog.records import Collection
 from app.library.catalog.serving_records import JobKind, JobState, StoredJob
 from app.models.cores import in_thread
 from app.server.callers import Asking, Caller, Serving
-from app.server.events import BEAT, MEDIA_TYPE, event, streamed
+from app.server.events import BEAT, MEDIA_TYPE, event, sound, streamed
 from app.server.service import Service
+from app.server.told import placeless, told_notes
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 LOOK_S = 0.5
@@ -57,13 +58,13 @@ def jobs(
     caller.check("ingest")
     names = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
     found = service.catalog.jobs.all(owner=_owner(caller), state=state, limit=limit)
-    return JobList(data=[card_of(one, names[one.collection_id]) for one in found if one.collection_id in names])
+    return JobList(data=[card_of(one, names[one.collection_id], caller) for one in found if one.collection_id in names])
 
 
 @router.get("/{job_id}")
 def job(job_id: str, service: Serving, caller: Asking) -> JobCard:
     caller.check("ingest")
-    return card_of(*_found(job_id, service, caller))
+    return card_of(*_found(job_id, service, caller), caller)
 
 
 @router.delete("/{job_id}")
@@ -71,7 +72,7 @@ def cancel(job_id: str, service: Serving, caller: Asking) -> JobCard:
     """One that runs ends at its next safe point; what has ended stays as it is."""
     caller.check("ingest")
     _, collection = _found(job_id, service, caller)
-    return card_of(service.ingests.cancel(job_id, _owner(caller)), collection)
+    return card_of(service.ingests.cancel(job_id, _owner(caller)), collection, caller)
 
 
 @router.post("/{job_id}/retry")
@@ -79,7 +80,7 @@ def retry(job_id: str, service: Serving, caller: Asking) -> JobCard:
     """Of one that failed or was cancelled."""
     caller.check("ingest")
     _, collection = _found(job_id, service, caller)
-    return card_of(service.ingests.retry(job_id, _owner(caller)), collection)
+    return card_of(service.ingests.retry(job_id, _owner(caller)), collection, caller)
 
 
 @router.get("/{job_id}/events", response_class=StreamingResponse, responses={200: {"content": {MEDIA_TYPE: {}}}})
@@ -94,13 +95,13 @@ async def events(job_id: str, service: Serving, caller: Asking) -> StreamingResp
 
 async def _events(found: StoredJob, collection: Collection, service: Service, caller: Caller) -> AsyncIterator[bytes]:
     number, quiet = 0, 0.0
-    shown = card_of(found, collection)
+    shown = card_of(found, collection, caller)
     yield event(shown.model_dump(), name="job", number=number)
     while shown.state not in ENDED:
         await asyncio.sleep(LOOK_S)
         quiet += LOOK_S
         try:
-            now = card_of(*await in_thread(_found, found.id, service, caller))
+            now = card_of(*await in_thread(_found, found.id, service, caller), caller)
         except NotFound:  # with its collection
             return
         if now != shown:
@@ -111,8 +112,12 @@ async def _events(found: StoredJob, collection: Collection, service: Service, ca
             yield BEAT
 
 
-def card_of(found: StoredJob, collection: Collection) -> JobCard:
-    request = found.request
+def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard:
+    """Folders of the server are for whoever runs it alone."""
+    request, progress, error = found.request, dict(found.progress), found.error
+    if not caller.runs_it:
+        error = error and placeless(sound(error))
+        progress |= {"notes": told_notes(progress["notes"])} if "notes" in progress else {}
     return JobCard(
         id=found.id,
         kind=found.kind,
@@ -120,8 +125,8 @@ def card_of(found: StoredJob, collection: Collection) -> JobCard:
         name=str(request.get("name", "")),
         bytes=int(request.get("size", 0)),
         state=found.state,
-        error=found.error,
-        progress=dict(found.progress),
+        error=error,
+        progress=progress,
         attempts=found.attempts,
         created=int(found.created.timestamp()),
         started=None if found.started is None else int(found.started.timestamp()),

@@ -93,7 +93,7 @@ def warm(name: str, service: Serving, caller: Asking) -> JobCard:
     """A job computes what its chunks lack to serve this caller. 409 where one does that already."""
     caller.check("ingest")
     collection = caller.collection(service, name)
-    return card_of(service.ingests.warm(collection, caller.border_of(collection), caller.id), collection)
+    return card_of(service.ingests.warm(collection, caller.border_of(collection), caller.id), collection, caller)
 
 
 @router.post(f"{ACTIONS}/evict")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 from starlette.exceptions import HTTPException
@@ -84,6 +86,28 @@ class RequestRates:
             told = f"this key may ask {per_minute} times in a minute: come again in {seconds} s"
             raise RefusedRequest(429, told, code="rate", headers={"Retry-After": str(seconds)})
         self._left[key_id] = left - 1, moment
+
+
+class OpenRequests:
+    """How many each key has at a time, streams of events too, which may last for hours and take no turn."""
+
+    def __init__(self, most: int):
+        self._most = max(1, most)
+        self._open = Counter[str]()
+
+    @contextmanager
+    def one(self, key_id: str) -> Iterator[None]:
+        """As long as the block. Who asks without a key sits at the machine. Raises RefusedRequest."""
+        if key_id and self._open[key_id] >= self._most:
+            told = f"this key has {self._most} requests open, as many as one key may: end one of them"
+            raise RefusedRequest(429, told, code="open", headers={"Retry-After": "5"})
+        self._open[key_id] += 1
+        try:
+            yield
+        finally:
+            self._open[key_id] -= 1
+            if not self._open[key_id]:
+                del self._open[key_id]
 
 
 def _declared(scope: Scope) -> int:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ragcache.errors import FAULTS, RagcacheError
 
 BUG = "the server met a bug: its log tells which"
+LONGEST = 2000  # characters of a message
 LATER_S = 10  # where nothing says when there may be room
 BROKEN = "the server cannot do that now: its log tells why"
 _KINDS = {
@@ -72,6 +73,7 @@ def problem(
 
 
 def body_of(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]}…"  # a client's own value may be in it
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 

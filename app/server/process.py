@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from fastapi import FastAPI
 from app.server.connections import BoundedConnection
 from app.server.queueing import Turns
 from ragcache.errors import ConfigError
+
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class ServerProcess(uvicorn.Server):
@@ -50,20 +53,37 @@ def bound(host: str, port: int) -> list[socket.socket]:
     """At each address of a name, all with one port, which no other process can have from now on; who connects waits
     until somebody serves. Raises ConfigError.
     """
+    absent: OSError | None = None
     with ExitStack() as made:
+        sockets: list[socket.socket] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            sockets: list[socket.socket] = []
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                sock = made.enter_context(socket.socket(family, kind, protocol))
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 chosen = sockets[0].getsockname()[1] if sockets else port
-                sock.bind((address[0], chosen, *address[2:]))
-                sock.listen()  # two may be bound to a port that nobody listens at
-                sockets.append(sock)
+                try:
+                    sock = _listening((family, kind, protocol), (address[0], chosen, *address[2:]))
+                except OSError as error:
+                    if error.errno not in NOT_HERE:
+                        raise
+                    absent = error  # of a name that has others, as localhost has where IPv6 is off
+                else:
+                    sockets.append(made.enter_context(sock))
+            if absent is not None and not sockets:
+                raise absent
         except OSError as error:
             raise ConfigError(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
         made.pop_all()
     return sockets
+
+
+def _listening(kind: tuple[int, int, int], address: tuple[str | int, ...]) -> socket.socket:
+    """From now on: two may be bound to a port that nobody listens at. Raises OSError."""
+    with ExitStack() as made:
+        sock = made.enter_context(socket.socket(*kind))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind[0] == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen()
+        made.pop_all()
+    return sock

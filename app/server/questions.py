@@ -16,11 +16,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, AskOptions
-from app.answering.conversation import NOTHING_ASKED, Conversation, title_of
+from app.answering.conversation import NOTHING_ASKED, Conversation
 from app.errors import NotFound
-from app.library.catalog.records import Message, StoredConversation
+from app.library.catalog.records import Message
 from app.models.cores import in_thread
 from app.prompt import check_question
+from app.server.bodies import RequestBody, Several
 from app.server.callers import Asking, Caller, Serving
 from app.server.conversations import MessageCard, cards_of, found, message_card
 from app.server.events import MEDIA_TYPE, event, sound, streamed
@@ -32,12 +33,13 @@ from app.server.told import told_notes, told_report
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
+Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
 FULL = "full"  # the linker that uses no cache
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
 
 
-class AnswerChoices(BaseModel):
+class AnswerChoices(RequestBody):
     """How a question is answered; what is left out is as in the server's settings."""
 
     model_config = ConfigDict(extra="forbid")
@@ -47,7 +49,9 @@ class AnswerChoices(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     chunks: Annotated[int, Field(ge=1, le=1000)] | None = None
-    documents: Annotated[list[int | str], Field(min_length=1, max_length=1000)] | None = None  # to look for them in
+    documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = (
+        None  # to look for them in
+    )
 
 
 class AskedQuestion(AnswerChoices):
@@ -147,7 +151,7 @@ def _asked(
     return service.generations.start(
         stored.id,
         lambda: conversation.stream(question, **options),
-        partial(_stored, service, stored, conversation),
+        partial(_stored, conversation),
         over,
         caller.runs_it,
     )
@@ -177,14 +181,10 @@ def _options(body: AnswerChoices, service: Service) -> AskOptions:
     return options
 
 
-def _stored(
-    service: Service, before: StoredConversation, conversation: Conversation, answer: Answer
-) -> Mapping[str, Any]:
+def _stored(conversation: Conversation, answer: Answer) -> Mapping[str, Any]:
     """What is told of an answer, when it is stored. Raises CatalogError where it cannot be."""
     conversation.save()
     saved = conversation.saved
-    if saved and not before.title:
-        service.catalog.conversations.rename(before.id, title_of(answer.question))
     return _ended(_of(saved, "user"), _of(saved, "assistant"), answer)
 
 

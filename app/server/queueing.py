@@ -8,11 +8,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.models.cores import in_thread
 from app.server.problems import RefusedRequest
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class Turn:
             if end is not None:
                 end()
 
+    async def compute(self, call: Callable[[], T]) -> T:
+        """On a thread, whoever still waits: cancelled before a thread begins it, a call would never end its turn."""
+        computing = asyncio.ensure_future(in_thread(self.during(call)))
+        computing.add_done_callback(_heard)
+        return await asyncio.shield(computing)
+
     def during(self, call: Callable[[], T]) -> Callable[[], T]:
         """What some thread is to call: whoever asked may go away meanwhile, and has no second turn beside it. It is not
         called when the turn was told to end.
@@ -64,6 +71,12 @@ class Turn:
         self._computing -= 1
         if self._ending:
             self.end()
+
+
+def _heard(computing: asyncio.Future[Any]) -> None:
+    """What it raises may be for nobody."""
+    if not computing.cancelled():
+        computing.exception()
 
 
 class Turns:

@@ -195,9 +195,10 @@ class DiskTier(Tier):
         self.reuse.use(key.digest)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
+        """No eviction, which tells that the budget is too small: what is trimmed has a share of its own."""
         most = share_of(self._room.budget, share) - more
         with reporting("delete from", self._layout.root):
-            self._counts.add("evictions", self._index.change(lambda change: change.trim(fingerprint, most)))
+            self._index.change(lambda change: change.trim(fingerprint, most))
 
     def holds(self, key: VariantKey) -> bool:
         with reporting("read", self._layout.root):

@@ -133,7 +133,8 @@ class RamTier(Tier):
             own = [self._candidate(name) for name, key in found.items() if key.fingerprint.endswith(fingerprint)]
             need = sum(one.nbytes for one in own) + more - share_of(self._budget, share)
             loose = sorted((one for one in own if not one.pinned), key=least_recently_used)
-            self._evict(first_of(loose, need))
+            for one in first_of(loose, need):  # no evictions, as on the disk
+                self._drop(one.name)
 
     def _touch(self, resident: _Resident) -> None:
         key = resident.variant.key

@@ -51,3 +51,8 @@ def test_pieces_add_up_to_their_text(of_pieces: Tokenizer, text: str) -> None:
 def test_a_control_token_is_told_by_its_name(byte_level: Tokenizer) -> None:
     assert Vocabulary(byte_level).bytes_of(byte_level.token_to_id("<|im_end|>")) == b"<|im_end|>"
     assert Vocabulary(byte_level).bytes_of(10**6) == b""
+
+
+def test_tokens_of_a_tokenizer_without_a_decoder_are_their_names() -> None:
+    vocabulary = Vocabulary(Tokenizer(models.WordLevel({"a": 0, "\u00e9": 1}, unk_token="a")))
+    assert [vocabulary.bytes_of(token) for token in range(2)] == [b"a", "\u00e9".encode()]

@@ -73,11 +73,20 @@ class Conversations(DatabasePart):
             if not connection.execute(delete(CONVERSATIONS).where(_one(conversation_id, owner))).rowcount:
                 raise _missing(conversation_id)
 
-    def add(self, conversation_id: str, messages: Sequence[NewMessage], owner: str | None = None) -> list[Message]:
-        """Append messages, all or none: a question is not kept without its answer unless it is given alone."""
+    def add(
+        self, conversation_id: str, messages: Sequence[NewMessage], owner: str | None = None, title: str = ""
+    ) -> list[Message]:
+        """Append messages, all or none: a question is not kept without its answer unless it is given alone. `title`:
+        of the conversation, where it has none.
+        """
         moment = now()
         with self._database.writing() as connection:
             _change(connection, conversation_id, owner, {"updated": moment})
+            connection.execute(
+                update(CONVERSATIONS)
+                .where(_one(conversation_id, owner), CONVERSATIONS.c.title == "")
+                .values(title=title)
+            )
             written = []
             for message in messages:
                 values = {**vars(message), "conversation_id": conversation_id, "created": moment}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -97,23 +98,32 @@ class Jobs(DatabasePart):
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
-    def claim(self, process: str, lease_s: float, place: str = "") -> StoredJob | None:
+    def waits(self, place: str = "", but: AbstractSet[int] = frozenset()) -> bool:
+        """Whether `claim` would find one."""
+        with self._database.reading() as connection:
+            free = _free(_moment(connection), place, but)
+            return connection.scalar(select(JOBS.c.id).where(free).limit(1)) is not None
+
+    def claim(
+        self, process: str, lease_s: float, place: str = "", but: AbstractSet[int] = frozenset()
+    ) -> StoredJob | None:
         """A job that nobody works on is this process's now: the oldest of the owner who has waited longest since one of
         theirs began, so that who sends many holds nobody up. Where there is none, it is only a look.
 
         `place`: of those alone whose request names it, since their files are there and nowhere else.
+        `but`: of other collections than these.
         """
-        wanted = _at(place) if place else true()
-        with self._database.reading() as connection:
-            if connection.scalar(select(JOBS.c.id).where(_claimable(_moment(connection)), wanted).limit(1)) is None:
-                return None
+        if not self.waits(place, but):
+            return None
         with self._database.writing() as connection:
             moment = _moment(connection)
             _give_up(connection, moment)
-            last = select(JOBS.c.owner, func.max(JOBS.c.started).label("began")).group_by(JOBS.c.owner).subquery()
-            free = select(JOBS.c.id).join(last, last.c.owner == JOBS.c.owner).where(_claimable(moment), wanted)
-            next_one = free.order_by(last.c.began.asc().nulls_first(), JOBS.c.created, JOBS.c.id).limit(1)
-            job_id = connection.scalar(next_one.with_for_update(of=JOBS, skip_locked=True))
+            free = _free(moment, place, but)
+            oldest = select(JOBS.c.id).where(free).order_by(JOBS.c.created, JOBS.c.id).limit(1)
+            oldest = oldest.with_for_update(skip_locked=True)
+            turns = _turns(connection, free)
+            found = (connection.scalar(oldest.where(JOBS.c.owner == owner)) for owner in turns)
+            job_id = next((one for one in found if one is not None), None)  # others may have taken the first one's
             if job_id is None:
                 return None
             claimed = (
@@ -181,7 +191,8 @@ class Jobs(DatabasePart):
             if job.state not in ("failed", "cancelled"):
                 raise Conflict(f"job {job_id!r} is {job.state}: one that failed or was cancelled can be tried again")
             anew = StoredJob(job.id, job.kind, job.collection_id, job.owner, "queued", job.request, _moment(connection))
-            _set(connection, job_id, vars(anew))
+            # When it was begun last stays: its owner has had a turn then.
+            _set(connection, job_id, {name: value for name, value in vars(anew).items() if name != "started"})
             return _job(connection, job_id, owner)
 
     def forget(self, before: datetime) -> tuple[str, ...]:
@@ -205,6 +216,24 @@ def _check_limits(connection: Connection, limits: KeyLimits, owner: str, nbytes:
         raise LimitReached(f"this key has sent {len(sizes)} documents, and may send {limits.documents}")
     if limits.nbytes is not None and sum(sizes) + nbytes > limits.nbytes:
         raise LimitReached(f"this key has sent {sum(sizes):,} bytes, and may send {limits.nbytes:,}")
+
+
+def _turns(connection: Connection, free: ColumnElement[bool]) -> list[str]:
+    """The owners of such jobs: first who has waited longest since one of theirs began."""
+    oldest = func.min(JOBS.c.created)
+    owners = list(connection.scalars(select(JOBS.c.owner).where(free).group_by(JOBS.c.owner).order_by(oldest)))
+    if len(owners) < 2:
+        return owners
+    began = select(JOBS.c.owner, func.max(JOBS.c.started)).where(JOBS.c.owner.in_(owners)).group_by(JOBS.c.owner)
+    last: dict[str, datetime | None] = {row[0]: row[1] for row in connection.execute(began)}
+    return sorted(owners, key=lambda owner: last[owner] or datetime.min.replace(tzinfo=UTC))
+
+
+def _free(moment: datetime, place: str, but: AbstractSet[int]) -> ColumnElement[bool]:
+    wanted = _claimable(moment)
+    if place:
+        wanted &= _at(place)
+    return wanted & JOBS.c.collection_id.not_in(but) if but else wanted
 
 
 def _claimable(moment: datetime) -> ColumnElement[bool]:

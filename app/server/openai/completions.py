@@ -114,7 +114,7 @@ async def _whole(
     """What is told of thousands of tokens is made on a thread, in the turn of the last of them."""
     last = turns[0]
     found = await _collected(starts, turns, last)
-    body = await in_thread(last.during(partial(written_of, found)))
+    body = await last.compute(partial(written_of, found))
     last.end()
     return Response(body, media_type="application/json")
 

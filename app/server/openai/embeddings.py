@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import NotFound
-from app.models.cores import in_thread
 from app.server.callers import Asking, Serving
 from app.server.events import written
 from app.server.openai.schemas import LONGEST_LIST, Embedded, EmbeddingRequest, EmbeddingResponse, EmbeddingUsage
@@ -25,7 +24,7 @@ async def embeddings(request: Request, body: EmbeddingRequest, service: Serving,
     """Vectors of length 1."""
     caller.check("read")
     turn = await service.turns.of(caller, request)
-    found = await in_thread(turn.during(partial(_embedded, body, service)))
+    found = await turn.compute(partial(_embedded, body, service))
     turn.end()
     return Response(found, media_type="application/json")
 

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from app.server.bodies import RequestBody, Several
 from app.server.problems import RefusedRequest
 
 LONGEST_LIST = 2048  # of texts in one request
+MOST_BIASES = 2048
 Count = Annotated[int, Field(ge=0, le=1 << 30)]
 _REFUSED = {
     "tools": "this server calls no tools",
@@ -20,7 +22,7 @@ _REFUSED = {
 }
 
 
-class Sampled(BaseModel):
+class Sampled(RequestBody):
     """How tokens are chosen. What is left out is as the makers of the model recommend."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -31,7 +33,7 @@ class Sampled(BaseModel):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MOST_BIASES)] | None = None
     stop: (
         Annotated[str, Field(min_length=1, max_length=256)]
         | Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=4)]
@@ -71,16 +73,16 @@ class Sampled(BaseModel):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(RequestBody):
     include_usage: bool | None = None
 
 
-class TextContent(BaseModel):
+class TextContent(RequestBody):
     type: Literal["text"]
     text: str
 
 
-class CacheContent(BaseModel):
+class CacheContent(RequestBody):
     """Text whose KV was computed before, by the id of its context cache."""
 
     type: Literal["context_cache"]
@@ -90,14 +92,14 @@ class CacheContent(BaseModel):
 Content = Annotated[TextContent | CacheContent, Field(discriminator="type")]
 
 
-class RequestMessage(BaseModel):
+class RequestMessage(RequestBody):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Content] | None = None
+    content: str | Several[Content] | None = None
 
 
 class ChatRequest(Sampled):
     model: str = Field(max_length=1000)
-    messages: list[RequestMessage] = Field(min_length=1, max_length=LONGEST_LIST)
+    messages: Several[RequestMessage] = Field(min_length=1, max_length=LONGEST_LIST)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1 << 30)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -108,14 +110,14 @@ class ChatRequest(Sampled):
 
 class CompletionRequest(Sampled):
     model: str = Field(max_length=1000)
-    prompt: str | list[str] | list[Count] | list[list[Count]] = Field(default="")
+    prompt: str | Several[str] | Several[Count] | Several[Several[Count]] = Field(default="")
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: Literal[False] | None = None
 
 
-class EmbeddingRequest(BaseModel):
+class EmbeddingRequest(RequestBody):
     model: str = Field(max_length=1000)
-    input: str | list[str]
+    input: str | Several[str]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(default=None, ge=1, le=1 << 30)
 

@@ -49,6 +49,8 @@ class AskedAnswer:
         left = self.max_tokens
         for event in events:
             choices = event.get("choices")
+            if choices == [] and event.get("error") is None:
+                continue  # tells the usage, as some servers always do
             choice = next(iter(choices), None) if isinstance(choices, list) else None
             if not isinstance(choice, dict):
                 raise ModelError(f"the vLLM server tells of an error amid an answer: {str(event.get('error'))[:300]}")

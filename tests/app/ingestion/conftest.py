@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
+from app.ingestion.queue import IngestQueue
 from app.library import Library
+from app.library.catalog.records import Collection
 from app.models import Models, resolve_embedder
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings, load_settings
 from tests.app.ingestion.models import write_tiny_embedder
+from tests.app.ingestion.sending import Queues
 
 Run = Callable[..., IngestResult]
 WORDS = {name: f"Of the {name} there is much to be told. " * 60 for name in ("harbour", "bakery", "lighthouse")}
@@ -84,3 +88,25 @@ def of_one(ingest: Run, library: Library, books: Path) -> int:
     """Bytes of the KV of a book; the first is in."""
     assert ingest(books / "bakery.txt", kv="auto").on_use == 0
     return nbytes(library.settings)
+
+
+@pytest.fixture
+def queues(library: Library, models: Models) -> Iterator[Queues]:
+    with ExitStack() as stack:
+
+        def make() -> IngestQueue:
+            return stack.enter_context(closing(IngestQueue(library, models)))
+
+        yield make
+
+
+@pytest.fixture
+def queue(queues: Queues) -> IngestQueue:
+    made = queues()
+    made.start()
+    return made
+
+
+@pytest.fixture
+def collection(library: Library) -> Collection:
+    return library.collection_or_new("shelf")

@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from app.errors import Conflict, IngestError, LoadError
-from app.ingestion.job_run import JobRun
+from app.errors import IngestError, LoadError
 from app.ingestion.queue import IngestQueue, QueueFull
 from app.ingestion.spool import UploadTooLong
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.catalog.serving_records import StoredJob
 from app.library.removal import remove_collection, remove_documents
 from app.models import Models
 from ragcache.errors import StoreFull
+from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, send, spooled
 from tests.app.loaders.files import write_pdf
 from tests.waiting import wait_until
-
-PATIENCE_S = 60.0
-TEXT = b"Of the harbour there is much to be told. " * 40
-Queues = Callable[[], IngestQueue]
-
-
-@pytest.fixture
-def queues(library: Library, models: Models) -> Iterator[Queues]:
-    with ExitStack() as stack:
-
-        def make() -> IngestQueue:
-            return stack.enter_context(closing(IngestQueue(library, models)))
-
-        yield make
-
-
-@pytest.fixture
-def queue(queues: Queues) -> IngestQueue:
-    made = queues()
-    made.start()
-    return made
-
-
-@pytest.fixture
-def collection(library: Library) -> Collection:
-    return library.collection_or_new("shelf")
-
-
-def send(queue: IngestQueue, collection: Collection, name: str, data: bytes, owner: str = "") -> StoredJob:
-    with queue.incoming(name) as file:
-        file.write(data)
-        return queue.add(collection, name, file, owner)
-
-
-def ended(library: Library, job: StoredJob) -> StoredJob:
-    jobs = library.catalog.jobs
-    wait_until(lambda: jobs.get(job.id, None).state in ("done", "failed", "cancelled"), PATIENCE_S)
-    return jobs.get(job.id, None)
-
-
-def spooled(queue: IngestQueue) -> list[Path]:
-    return [path for path in queue.spool.folder.glob("*/*") if path.name != "lock"]
-
-
-@contextmanager
-def held(library: Library, collection: Collection) -> Iterator[None]:
-    """As another ingest has it."""
-    with library.catalog.alone(collection):
-        yield
 
 
 def test_what_is_sent_becomes_a_document(queue: IngestQueue, library: Library, collection: Collection) -> None:
@@ -104,75 +51,6 @@ def test_what_cannot_be_read_is_told_as_its_loader_does_and_can_be_tried_again(
     queue.retry(job.id, "")
     assert ended(library, job).error == job.error
     assert len(spooled(queue)) == 1
-
-
-def test_a_job_waits_for_others_that_work_on_its_collection_and_can_be_cancelled_meanwhile(
-    queue: IngestQueue, library: Library, collection: Collection
-) -> None:
-    with held(library, collection):
-        job = send(queue, collection, "harbour.txt", TEXT)
-        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
-        with pytest.raises(Conflict):
-            queue.retry(job.id, "")
-        assert queue.cancel(job.id, "").cancelling
-        assert ended(library, job).state == "cancelled"
-    assert library.catalog.documents.all(collection) == []
-    queue.retry(job.id, "")
-    assert ended(library, job).state == "done"
-
-
-def test_a_fault_beside_a_job_leaves_it_its_lease(
-    queue: IngestQueue, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever looks after it goes on: the job can still be cancelled."""
-    faults = list[str]()
-
-    def counts(self: JobRun) -> dict[str, int]:
-        if len(faults) < 2:
-            faults.append(self.job.id)
-            raise RuntimeError("a bug")
-        return {}
-
-    monkeypatch.setattr(JobRun, "_counts", counts)
-    with held(library, collection):
-        job = send(queue, collection, "harbour.txt", TEXT)
-        wait_until(lambda: len(faults) == 2, PATIENCE_S)
-        assert queue.cancel(job.id, "").cancelling
-        assert ended(library, job).state == "cancelled"
-
-
-def test_a_queue_that_is_closed_leaves_its_job_to_the_next(
-    queues: Queues, library: Library, collection: Collection
-) -> None:
-    first = queues()
-    first.start()
-    with held(library, collection):
-        job = send(first, collection, "harbour.txt", TEXT)
-        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
-        first.close()
-    left = library.catalog.jobs.get(job.id, None)
-    assert (left.state, left.attempts, left.lease) == ("queued", 0, None)
-    queues().start()
-    assert ended(library, job).state == "done"
-
-
-def test_two_queues_over_one_catalog_run_each_job_once(
-    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran, run = list[tuple[str, str]](), JobRun.run
-
-    def counted(self: JobRun) -> object:
-        ran.append((threading.current_thread().name, self.job.id))
-        return run(self)
-
-    monkeypatch.setattr(JobRun, "run", counted)
-    both = queues(), queues()
-    for one in both:
-        one.start()
-    jobs = [send(both[number % 2], collection, f"{number}.txt", TEXT + str(number).encode()) for number in range(8)]
-    assert [ended(library, job).state for job in jobs] == ["done"] * 8
-    assert sorted(job_id for _, job_id in ran) == sorted(job.id for job in jobs)
-    assert len(library.catalog.documents.all(collection, "ready")) == 8
 
 
 def test_a_file_of_another_folder_is_left_to_whoever_has_it(

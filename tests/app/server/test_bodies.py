@@ -9,14 +9,19 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
 from app import Settings
+from app.server.bodies import RequestBody
 from app.server.events import _parts, written
 from app.server.openai import completions, embeddings
 from app.server.openai.logprobs import TokenNames
+from app.server.problems import body_of
 from app.server.service import Service
+from app.server.web import create_app
 from tests.app.server.serving import serving
 
 ASKED = [{"role": "user", "content": "Who designed the lighthouse?"}]
@@ -131,3 +136,48 @@ def test_tokens_that_are_parts_of_a_character_are_named_by_their_bytes() -> None
     names = TokenNames({1: b"\xf0\x9f", 2: b"\x98\x80", 3: b" a"}.__getitem__)
     assert [names.of(token).text for token in (1, 2, 3)] == ["bytes:\\xf0\\x9f", "bytes:\\x98\\x80", " a"]
     assert bytes([*names.of(1).bytes, *names.of(2).bytes]).decode() == "\U0001f600"
+
+
+def test_every_body_tells_few_of_its_faults(service: Service) -> None:
+    fields = [field for route in create_app(service).routes if isinstance(route, APIRoute) for field in bodies(route)]
+    assert len(fields) > 5
+    assert [field for field in fields if not issubclass(field, RequestBody)] == []
+
+
+def bodies(route: APIRoute) -> Iterator[type]:
+    for one in route.dependant.body_params:
+        yield one.field_info.annotation
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": [-1] * 50_000}),
+        ("/v1/completions", {"prompt": [[-1]] * 50_000}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{}] * 50_000}]}),
+        ("/v1/chat/completions", {"messages": ASKED, "logit_bias": {str(one): "x" for one in range(50_000)}}),
+        ("/v1/embeddings", {"input": [0] * 50_000}),
+        ("/v1/context_caches", {"tokens": [[-1] * 50_000]}),
+        ("/v1/context_caches", {str(one): 0 for one in range(50_000)}),
+    ],
+)
+def test_a_body_that_is_wrong_all_over_is_not_gone_through(
+    client: httpx2.Client, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    counted, errors = [], RequestValidationError.errors
+
+    def counting(self: RequestValidationError) -> Any:
+        counted.append(len(found := errors(self)))
+        return found
+
+    monkeypatch.setattr(RequestValidationError, "errors", counting)
+    refused = client.post(path, json={"model": "m", **body})
+    assert refused.status_code == 400
+    assert len(refused.content) < 1000
+    assert sum(counted) < 10
+
+
+def test_a_message_is_no_longer_than_can_be_read(client: httpx2.Client) -> None:
+    refused = client.post("/v1/chat/completions", json={"model": "m" * 900, "messages": ASKED, "linker": "x" * 200})
+    assert refused.status_code == 404 and len(refused.content) < 2500
+    assert len(body_of(400, "x" * 10**6)["error"]["message"]) < 2100

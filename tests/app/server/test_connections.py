@@ -197,3 +197,16 @@ def test_a_port_has_one_server() -> None:
     (first,) = bound("127.0.0.1", 0)
     with closing(first), pytest.raises(ConfigError, match="cannot listen at"):
         bound("127.0.0.1", first.getsockname()[1])
+
+
+def test_an_address_that_the_system_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers have localhost: also as ::1, without IPv6."""
+    found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM)
+    lacking = (*found[0][:4], ("192.0.2.1", 0))  # of an example, which no machine has
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: [lacking, *found])
+    (made,) = bound("localhost", 0)
+    with closing(made):
+        assert made.getsockname()[0] == "127.0.0.1"
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: [lacking])
+    with pytest.raises(ConfigError, match="cannot listen at"):
+        bound("localhost", 0)

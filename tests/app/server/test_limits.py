@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from app.server import limits
-from app.server.limits import BodyLimits, RequestRates
+from app.server.limits import BodyLimits, OpenRequests, RequestRates
 from app.server.problems import RefusedRequest
 
 Part = bytes | float  # of a body; or seconds of silence
@@ -148,3 +149,16 @@ def test_who_asks_too_often_is_told_when_there_is_room_again() -> None:
     with pytest.raises(RefusedRequest) as refused:
         rates.count("a", 4)
     assert refused.value.headers == {"Retry-After": "15"}
+
+
+def test_a_key_has_so_many_requests_open_and_others_theirs() -> None:
+    """Streams of events take no turn and may last for hours, and all connections together have a bound."""
+    requests = OpenRequests(2)
+    with ExitStack() as opened:
+        for key in ("anna", "anna", "bert", "", "", ""):
+            opened.enter_context(requests.one(key))
+        with pytest.raises(RefusedRequest, match="2 requests open") as refused, requests.one("anna"):
+            pass
+        assert refused.value.headers["Retry-After"] == "5"
+    with requests.one("anna"):
+        assert requests._open == {"anna": 1}, "nothing is left of those that have ended"

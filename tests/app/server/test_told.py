@@ -9,6 +9,11 @@ import httpx2
 import pytest
 
 from app import RagPipeline, Settings
+from app.library.catalog.records import Collection
+from app.library.catalog.serving_records import StoredJob
+from app.library.catalog.tables import now
+from app.server.callers import Caller
+from app.server.jobs import card_of
 from app.server.told import placeless
 from tests.app.server.serving import beside, served
 
@@ -24,6 +29,15 @@ from tests.app.server.serving import beside, served
 )
 def test_paths_and_addresses_are_left_out(told: str, left: str) -> None:
     assert placeless(told) == left
+
+
+def test_a_job_tells_folders_to_whoever_runs_the_server_alone() -> None:
+    full = "the disk of /srv/acme/kv is nearly full: 0.00 GiB are free"
+    job = StoredJob("a", "ingest", 1, "anna", "failed", {"name": "a.pdf", "size": 1}, now(), {"notes": [full]}, full)
+    collection = Collection(1, "u", "default", "minilm", "f", 3, None, None, "fixed", {}, now())
+    for scope, shown in (("ingest", "the disk of … is nearly full: 0.00 GiB are free"), ("admin", full)):
+        card = card_of(job, collection, Caller("anna", frozenset([scope])))
+        assert (card.error, card.progress["notes"]) == (shown, [shown])
 
 
 def damaged(folder: Path) -> None:

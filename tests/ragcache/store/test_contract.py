@@ -154,6 +154,7 @@ def test_of_exact_prefixes_no_more_than_their_share_stays(stores: Any, make_vari
     store.put(own[0])
     store.trim("-prefix", 0.0)
     assert there() == [*[False] * 4, *[True] * 3], "of whatever engine"
+    assert not any(stats.evictions for stats in store.stats()), "the budget was large enough"
 
 
 @pytest.mark.parametrize(

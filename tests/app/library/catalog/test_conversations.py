@@ -76,6 +76,15 @@ def test_rename_and_delete(catalog: Catalog, collection: Collection) -> None:
     assert catalog.conversations.all() == []
 
 
+def test_the_first_title_stays(catalog: Catalog, collection: Collection) -> None:
+    """Also one that its user gives while the first answer is made."""
+    for mine, kept in (("", "Who?"), ("Mine", "Mine")):
+        made = catalog.conversations.create(collection, mine)
+        for title in ("Who?", "When?"):
+            catalog.conversations.add(made.id, [NewMessage("user", title), NewMessage("assistant", "It.")], title=title)
+        assert catalog.conversations.get(made.id).title == kept
+
+
 def test_a_conversation_that_is_not_there(catalog: Catalog) -> None:
     conversations = catalog.conversations
     for act in (

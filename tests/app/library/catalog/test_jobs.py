@@ -121,6 +121,20 @@ def test_who_sends_many_holds_nobody_up(catalog: Catalog, collection: Collection
     assert turns == ids([ben[0], late, anna[1], ben[1], anna[2]])
 
 
+def test_who_tries_again_waits_as_others_do(catalog: Catalog, collection: Collection) -> None:
+    failing = catalog.jobs.create(collection, {}, "anna")
+    others = [catalog.jobs.create(collection, {}, owner) for owner in ("ben", "chris") for _ in range(2)]
+    turns = []
+    for _ in range(6):
+        catalog.jobs.fail(job := claimed(catalog), "torn")
+        turns.append(job.owner)
+        if job.id == failing.id:
+            catalog.jobs.retry(job.id, "anna")
+    assert turns == ["anna", "ben", "chris", "anna", "ben", "chris"]
+    assert not catalog.jobs.waits(but={collection.id}) and catalog.jobs.waits()
+    assert others
+
+
 def test_jobs_are_listed_for_their_owner(catalog: Catalog, collection: Collection) -> None:
     other = make_collection(catalog, "other")
     first = catalog.jobs.create(collection, {}, "anna")
@@ -245,7 +259,8 @@ def test_trying_again(catalog: Catalog, collection: Collection) -> None:
     catalog.jobs.cancel(job.id, "anna")
     catalog.jobs.fail(job, "torn")
     again = catalog.jobs.retry(job.id, "anna")
-    assert vars(again) | {"created": made.created} == vars(made), "as it was, behind those that wait"
+    as_it_was = {"created": made.created, "started": None}
+    assert vars(again) | as_it_was == vars(made), "as it was, behind those that wait, and its owner has had a turn"
     assert again.created > made.created
     anew = claimed(catalog)
     assert (anew.id, anew.attempts, anew.cancelling) == (made.id, 1, False)

@@ -28,7 +28,7 @@ CONTEXT = 512
 class Script:
     """What is said next."""
 
-    choices: list[dict[str, Any]] = field(default_factory=list)  # of an answer, an event each
+    choices: list[dict[str, Any]] = field(default_factory=list)  # of an answer, an event each, or whole events
     report: Any = None  # at the end of one that is asked for; None: it is refused
     refusal: tuple[int, str] | None = None  # of all requests
     asked: list[dict[str, Any]] = field(default_factory=list)  # what was heard
@@ -61,7 +61,7 @@ def _handler(script: Script) -> type[http.server.BaseHTTPRequestHandler]:
             self.end_headers()
             try:
                 for choice in script.choices:
-                    self._event(json.dumps({"choices": [choice]}))
+                    self._event(json.dumps(choice if "choices" in choice else {"choices": [choice]}))
                 while script.held is not None and not script.held.wait(0.01):
                     self.wfile.write(b": still here\n\n")
                 self._event("[DONE]")

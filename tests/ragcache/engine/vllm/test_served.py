@@ -56,6 +56,13 @@ def test_a_whole_answer_is_handed_out(engine: ServedVllmEngine, script: Script) 
     assert [(one.token, one.logprob, one.top) for one in stream.logprobs] == [(5, -1.5, ((7, -0.5),))]
 
 
+def test_usage_that_nobody_asked_for_is_passed_over(engine: ServedVllmEngine, script: Script) -> None:
+    """Of a server with --enable-force-include-usage, or with something before it that asks for that."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 2}
+    script.choices = [{"token_ids": [5, 6]}, STOPPED, {"choices": [], "usage": usage}]
+    assert list(answer(engine)) == [5, 6, 3]
+
+
 @pytest.mark.parametrize(
     "choices",
     [

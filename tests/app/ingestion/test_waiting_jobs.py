@@ -1,0 +1,119 @@
+"""Jobs that wait for others, and what holds up none: a busy collection, a fault, a folder that cannot be swept."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from app.errors import Conflict
+from app.ingestion.job_run import JobRun
+from app.ingestion.queue import IngestQueue, QueueFull
+from app.library import Library
+from app.library.catalog.records import Collection
+from tests.app.ingestion.sending import PATIENCE_S, TEXT, Queues, ended, held, send
+from tests.waiting import wait_until
+
+
+def test_a_job_waits_for_others_that_work_on_its_collection_and_can_be_cancelled_meanwhile(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    with held(library, collection):
+        job = send(queue, collection, "harbour.txt", TEXT)
+        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
+        with pytest.raises(Conflict):
+            queue.retry(job.id, "")
+        assert queue.cancel(job.id, "").cancelling
+        assert ended(library, job).state == "cancelled"
+    assert library.catalog.documents.all(collection) == []
+    queue.retry(job.id, "")
+    assert ended(library, job).state == "done"
+
+
+def test_a_fault_beside_a_job_leaves_it_its_lease(
+    queue: IngestQueue, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks after it goes on: the job can still be cancelled."""
+    faults = list[str]()
+
+    def counts(self: JobRun) -> dict[str, int]:
+        if len(faults) < 2:
+            faults.append(self.job.id)
+            raise RuntimeError("a bug")
+        return {}
+
+    monkeypatch.setattr(JobRun, "_counts", counts)
+    with held(library, collection):
+        job = send(queue, collection, "harbour.txt", TEXT)
+        wait_until(lambda: len(faults) == 2, PATIENCE_S)
+        assert queue.cancel(job.id, "").cancelling
+        assert ended(library, job).state == "cancelled"
+
+
+def test_a_collection_that_others_work_on_holds_up_no_other(
+    queue: IngestQueue, library: Library, collection: Collection
+) -> None:
+    other = library.collection_or_new("other")
+    with held(library, collection):
+        first = send(queue, collection, "harbour.txt", TEXT)
+        wait_until(lambda: library.catalog.jobs.get(first.id, None).state == "running", PATIENCE_S)
+        assert ended(library, send(queue, other, "harbour.txt", TEXT)).state == "done"
+        assert library.catalog.jobs.get(first.id, None).state in ("queued", "running")
+    assert (ended(library, first).state, library.catalog.jobs.get(first.id, None).attempts) == ("done", 1)
+
+
+def test_who_tries_many_again_is_bound_as_who_sends_them(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ingestion.queue.MOST_OF_ONE", 2)
+    queue = queues()
+    queue.spool.open()
+    jobs = []
+    for number in range(3):
+        jobs.append(send(queue, collection, f"{number}.txt", TEXT, "anna"))
+        queue.cancel(jobs[-1].id, "anna")
+    for job in jobs[:2]:
+        queue.retry(job.id, "anna")
+    with pytest.raises(QueueFull, match="2 jobs of this key wait"):
+        queue.retry(jobs[2].id, "anna")
+    queue.spool.close()
+
+
+def test_what_cannot_be_swept_holds_up_no_job(queue: IngestQueue, library: Library, collection: Collection) -> None:
+    (queue.spool.folder / "b" / "lock").mkdir(parents=True)
+    queue._swept = -1e9
+    assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
+
+
+def test_a_queue_that_is_closed_leaves_its_job_to_the_next(
+    queues: Queues, library: Library, collection: Collection
+) -> None:
+    first = queues()
+    first.start()
+    with held(library, collection):
+        job = send(first, collection, "harbour.txt", TEXT)
+        wait_until(lambda: library.catalog.jobs.get(job.id, None).state == "running", PATIENCE_S)
+        first.close()
+    left = library.catalog.jobs.get(job.id, None)
+    assert (left.state, left.attempts, left.lease) == ("queued", 0, None)
+    queues().start()
+    assert ended(library, job).state == "done"
+
+
+def test_two_queues_over_one_catalog_run_each_job_once(
+    queues: Queues, library: Library, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, run = list[tuple[str, str]](), JobRun.run
+
+    def counted(self: JobRun) -> object:
+        ran.append((threading.current_thread().name, self.job.id))
+        return run(self)
+
+    monkeypatch.setattr(JobRun, "run", counted)
+    both = queues(), queues()
+    for one in both:
+        one.start()
+    jobs = [send(both[number % 2], collection, f"{number}.txt", TEXT + str(number).encode()) for number in range(8)]
+    assert [ended(library, job).state for job in jobs] == ["done"] * 8
+    assert sorted(job_id for _, job_id in ran) == sorted(job.id for job in jobs)
+    assert len(library.catalog.documents.all(collection, "ready")) == 8
