@@ -125,7 +125,7 @@ class Prefixes:
     def _answered(
         self, plan: Plan, segments: Sequence[Segment], answer: Sequence[int], report: Report, keep: Keep
     ) -> None:
-        self._use(block.info.key for block in plan.prefix)
+        self._renew(block.info.key for block in plan.prefix)
         blocks = list(addresses(segments, self._fingerprint))
         common, goes_on = self.recurrence.met(segments, blocks, plan.head)
         until = _exact_until(plan, report)
@@ -158,7 +158,7 @@ class Prefixes:
             return []
         incidents = list[str]()
         pause = self._keeper.pause if self._keeper else None
-        self._use(block.key for block in there)  # so that others go before them
+        self._renew(block.key for block in there)  # so that others go before them
         more = min(len(wanted) - len(there), AT_ONCE) * self._block_bytes
         self._store.trim(prefix_name(self._fingerprint), SHARE, int(more / FILLED))
         chunks = (chunk if chunk in lead else replace(chunk, candidates=()) for chunk in plan.chunks)
@@ -175,16 +175,16 @@ class Prefixes:
             self._rests = RETRY
             logger.warning("KV not stored: %s", error)
             incidents.append(f"KV not stored: {error}")
-        self._use(block.key for block in wanted)
+        self._renew(block.key for block in wanted)
         return incidents
 
     def _has(self, block: BlockAddress) -> bool:
         return any(info.key == block.key for info in self._store.variants(block.key.family))
 
-    def _use(self, keys: Iterable[VariantKey]) -> None:
+    def _renew(self, keys: Iterable[VariantKey]) -> None:
         """What others stand behind was used last: of a chain, its end is evicted first."""
         for key in reversed(list(keys)):
-            self._store.use(key)
+            self._store.renew(key)
 
 
 def _exact_until(plan: Plan, report: Report) -> int:

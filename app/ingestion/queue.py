@@ -139,6 +139,7 @@ class IngestQueue:
 
     def sweep(self) -> None:
         """What ended long ago, and what killed processes have left, goes; their jobs go on."""
+        self._jobs.give_up_elsewhere(now() - KEPT, self.spool.place)
         self._jobs.forget(now() - KEPT)
         self.spool.sweep(self._jobs.abandon, self._files)
         self.originals.sweep()

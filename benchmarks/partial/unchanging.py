@@ -36,6 +36,9 @@ class UnchangingStore(KVStore):
     def use(self, key: VariantKey) -> None:
         self._store.use(key)
 
+    def renew(self, key: VariantKey) -> None:
+        self._store.renew(key)
+
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self._store.at_hand(key)
 

@@ -189,6 +189,10 @@ class KVStore(Resizable):
         """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
 
     @abstractmethod
+    def renew(self, key: VariantKey) -> None:
+        """An entry is evicted later, as after a use; whoever opened it has counted that."""
+
+    @abstractmethod
     def delete(self, key: VariantKey) -> bool:
         """Whether there was one to delete."""
 

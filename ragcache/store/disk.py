@@ -194,6 +194,9 @@ class DiskTier(Tier):
         self._index.use(key.digest)
         self.reuse.use(key.digest)
 
+    def renew(self, key: VariantKey) -> None:
+        self._index.use(key.digest)
+
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         """No eviction, which tells that the budget is too small: what is trimmed has a share of its own."""
         most = share_of(self._room.budget, share) - more

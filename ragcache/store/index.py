@@ -177,6 +177,13 @@ class Change:
         """For one owner, or for all."""
         self._connection.execute("DELETE FROM pins WHERE digest = ?1 AND owner = coalesce(?2, owner)", (digest, owner))
 
+    def audit(self) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
+        usage = self._connection.execute("SELECT entries, nbytes FROM folder").fetchone()
+        told = self._connection.execute("SELECT engine, family, digest, nbytes FROM entries")
+        rows = {str(self._layout.place(*place)): nbytes for *place, nbytes in told.fetchall()}
+        files = {found.path: found.stat.st_size for found in self._layout.files() if found.path.endswith(KV)}
+        return usage, rows, files
+
     def _evictables(self, which: str, *values: Any) -> Iterator[Evictable]:
         sql = f"{evictable(time.time_ns())} {which}"
         for engine, family, digest, nbytes, used, pinned in self._connection.execute(sql, values):
@@ -264,17 +271,9 @@ class FolderIndex:
 
     def audit(self) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
         """Entries and bytes as they are told; bytes by path, of the rows and of the files. Nobody changes them
-        meanwhile.
+        meanwhile. What was announced by who gave up is none of them, and goes at whichever change comes next: at this.
         """
-
-        def counted(connection: sqlite3.Connection) -> tuple[tuple[int, int], dict[str, int], dict[str, int]]:
-            usage = connection.execute("SELECT entries, nbytes FROM folder").fetchone()
-            told = connection.execute("SELECT engine, family, digest, nbytes FROM entries")
-            rows = {str(self._layout.place(*place)): nbytes for *place, nbytes in told.fetchall()}
-            files = {found.path: found.stat.st_size for found in self._layout.files() if found.path.endswith(KV)}
-            return usage, rows, files
-
-        return self._file.change(counted)
+        return self.change(Change.audit)
 
 
 @contextmanager

@@ -127,6 +127,11 @@ class RamTier(Tier):
             else:
                 self.reuse.use(key.digest)
 
+    def renew(self, key: VariantKey) -> None:
+        with self._lock:
+            if (resident := self._residents.get(key.digest)) is not None:
+                self._move(resident)
+
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         with self._lock:
             found = {name: self._residents[name].variant.key for name in self._prefixes}
@@ -139,6 +144,10 @@ class RamTier(Tier):
     def _touch(self, resident: _Resident) -> None:
         key = resident.variant.key
         self.reuse.use(key.digest, resident.nbytes)
+        self._move(resident)
+
+    def _move(self, resident: _Resident) -> None:
+        key = resident.variant.key
         resident.used = next(self._ticks)
         self._residents.move_to_end(key.digest)
         alike = self._alike[_place(key)]

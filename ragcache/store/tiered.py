@@ -128,6 +128,10 @@ class TieredStore(KVStore):
         for tier in self._tiers:
             tier.use(key)
 
+    def renew(self, key: VariantKey) -> None:
+        for tier in self._tiers:
+            tier.renew(key)
+
     def put(self, variant: Variant) -> None:
         try:
             self._last.put(variant)

@@ -79,7 +79,7 @@ def test_room_is_made_once_for_a_keep(engine: TorchEngine, monkeypatch: pytest.M
             said(cache, *prompt, tokens=1)
         assert stored(cache, prompt) == [True] * 3
     assert len(asked) == 3
-    assert cache.store.kept.evictions == 2 + 3
+    assert cache.store.kept.evictions == 0, "what makes room within a share is not evicted for want of room"
     assert cache.store.kept.entries == 1 + 1 + 3, "the System segment, one of before, and the last"
 
 

@@ -201,6 +201,14 @@ class Jobs(DatabasePart):
         with self._database.writing() as connection:
             return tuple(connection.scalars(old.returning(JOBS.c.id)))
 
+    def give_up_elsewhere(self, before: datetime, place: str) -> None:
+        """Those made before whose files are at another place, which does not come back by now."""
+        told = "its file was sent to a machine that does not come back: send it again"
+        with self._database.writing() as connection:
+            moment = _moment(connection)
+            lost = _claimable(moment) & ~_at(place) & (JOBS.c.created < before)
+            connection.execute(update(JOBS).where(lost).values(state="failed", error=told, finished=moment, **_FREE))
+
     def _end(self, job: StoredJob, state: JobState, values: Mapping[str, Any]) -> bool:
         with self._database.writing() as connection:
             return _change(connection, job, {**_FREE, **values, "state": state, "finished": _moment(connection)})

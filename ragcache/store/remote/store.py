@@ -197,6 +197,9 @@ class SharedStore(KVStore):
     def use(self, key: VariantKey) -> None:
         self._local.use(key)
 
+    def renew(self, key: VariantKey) -> None:
+        self._local.renew(key)
+
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         """Here: what exact prefixes take."""
         self._local.trim(fingerprint, share, more)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from app.errors import IngestError, LoadError
 from app.ingestion.queue import IngestQueue, QueueFull
 from app.ingestion.spool import UploadTooLong
 from app.library import Library
 from app.library.catalog.records import Collection
+from app.library.catalog.serving_tables import JOBS
+from app.library.catalog.tables import now
 from app.library.removal import remove_collection, remove_documents
 from app.models import Models
 from ragcache.errors import StoreFull
@@ -61,6 +65,13 @@ def test_a_file_of_another_folder_is_left_to_whoever_has_it(
     foreign = library.catalog.jobs.create(collection, elsewhere)
     assert ended(library, send(queue, collection, "harbour.txt", TEXT)).state == "done"
     assert library.catalog.jobs.get(foreign.id, None).state == "queued"
+    queue.sweep()
+    assert library.catalog.jobs.get(foreign.id, None).state == "queued"
+    with library.catalog.database.writing() as connection:
+        connection.execute(update(JOBS).where(JOBS.c.id == foreign.id).values(created=now() - timedelta(days=8)))
+    queue.sweep()
+    lost = library.catalog.jobs.get(foreign.id, None)
+    assert lost.state == "failed" and "send it again" in str(lost.error), "its machine does not come back"
 
 
 def test_files_that_no_job_knows_go(queues: Queues, library: Library, collection: Collection) -> None:

@@ -52,6 +52,19 @@ def test_what_does_not_fit_goes_at_once_in_order(stores: Any, make_variant: Make
     assert there(store, made) == [2, 4], "these were used last"
 
 
+def test_what_is_renewed_goes_later_and_was_not_used(stores: Any, make_variant: Make) -> None:
+    """As the blocks of an exact prefix are, which were opened one after the other."""
+    store = stores.open()
+    made = filled(store, make_variant)
+    before = [store.outlook(tier, 10).uses for tier in size(store)]
+    for place in (1, 0):
+        store.renew(made[place].key)
+    store.renew(make_variant((9, 9, 9)).key)  # which is not there
+    assert [store.outlook(tier, 10).uses for tier in size(store)] == before
+    shrunk(store, 2.5)
+    assert there(store, made) == [0, 1]
+
+
 def test_it_holds_for_what_comes_and_may_grow_again(stores: Any, make_variant: Make) -> None:
     store = stores.open(budget=2)
     made, nbytes = filled(store, make_variant), size(store)

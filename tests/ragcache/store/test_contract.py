@@ -133,8 +133,8 @@ def test_of_exact_prefixes_no_more_than_their_share_stays(stores: Any, make_vari
     others = [make_variant((i, i, i)) for i in range(3)]
     for variant in (*own, *others):
         store.put(variant)
-    store.use(own[0].key)
-    store.use(make_variant((9, 9, 9)).key)  # which is not there
+    store.renew(own[0].key)
+    store.renew(make_variant((9, 9, 9)).key)  # which is not there
     store.pin(own[1].key)
 
     def there() -> list[bool]:
@@ -143,7 +143,7 @@ def test_of_exact_prefixes_no_more_than_their_share_stays(stores: Any, make_vari
     store.trim("engine-prefix", 1.0)
     store.trim("engine-a", 0.0)
     assert there() == [True] * 7
-    store.use(own[0].key)
+    store.renew(own[0].key)
     room = min(stats.nbytes // stats.entries for stats in store.stats())
     store.trim("engine-prefix", 4 / 8, room // 2)
     assert there() == [True, True, False, True, *[True] * 3]
