@@ -49,9 +49,8 @@ class AnswerChoices(RequestBody):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     chunks: Annotated[int, Field(ge=1, le=1000)] | None = None
-    documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = (
-        None  # to look for them in
-    )
+    # To look for the chunks in.
+    documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = None
 
 
 class AskedQuestion(AnswerChoices):

@@ -82,11 +82,9 @@ class Conversations(DatabasePart):
         moment = now()
         with self._database.writing() as connection:
             _change(connection, conversation_id, owner, {"updated": moment})
-            connection.execute(
-                update(CONVERSATIONS)
-                .where(_one(conversation_id, owner), CONVERSATIONS.c.title == "")
-                .values(title=title)
-            )
+            if title:
+                untitled = update(CONVERSATIONS).where(_one(conversation_id, owner), CONVERSATIONS.c.title == "")
+                connection.execute(untitled.values(title=title))
             written = []
             for message in messages:
                 values = {**vars(message), "conversation_id": conversation_id, "created": moment}
