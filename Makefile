@@ -19,12 +19,12 @@ demo: | $(VENV)/.ready
 	$(BIN)/ragcache demo
 
 # Half of what tests take is waiting: for processes to start, for disks, for what must not happen. So two run at once,
-# each in a process of its own, which has all tests of a file.
+# each in a process of its own, which has all tests of a file. What fails in the first run hides nothing of the second.
 WORKERS ?= 2
 
 test: | $(VENV)/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	$(BIN)/python -m pytest -W default -o python_files='vllm_*.py' --tb=short tests/equivalence/vllm
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile; first=$$?; \
+	  $(BIN)/python -m pytest -W default -o python_files='vllm_*.py' --tb=short tests/equivalence/vllm && exit $$first
 
 # What a change needs at once: up to three minutes on two idle cores. Tells the slowest, which may want the mark `slow`.
 test-fast: | $(VENV)/.ready
