@@ -77,6 +77,7 @@ class Proxy:
         self.fault: Callable[[str, str], Fault] = lambda method, path: ""
         self.requests: list[tuple[str, str]] = []
         self._server = server
+        self._writers: list[asyncio.StreamWriter] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -85,24 +86,32 @@ class Proxy:
         self.port: int = self._listening.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        async def end() -> None:
-            self._listening.close()
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()
 
+    async def _end(self) -> None:
+        """Nothing is left open: neither by a task that was cancelled while it closed, nor behind bytes nobody reads."""
+        self._listening.close()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one that was accepted just now begins others
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        for writer in self._writers:
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         try:
             there = await asyncio.open_connection("127.0.0.1", self._server)
         except OSError:
             writer.close()
             return
+        self._writers.append(there[1])
         fate = [""]  # of the request that is under way
         pumps = [
             asyncio.ensure_future(self._pump(reader, there[1], fate, writer)),
