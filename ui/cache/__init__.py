@@ -1,0 +1,1 @@
+"""What the cache holds, costs and saves."""

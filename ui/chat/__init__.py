@@ -1,0 +1,1 @@
+"""Questions, answers, and where they come from."""

@@ -1,0 +1,1 @@
+"""What can be asked: files, how they were cut, and what became of them."""
