@@ -27,6 +27,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.access_log = False  # whatever others in this process make of that logger: it would tell paths and queries
         self._head: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
         self._unread = 0
