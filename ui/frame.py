@@ -15,7 +15,13 @@ from ui.documents.page import show as documents_page
 from ui.markup import refusal
 from ui.settings import show as settings_page
 
-STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+STYLE = "\n".join(
+    (Path(__file__).parent / name).read_text(encoding="utf-8")
+    for name in (
+        "style.css",
+        "documents/style.css",
+    )
+)
 LIGHT = "--rc-good: #2b7a3f; --rc-warm: #9a5b00; --rc-bad: #a5281b; --rc-muted: #5b6266; --rc-line: #dcd8cd;"
 DARK = "--rc-good: #7ccf8e; --rc-warm: #e5b567; --rc-bad: #f19a8e; --rc-muted: #a4acb0; --rc-line: #343c40;"
 
@@ -46,6 +52,8 @@ def _let_in() -> None:
         st.Page(lambda: cache_page(action), title="Cache", icon=":material/bolt:", url_path="cache"),
         st.Page(lambda: settings_page(action), title="Settings", icon=":material/tune:", url_path="settings"),
     ]
+    names = ("chat", "documents", "cache", "settings")
+    st.session_state[access.PAGES] = dict(zip(names, pages, strict=True))
     st.navigation(pages).run()
 
 
