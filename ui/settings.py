@@ -34,12 +34,12 @@ RETRIEVAL = {
 SENTENCES = {
     "model": "The language model that reads the documents and answers.",
     "embedder": "Finds passages by their meaning.",
-    "reranker": "Looks at what was found a second time, and puts the best first.",
     "engine": "What runs the model.",
     "linker": "Decides which tokens of reused KV are computed again, so that an answer hardly shows the reuse.",
     "splitter": "Cuts documents into chunks, which are found, cached and cited.",
     "retrieval": "Passages are found by meaning, by words, or by both.",
     "top_k": "So many passages are read for an answer.",
+    "reranker": "Looks at what was found a second time, and puts the best first.",
     "neighbours": "So many chunks on each side of a passage are read with it.",
     "prompt_order": "In which order passages stand before the question; that of the collection reuses more.",
     "max_tokens": "An answer ends after so many tokens at the latest.",
@@ -77,11 +77,10 @@ def show(action: Action | None) -> None:
     st.session_state[CHOSEN] = _questions(settings, st.session_state.get(CHOSEN, {}))
     st.subheader("What answers here")
     st.html('<p class="rc-hint">Whoever runs the server changes these, by the variable that is named.</p>')
-    fixed = [one for one in settings.values() if not one["anew"]]
-    st.html(listed([one for one in fixed if one["name"] in SENTENCES]))
+    st.html(listed([one for one in settings.values() if not one["anew"]]))
     st.subheader("What takes the documents anew")
     st.html(cost(library.listed_collections(connection), library.cache_shares(connection), _pace(connection)))
-    st.html(listed([one for one in settings.values() if one["anew"] and one["name"] in SENTENCES]))
+    st.html(listed([one for one in settings.values() if one["anew"]]))
     _key()
 
 
@@ -126,7 +125,9 @@ def _value(settings: Mapping[str, Setting], name: str) -> str:
 
 def listed(settings: Sequence[Setting]) -> str:
     """As HTML: name, value, a sentence, and the variable."""
-    return f'<dl style="margin: 0">{"".join(map(_row, settings))}</dl>'
+    order = list(SENTENCES)
+    known = sorted((one for one in settings if one["name"] in order), key=lambda one: order.index(one["name"]))
+    return f'<div role="list">{"".join(map(_row, known))}</div>'
 
 
 def _row(one: Setting) -> str:
@@ -134,8 +135,8 @@ def _row(one: Setting) -> str:
     shown = NAMES.get(name, name.replace("_", " ").capitalize())
     about = f"{escape(SENTENCES[name])} <code>{escape(str(one['variable']))}</code>"
     return (
-        f'<div class="rc-setting"><dt>{escape(shown)}</dt>'
-        f'<dd><strong dir="auto">{escape(written(one))}</strong><span class="rc-sub">{about}</span></dd></div>'
+        f'<div class="rc-setting" role="listitem"><span class="rc-setting-name">{escape(shown)}</span>'
+        f'<span><strong dir="auto">{escape(written(one))}</strong><span class="rc-sub">{about}</span></span></div>'
     )
 
 

@@ -15,10 +15,11 @@ CHUNKS = 4  # of the beginning of each
 LONGEST = 90  # characters of what a question names
 _BLANKS = re.compile(r"\s+")
 _NUMBER = re.compile(r"^(?:[§#]?\s*\d+(?:\.\d+)*[.):]?|[IVX]+\.)\s+")
-# "The lighthouse on Varn Skerry was built …" is a question after the lighthouse; what a sentence goes on with is not.
+# "Varn Skerry is a low rock …": a sentence that says what something is. Of the rest nobody knows what it is about.
+_WORD = r"[^\s,.;:()\"“”]+"
 _SUBJECT = re.compile(
-    r"^(?P<subject>(?:The|A|An)\s+[^\s,.;:()\"“”]+(?:\s+[^\s,.;:()\"“”]+){0,6}?|[A-Z][^\s,.;:()\"“”]+(?:\s+[A-Z][^\s,.;:()\"“”]+){0,4})"
-    r"\s+(?P<verb>is|are|was|were)\s+(?:an?|the|one|[a-z]+ed)\b"
+    rf"^(?P<subject>(?:The|A|An)\s+{_WORD}(?:\s+{_WORD}){{0,6}}?|[A-Z]{_WORD}(?:\s+[A-Z]{_WORD}){{0,4}})"
+    r"\s+(?P<verb>is|are|was|were)\s+(?:an?|the|one)\b"
 )
 _PRONOUNS = {"It", "This", "That", "These", "Those", "There", "He", "She", "They", "We", "Here", "What", "You", "I"}
 _EMPTY = {"contents", "introduction", "abstract", "references", "summary", "overview", "untitled", "index", "notes"}

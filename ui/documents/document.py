@@ -60,7 +60,7 @@ def _head(found: Mapping[str, Any]) -> None:
     facts += [size(found["bytes"]), f"KV of {cached:,}"]
     told = "".join(f"<span>{one}</span>" for one in facts)
     name = f'<span dir="auto">{escape(str(found["name"]))}</span>'
-    st.html(f'<h2 dir="auto">{escape(title)}</h2><div class="rc-facts">{name}{told}</div>')
+    st.html(f'<h2 class="rc-title" dir="auto">{escape(title)}</h2><div class="rc-facts">{name}{told}</div>')
     if found["error"]:
         st.html(refusal(str(found["error"])))
 

@@ -13,7 +13,7 @@ from ui import access
 from ui.bridge import Action
 from ui.documents import document, progress
 from ui.documents.amounts import counted, size
-from ui.documents.sending import forbidden, offer, refused
+from ui.documents.sending import offer, refused
 from ui.markup import escape, refusal
 
 COLLECTION, DOCUMENT, AFTER = "collection", "document", "after"  # of the page's address
@@ -95,17 +95,20 @@ def _create(connection: ServerConnection) -> None:
 def _overview(connection: ServerConnection, card: Mapping[str, Any]) -> None:
     name = str(card["name"])
     empty = not card["documents"] and not card["failed"]
-    if empty:
+    jobs = progress.known_jobs(connection, name)
+    if empty and not jobs:
         st.html(WELCOME.format(title=f"“{escape(name)}” is empty"))
     refused()
-    if forbidden(connection):
+    if jobs is None:
         st.html('<p class="rc-hint">This key reads and asks; to add or delete documents takes another one.</p>')
     else:
-        offer(connection, name, samples=empty)
-        progress.show(connection, name)
+        offer(connection, name, samples=empty and not jobs)
+        progress.show(connection, name, jobs)
     if empty:
         return
     _facts(connection, card)
+    if card["chunks"] and not (jobs and progress.outcome(jobs)):
+        progress.offer_questions(name)
     after = st.query_params.get(AFTER, "0")
     listed, more = library.page_of_documents(connection, name, int(after) if after.isdecimal() else 0)
     st.html(table(listed, more))
@@ -123,9 +126,6 @@ def _facts(connection: ServerConnection, card: Mapping[str, Any]) -> None:
     if card["failed"]:
         facts.append(f"{card['failed']:,} failed")
     st.html(f'<div class="rc-facts">{"".join(f"<span>{one}</span>" for one in facts)}</div>')
-    chat = st.session_state.get(access.PAGES, {}).get("chat")
-    if chat is not None and card["chunks"]:
-        st.page_link(chat, label="Ask about it", icon=":material/forum:", query_params={COLLECTION: str(card["name"])})
 
 
 def table(listed: Sequence[Mapping[str, Any]], more: bool) -> str:

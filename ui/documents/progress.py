@@ -10,12 +10,14 @@ import streamlit as st
 
 from app.client import library
 from app.client.connection import ServerConnection, ServerError
+from ui.access import PAGES
 from ui.bridge import Action
 from ui.documents.amounts import counted, duration, size
 from ui.markup import escape, label, refusal
 
 Job = Mapping[str, Any]
 LOOK_S = 1.0
+SCOPE = 403
 FRESH_S = 600.0  # what ended so long ago is told no more
 HIDDEN, WAITED = "hidden-jobs", "awaited-jobs"  # of the session
 CANCEL, RETRY, HIDE = "job-cancel", "job-retry", "job-hide"
@@ -35,9 +37,18 @@ def act(connection: ServerConnection, action: Action | None) -> None:
         st.session_state.setdefault(HIDDEN, set()).add(action.value)
 
 
-def show(connection: ServerConnection, collection: str) -> None:
+def known_jobs(connection: ServerConnection, collection: str) -> list[Job] | None:
+    """Those that are to be shown; None where this key sends nothing."""
+    try:
+        return shown_jobs(library.jobs(connection, collection))
+    except ServerError as error:
+        if error.answered != SCOPE:
+            raise
+        return None
+
+
+def show(connection: ServerConnection, collection: str, jobs: Sequence[Job]) -> None:
     """A part of the page that looks again each second while something is on its way, and disturbs no other."""
-    jobs = shown_jobs(library.jobs(connection, collection))
     every = LOOK_S if under_way(jobs) else None
     st.fragment(_look, run_every=every)(connection, collection)
 
@@ -50,10 +61,21 @@ def _look(connection: ServerConnection, collection: str) -> None:
         return
     waited = st.session_state.get(WAITED, set())
     st.session_state[WAITED] = {one["id"] for one in under_way(jobs)}
-    if jobs:
-        st.html(told(jobs))
+    moving = bool(st.session_state[WAITED])
+    if rows := [one for one in jobs if moving or one["state"] != "done"]:
+        st.html(told(rows))
+    if line := outcome(jobs):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f":material/check: {line}", width="content")
+            offer_questions(collection)
     if waited - st.session_state[WAITED]:
         st.rerun()  # what has ended changes the rest of the page
+
+
+def offer_questions(collection: str) -> None:
+    chat = st.session_state.get(PAGES, {}).get("chat")
+    if chat is not None:
+        st.page_link(chat, label="Ask about it", icon=":material/forum:", query_params={"collection": collection})
 
 
 def under_way(jobs: Sequence[Job]) -> list[Job]:
@@ -105,9 +127,9 @@ def progress_share(job: Job) -> float:
 
 def _steps(job: Job) -> str:
     if job["state"] == "queued":
-        return f'<span class="rc-job-left">waits · {size(job["bytes"])}</span><span></span>'
+        return f'<div class="rc-steps"><span>waits · {size(job["bytes"])}</span></div><span></span>'
     if job["state"] == "cancelled":
-        return '<span class="rc-job-left">cancelled</span><span></span>'
+        return '<div class="rc-steps"><span>cancelled</span></div><span></span>'
     if job["state"] == "failed" and not _stages(job):
         return ""
     stages, ended = _stages(job), job["state"] in library.ENDED
@@ -117,10 +139,10 @@ def _steps(job: Job) -> str:
         if ended and name not in stages:
             continue
         state = "rc-done" if _is_done(stages, name) else "rc-now" if name == now else ""
-        items.append(f'<li class="{state}">{_step(told_name, name, stages, state)}</li>')
+        items.append(f'<span class="{state}">{_step(told_name, name, stages, state)}</span>')
     left = job["progress"].get("seconds_left") if not ended else None
     told_left = f"about {duration(left)} left" if isinstance(left, int | float) else ""
-    return f'<ul class="rc-steps">{"".join(items)}</ul><span class="rc-job-left">{told_left}</span>'
+    return f'<div class="rc-steps">{"".join(items)}</div><span class="rc-job-left">{told_left}</span>'
 
 
 def _step(told_name: str, name: str, stages: Mapping[str, tuple[int, int]], state: str) -> str:
@@ -150,7 +172,7 @@ def _buttons(job: Job) -> str:
         return _button(CANCEL, job, "Cancel")
     if job["state"] in ("failed", "cancelled"):
         return f"{_button(RETRY, job, 'Retry')} {_button(HIDE, job, 'Hide')}"
-    return '<span class="rc-job-left">in</span>'
+    return '<span class="rc-job-left">done</span>'
 
 
 def _button(name: str, job: Job, text: str) -> str:

@@ -8,25 +8,20 @@ import streamlit as st
 
 from app.client import library
 from app.client.connection import ServerConnection, ServerError
+from ui.documents.progress import known_jobs
 from ui.markup import label, refusal
 
 if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the session
-SCOPE = 403
 TAKEN = 409  # a name
+KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, web pages, Markdown, text, tables, code"
 
 
 def forbidden(connection: ServerConnection) -> bool:
     """Whether this key may send nothing."""
-    try:
-        library.jobs(connection, limit=1)
-    except ServerError as error:
-        if error.answered != SCOPE:
-            raise
-        return True
-    return False
+    return known_jobs(connection, "") is None
 
 
 def refused() -> None:
@@ -38,7 +33,7 @@ def refused() -> None:
 def offer(connection: ServerConnection, collection: str, *, new: bool = False, samples: bool = False) -> None:
     """`new`: the collection is made for the first file."""
     turn = st.session_state.setdefault(TURN, 0)  # another widget each time, which is empty
-    files = st.file_uploader("Add documents", accept_multiple_files=True, key=f"upload-{turn}")
+    files = st.file_uploader(KINDS, accept_multiple_files=True, key=f"upload-{turn}")
     if samples and st.button("Load the sample documents", icon=":material/auto_stories:"):
         _sent_samples(connection, collection, new)
     if files:
