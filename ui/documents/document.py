@@ -55,9 +55,14 @@ def _leave() -> None:
 
 def _head(found: Mapping[str, Any]) -> None:
     title = str(found["title"] or found["name"])
-    facts = [counted(len(found["chunks"]), "chunk"), counted(sum(one["tokens"] for one in found["chunks"]), "token")]
     cached = sum(one["cached"] is True for one in found["chunks"])
-    facts += [size(found["bytes"]), f"KV of {cached:,}"]
+    chunks = counted(len(found["chunks"]), "chunk")
+    tokens = counted(sum(one["tokens"] for one in found["chunks"]), "token")
+    facts = [
+        size(found["bytes"]),
+        tokens,
+        f"{chunks}, KV of {'all' if cached == len(found['chunks']) else f'{cached:,}'}",
+    ]
     told = "".join(f"<span>{one}</span>" for one in facts)
     name = f'<span dir="auto">{escape(str(found["name"]))}</span>'
     st.html(f'<h2 class="rc-title" dir="auto">{escape(title)}</h2><div class="rc-facts">{name}{told}</div>')
@@ -111,7 +116,7 @@ def _turns(place: int, of: int) -> str:
         return ""
     before = _turn(place - 1, "Before") if place else ""
     behind = _turn(place + 1, "Next") if place + 1 < of else ""
-    return f'<p class="rc-facts">{before}<span>Part {place + 1:,} of {of:,}</span>{behind}</p>'
+    return f'<p class="rc-facts rc-turns">{before}<span>Part {place + 1:,} of {of:,}</span>{behind}</p>'
 
 
 def _turn(place: int, text: str) -> str:

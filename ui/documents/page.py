@@ -13,7 +13,7 @@ from ui import access
 from ui.bridge import Action
 from ui.documents import document, progress
 from ui.documents.amounts import counted, size
-from ui.documents.sending import offer, refused
+from ui.documents.sending import forbidden, offer, refused
 from ui.markup import escape, refusal
 
 COLLECTION, DOCUMENT, AFTER = "collection", "document", "after"  # of the page's address
@@ -53,6 +53,9 @@ def _open(action: Action | None) -> None:
 
 
 def _first(connection: ServerConnection) -> None:
+    if forbidden(connection):
+        st.html('<p class="rc-hint">There is nothing that this key may see, and it may send nothing.</p>')
+        return
     st.html(WELCOME.format(title="Nothing is here yet"))
     refused()
     offer(connection, FIRST, new=True, samples=True)
@@ -124,7 +127,7 @@ def _facts(connection: ServerConnection, card: Mapping[str, Any]) -> None:
             f"KV of {share['cached']:,} of {counted(share['chunks'], 'chunk')}, {size(share['bytes'])} on the disk"
         )
     if card["failed"]:
-        facts.append(f"{card['failed']:,} failed")
+        facts.append(f"{card['failed']:,} of them failed")
     st.html(f'<div class="rc-facts">{"".join(f"<span>{one}</span>" for one in facts)}</div>')
 
 
@@ -155,7 +158,13 @@ def _row(one: Mapping[str, Any]) -> str:
     else:
         state = f'<span class="rc-bad">failed</span><span class="rc-sub">{escape(str(one.get("error") or ""))}</span>'
     cached = one.get("cached")
-    kv = "–" if cached is None or not one["chunks"] else "all" if cached >= one["chunks"] else f"{cached:,}"
+    kv = (
+        "–"
+        if cached is None or not one["chunks"]
+        else "all"
+        if cached >= one["chunks"]
+        else f"{cached:,} of {one['chunks']:,}"
+    )
     pages = f"{one['pages']:,}" if one["pages"] else "–"
     return (
         f'<tr><td>{opens}{below}</td><td>{state}</td><td class="rc-number rc-wide">{pages}</td>'

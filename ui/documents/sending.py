@@ -80,7 +80,7 @@ def _send(
         sent.add(file.file_id)
     st.session_state[TURN] += 1
     st.session_state[SENT] = set()
-    st.query_params["collection"] = collection
+    st.query_params.from_dict({"collection": collection})  # where they are seen on their way
     st.rerun()
 
 
