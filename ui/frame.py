@@ -9,6 +9,7 @@ import streamlit as st
 from app.client.connection import ServerError
 from ragcache.errors import RagcacheError
 from ui import access, bridge
+from ui.bridge import Action
 from ui.cache.page import show as cache_page
 from ui.chat.page import show as chat_page
 from ui.documents.page import show as documents_page
@@ -39,22 +40,27 @@ def show() -> None:
 
 
 def _let_in() -> None:
+    heard: list[Action | None] = [None]
+    pages = [
+        st.Page(lambda: chat_page(heard[0]), title="Chat", icon=":material/forum:", url_path="chat", default=True),
+        st.Page(
+            lambda: documents_page(heard[0]), title="Documents", icon=":material/description:", url_path="documents"
+        ),
+        st.Page(lambda: cache_page(heard[0]), title="Cache", icon=":material/bolt:", url_path="cache"),
+        st.Page(lambda: settings_page(heard[0]), title="Settings", icon=":material/tune:", url_path="settings"),
+    ]
+    # Before the tab tells what it knows: that begins a new run, which shows the page that the browser knows by then.
+    opened = st.navigation(pages)
     known = bridge.remembered()
     if known and access.KEY in known and access.KEY not in st.session_state:
         st.session_state[access.KEY] = known[access.KEY]
     key = st.session_state.get(access.KEY)
-    action = bridge.listen({access.KEY: key} if key else {})
+    heard[0] = bridge.listen({access.KEY: key} if key else {})
     if not access.admitted():
         return
-    pages = [
-        st.Page(lambda: chat_page(action), title="Chat", icon=":material/forum:", url_path="chat", default=True),
-        st.Page(lambda: documents_page(action), title="Documents", icon=":material/description:", url_path="documents"),
-        st.Page(lambda: cache_page(action), title="Cache", icon=":material/bolt:", url_path="cache"),
-        st.Page(lambda: settings_page(action), title="Settings", icon=":material/tune:", url_path="settings"),
-    ]
     names = ("chat", "documents", "cache", "settings")
     st.session_state[access.PAGES] = dict(zip(names, pages, strict=True))
-    st.navigation(pages).run()
+    opened.run()
 
 
 if __name__ == "__main__":
