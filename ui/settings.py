@@ -72,13 +72,13 @@ def show(action: Action | None) -> None:
     st.title("Settings")
     connection = access.connection()
     settings = {str(one["name"]): one for one in library.settings(connection)}
-    st.subheader("Your questions")
+    st.header("Your questions")
     st.html('<p class="rc-hint">They hold for the questions that you ask in this tab, from the next one on.</p>')
     st.session_state[CHOSEN] = _questions(settings, st.session_state.get(CHOSEN, {}))
-    st.subheader("What answers here")
+    st.header("What answers here")
     st.html('<p class="rc-hint">Whoever runs the server changes these, by the variable that is named.</p>')
     st.html(listed([one for one in settings.values() if not one["anew"]]))
-    st.subheader("What takes the documents anew")
+    st.header("What takes the documents anew")
     st.html(cost(library.listed_collections(connection), library.cache_shares(connection), _pace(connection)))
     st.html(listed([one for one in settings.values() if one["anew"]]))
     _key()
@@ -158,9 +158,9 @@ def cost(collections: Sequence[Setting], shares: Mapping[str, Mapping[str, Any]]
     nbytes = sum(int(one["bytes"]) for one in shares.values())
     takes = f", about {duration(tokens / pace)} at the pace of the last files" if pace else ""
     return (
-        '<p class="rc-hint">A change of one of these holds for what comes after it. For all that is in, it means '
-        f"reading {counted(tokens, 'token')} of {documents} anew{takes}; {size(nbytes)} of KV that are kept now would "
-        "serve no more.</p>"
+        '<p class="rc-hint">A change of one of these holds for what comes after it. To have it for what is in takes '
+        f"reading {counted(tokens, 'token')} of {documents} anew{takes}. The {size(nbytes)} of KV that are kept are of "
+        "these settings.</p>"
     )
 
 
@@ -187,7 +187,7 @@ def pace(jobs: Sequence[Mapping[str, Any]]) -> float | None:
 def _key() -> None:
     if not st.session_state.get(access.KEY):
         return
-    st.subheader("Your key")
+    st.header("Your key")
     st.html('<p class="rc-hint">This tab knows it until it is closed.</p>')
     if st.button("Forget it", icon=":material/logout:"):
         access.leave()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
+from app import Settings
 from app.server.questions import AskedQuestion
 from app.server.shown_settings import BUDGETS, CACHE, MODELS, PLAIN, SAMPLING, STRATEGIES
 from ragcache.linking import LINKERS
-from ui.settings import AS_SET, RETRIEVAL, SENTENCES, cost, listed, pace, written
+from tests.app.server.serving import served
+from tests.tiny_folder import write_tiny_folder
+from ui import access
+from ui.settings import AS_SET, CHOSEN, RETRIEVAL, SENTENCES, cost, listed, pace, written
 from ui.settings import LINKERS as OFFERED
 
 
@@ -54,3 +60,29 @@ def test_the_pace_is_that_of_files_whose_kv_was_computed() -> None:
     others = [job(state="failed"), job(progress={"tokens": 900}), job(started=None), job(finished=10)]
     assert pace([job(), job(finished=30), *others]) == pytest.approx(1000 / 30)
     assert pace(others) is None
+
+
+def script() -> None:
+    from ui.settings import show
+
+    show(None)
+
+
+def test_what_is_chosen_stays_until_it_is_let_go(
+    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny").mkdir()
+    tiny = write_tiny_folder(tmp_path / "tiny", smollm2)
+    settings = Settings(model=str(tiny), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
+    with served(settings, waits=False) as client:
+        monkeypatch.setenv("RAGCACHE_SERVER", str(client.base_url))
+        access.server.cache_clear()
+        page = AppTest.from_function(script, default_timeout=60.0).run()
+        assert not page.exception
+        assert page.session_state[CHOSEN] == {}
+        page.radio[0].set_value("full").run()
+        page.number_input[0].set_value(8).run()
+        assert page.session_state[CHOSEN] == {"linker": "full", "chunks": 8}
+        page.radio[0].set_value(AS_SET).run()
+        assert page.session_state[CHOSEN] == {"chunks": 8}
+    access.server.cache_clear()
