@@ -76,6 +76,7 @@ def check_url(value: SecretStr) -> SecretStr:
 
 
 PromptOrder = Literal["collection", "best"]
+RetrievalMode = Literal["hybrid", "vector", "keyword"]
 KvMode = Literal["auto", "eager", "on-use", "off"]
 Name = Annotated[str, Field(min_length=1)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
@@ -117,7 +118,7 @@ class Settings(BaseSettings):
     top_tokens: int = Field(default=0, ge=0)
     neighbours: int = Field(default=0, ge=0, le=MOST_NEIGHBOURS)
     prompt_order: PromptOrder = "collection"
-    retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
+    retrieval: RetrievalMode = "hybrid"
     vector_share: float | None = Field(default=None, ge=0, le=1)
     fusion: Literal["linear", "rank"] | None = None
     mmr: float | None = Field(default=None, ge=0, le=1)

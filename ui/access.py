@@ -13,6 +13,7 @@ from ragcache.errors import ConfigError
 from ui.markup import refusal
 
 PATIENCE_S = 20.0  # with a server that has no room: a person waits no longer
+PAGES = "pages"  # of the session: those that there are, by their part of the address
 KEY = "access-key"  # of the session, and of the tab's own memory
 DENIED = 401
 

@@ -9,13 +9,20 @@ import streamlit as st
 from app.client.connection import ServerError
 from ragcache.errors import RagcacheError
 from ui import access, bridge
+from ui.bridge import Action
 from ui.cache.page import show as cache_page
 from ui.chat.page import show as chat_page
 from ui.documents.page import show as documents_page
 from ui.markup import refusal
 from ui.settings import show as settings_page
 
-STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+STYLE = "\n".join(
+    (Path(__file__).parent / name).read_text(encoding="utf-8")
+    for name in (
+        "style.css",
+        "documents/style.css",
+    )
+)
 LIGHT = "--rc-good: #2b7a3f; --rc-warm: #9a5b00; --rc-bad: #a5281b; --rc-muted: #5b6266; --rc-line: #dcd8cd;"
 DARK = "--rc-good: #7ccf8e; --rc-warm: #e5b567; --rc-bad: #f19a8e; --rc-muted: #a4acb0; --rc-line: #343c40;"
 
@@ -33,20 +40,27 @@ def show() -> None:
 
 
 def _let_in() -> None:
+    heard: list[Action | None] = [None]
+    pages = [
+        st.Page(lambda: chat_page(heard[0]), title="Chat", icon=":material/forum:", url_path="chat", default=True),
+        st.Page(
+            lambda: documents_page(heard[0]), title="Documents", icon=":material/description:", url_path="documents"
+        ),
+        st.Page(lambda: cache_page(heard[0]), title="Cache", icon=":material/bolt:", url_path="cache"),
+        st.Page(lambda: settings_page(heard[0]), title="Settings", icon=":material/tune:", url_path="settings"),
+    ]
+    # Before the tab tells what it knows: that begins a new run, which shows the page that the browser knows by then.
+    opened = st.navigation(pages)
     known = bridge.remembered()
     if known and access.KEY in known and access.KEY not in st.session_state:
         st.session_state[access.KEY] = known[access.KEY]
     key = st.session_state.get(access.KEY)
-    action = bridge.listen({access.KEY: key} if key else {})
+    heard[0] = bridge.listen({access.KEY: key} if key else {})
     if not access.admitted():
         return
-    pages = [
-        st.Page(lambda: chat_page(action), title="Chat", icon=":material/forum:", url_path="chat", default=True),
-        st.Page(lambda: documents_page(action), title="Documents", icon=":material/description:", url_path="documents"),
-        st.Page(lambda: cache_page(action), title="Cache", icon=":material/bolt:", url_path="cache"),
-        st.Page(lambda: settings_page(action), title="Settings", icon=":material/tune:", url_path="settings"),
-    ]
-    st.navigation(pages).run()
+    names = ("chat", "documents", "cache", "settings")
+    st.session_state[access.PAGES] = dict(zip(names, pages, strict=True))
+    opened.run()
 
 
 if __name__ == "__main__":

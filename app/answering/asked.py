@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, SupportsIndex, TypedDict, get_args
 
-from app.settings import MOST_NEIGHBOURS, PromptOrder
+from app.settings import MOST_NEIGHBOURS, PromptOrder, RetrievalMode
 from ragcache.errors import ConfigError
 from ragcache.sampling import Sampling
 
@@ -26,6 +26,7 @@ class AskOptions(TypedDict, total=False):
     top_tokens: int | None
     neighbours: int | None
     prompt_order: PromptOrder | None
+    retrieval: RetrievalMode | None
     mmr: float | None
     where: Where | None
     max_tokens: int | None
@@ -75,6 +76,7 @@ class Asked:
     top_tokens: int | None = None  # of all chunks together; 0 sets no budget
     neighbours: int | None = None  # on each side of a hit; 16 at most
     prompt_order: PromptOrder | None = None  # "best" is best first, where KV fits less well what stands before it
+    retrieval: RetrievalMode | None = None  # by meaning ("vector"), by words ("keyword"), or both
     mmr: float | None = None  # share of relevance against novelty; 1 looks at relevance alone
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these
     max_tokens: int | None = None
@@ -103,6 +105,8 @@ class Asked:
             raise ConfigError(f"top_tokens={self.top_tokens}: give 0 or more")
         if self.prompt_order not in (None, *get_args(PromptOrder)):
             raise ConfigError(f"prompt_order={self.prompt_order!r}: choose from {', '.join(get_args(PromptOrder))}")
+        if self.retrieval not in (None, *get_args(RetrievalMode)):
+            raise ConfigError(f"retrieval={self.retrieval!r}: choose from {', '.join(get_args(RetrievalMode))}")
         if self.mmr is not None and not 0 <= self.mmr <= 1:
             raise ConfigError(f"mmr={self.mmr}: give {_KINDS['mmr'][1]}")
         if isinstance(self.history, str) or not all(map(_is_turn, self.history)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -24,7 +25,7 @@ from app.library.kv import remember_identity
 from app.models import Models, resolve_model
 from app.models.cores import in_thread, release_helpers
 from app.prompt import Turn, check_question
-from app.settings import Settings, load_settings
+from app.settings import RetrievalMode, Settings, load_settings
 from ragcache.linking.base import Linker
 from retriever.shared_property import shared_property
 
@@ -134,9 +135,10 @@ class RagPipeline(ContextVerbs):
         answering = answering.within(asked.border, asked.system, asked.system_owner)
         answering.check(question, asked.max_tokens or settings.max_tokens)
         with self.models.answering():  # finding chunks is part of it
-            query = self.condensed(asked.history, question)
+            query = self.condensed(asked.history, question, asked.retrieval)
             rewritten = perf_counter()
             found = self._searching.run(collection, query, asked)
+            fits = self._searching.fits(query, asked.retrieval)
             seconds = {"condense": rewritten - started} if asked.history else {}
             stream = answering.start(
                 AnswerRequest(
@@ -150,7 +152,7 @@ class RagPipeline(ContextVerbs):
                     asked.quotes,
                     asked.prompt_order or settings.prompt_order,
                     {**seconds, "retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds},
-                    (*found.notes, *(() if self._searching.fits(query) else (in_parts(self.models.embedder.limit),))),
+                    (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),))),
                     asked.stop,
                 )
             )
@@ -164,13 +166,12 @@ class RagPipeline(ContextVerbs):
             return Conversation(self, self._searching.collection(collection).name)
         return Conversation.stored(self, conversation_id)
 
-    def condensed(self, history: Sequence[Turn], question: str) -> str:
+    def condensed(self, history: Sequence[Turn], question: str, mode: RetrievalMode | None = None) -> str:
         """What a question behind these turns is searched by."""
         answering = self.answering
         condense = self.settings.condense
-        return condensed(
-            condense, history, question, lambda: (answering.template, answering.cache), self._searching.fits
-        )
+        fits = partial(self._searching.fits, mode=mode)
+        return condensed(condense, history, question, lambda: (answering.template, answering.cache), fits)
 
     # -- the same in threads ----------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from app.library import Library
 from app.library.catalog.records import Collection, Found
 from app.library.fusion import search_options
 from app.models import Models
+from app.settings import RetrievalMode
 
 KEYWORD = "keyword"  # a search that needs no embedder
 
@@ -66,7 +67,8 @@ class CollectionSearch:
         searcher, limits = self.library.searcher(collection), Limits.of(asked, self.settings)
         if limits.tokens:
             limits = replace(limits, joins=self.models.template.joins)
-        options, seconds = search_options(self.settings, collection, asked.mmr), dict[str, float]()
+        options = search_options(self.settings, collection, asked.mmr, asked.retrieval)
+        seconds = dict[str, float]()
         live = cache(lambda: self.library.catalog.source(collection).position().live)
         # A cross-encoder takes long: it goes deeper once, whatever it finds there.
         for depth in islice(limits.depths(live), None if searcher.reranker is None else 2):
@@ -93,9 +95,9 @@ class CollectionSearch:
             if part:
                 yield from self.library.catalog.chunks.found(part)
 
-    def fits(self, query: str) -> bool:
+    def fits(self, query: str, mode: RetrievalMode | None = None) -> bool:
         """Whether the search reads all of it at once; words take any length."""
-        return self.settings.retrieval == KEYWORD or self.models.embedder.whole_query(query)
+        return (mode or self.settings.retrieval) == KEYWORD or self.models.embedder.whole_query(query)
 
 
 def in_parts(limit: int) -> str:

@@ -6,4 +6,5 @@
 | `connection` | requests to it, and what it answers |
 | `answers`, `conversation` | questions |
 | `files` | documents and the jobs that ingest them |
+| `library` | the same for a page: text and chunks, progress, what a server says of itself |
 """

@@ -22,7 +22,7 @@ PATIENCE_S = 600.0  # of one request, with a server that has no room and says wh
 LATER = (429, 503)
 MOST = 64 * 1024**2  # bytes of one response
 MOST_OF_ERROR = 64 * 1024
-EVENTS, JSON = "text/event-stream", "application/json"
+EVENTS, JSON, ANY = "text/event-stream", "application/json", "*/*"
 DONE = "[DONE]"
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
@@ -67,6 +67,12 @@ class ServerConnection:
         asked = _path(path) + (f"?{urlencode(query)}" if query else "")
         with self._response(method, asked, _encoded(body), JSON) as response:
             return self._json(self._read(response, MOST))
+
+    def data(self, method: str, *path: str, query: Mapping[str, Any] | None = None, kind: str | None = None) -> bytes:
+        """What it answers as it is, such as a picture of a page. `kind`: its media type, where only one will do."""
+        asked = _path(path) + (f"?{urlencode(query)}" if query else "")
+        with self._response(method, asked, None, kind or ANY) as response:
+            return self._read(response, MOST)
 
     def send(self, data: Callable[[], Iterable[bytes]], nbytes: int, *path: str) -> Any:
         """PUT so many bytes, as they are. `data` has them from the first one each time that it is called."""
@@ -141,7 +147,7 @@ class ServerConnection:
             raise ServerError(f"{url} sends elsewhere ({status}), where the key is not taken: name that server itself")
         if status >= 400:
             raise ServerError(f"{url}: {self._refusal(response)}", status)
-        if response.headers.get_content_type() != kind:
+        if kind not in (ANY, response.headers.get_content_type()):
             raise ServerError(f"{url} does not answer as a RAGCache server does: check the URL")
 
     def _refusal(self, response: HTTPResponse) -> str:

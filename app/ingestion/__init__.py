@@ -18,6 +18,7 @@ when it is run again. Importing this brings no model library, nor does an ingest
 | `readers`, `worker` | files to texts, in processes of their own |
 | `draft` | texts to chunks |
 | `writer`, `capture` | chunks to embeddings, KV and rows; and what goes with them |
+| `stages` | how far one file is on its way, and how long the rest takes |
 | `room` | what it may take of the disk, and which documents have their KV at once |
 | `outlook`, `estimate` | how much it will be: told at its start, and by a rehearsal |
 | `ingest` | all of it, under the collection's lock |

@@ -17,6 +17,7 @@ from app.ingestion.draft import uncut
 from app.ingestion.outlook import Outlook, looked_at, told
 from app.ingestion.readers import Readers
 from app.ingestion.room import DiskCheck, KvRoom
+from app.ingestion.stages import FileStages
 from app.ingestion.survey import FolderSurvey, Pending, lost_documents, named_survey, take_survey
 from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
@@ -40,13 +41,17 @@ class Ingest:
         options: IngestOptions | None = None,
         progress: Report | None = None,
         tell: Tell | None = None,
+        stages: FileStages | None = None,
     ):
-        """A dry run can do without a collection. `tell` is given what the user should know at once."""
+        """A dry run can do without a collection. `tell` is given what the user should know at once, and `stages`
+        how far it is, of one file alone.
+        """
         self._library, self._models = library, models
         self._collection = collection
         self._options = options or IngestOptions()
         self._progress = progress or (lambda _: None)
         self._tells, self._tell = tell is not None, tell or (lambda _: None)
+        self._stages = stages
         mode = self._options.kv or library.settings.kv
         self._room = KvRoom(models, mode, looking=self._options.dry_run)
         self._tally = IngestTally()
@@ -143,7 +148,7 @@ class Ingest:
         if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")
         self._room.keep_for(disks.growth(survey.pending))
-        writer = Writer(self._library, self._models, collection, self._tally, self._room, self._within)
+        writer = Writer(self._library, self._models, collection, self._tally, self._room, self._within, self._stages)
         outlook = Outlook(self._library, self._models, collection, self._room) if self._tells else None
         for file, outcome in self._read(survey, outlook):
             match outcome:

@@ -11,6 +11,7 @@ from app.ingestion import IngestOptions, IngestProgress, IngestResult
 from app.ingestion.ingest import Ingest
 from app.ingestion.leased_run import LeasedRun
 from app.ingestion.spool import Spool
+from app.ingestion.stages import FileStages
 from app.library import Library
 from app.library.catalog.serving_records import StoredJob
 from app.library.originals import SCHEME, Originals, is_kept
@@ -24,6 +25,7 @@ class JobRun(LeasedRun):
         super().__init__(library, job)
         self._models, self._spool, self._originals = models, spool, originals
         self._ingest: Ingest | None = None
+        self._stages = FileStages()
         self._reached = IngestProgress(0, 1, 0, int(job.request["size"]), 0)
 
     def stop(self) -> None:
@@ -41,7 +43,9 @@ class JobRun(LeasedRun):
             collection = self._collection()
             options = IngestOptions(workers=1, retry_failed=True)
             with self._lock:
-                self._ingest = ingest = Ingest(self._library, self._models, collection, options, self._progress)
+                self._stages = FileStages()
+                ingest = Ingest(self._library, self._models, collection, options, self._progress, stages=self._stages)
+                self._ingest = ingest
                 if self._stopping.is_set():
                     ingest.stop()
             before = self._library.catalog.documents.find(collection, self._source)
@@ -93,4 +97,4 @@ class JobRun(LeasedRun):
     def _numbers(self, result: IngestResult) -> dict[str, Any]:
         size = self.job.request["size"]
         reached = {"files": self._reached.files, "of_files": 1, "nbytes": self._reached.nbytes, "of_nbytes": size}
-        return reached | {name: getattr(result, name) for name in _TOLD}
+        return reached | {name: getattr(result, name) for name in _TOLD} | self._stages.as_json()

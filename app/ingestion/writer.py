@@ -21,6 +21,7 @@ from app.ingestion.capture import KvCapture, KvRemoval
 from app.ingestion.draft import ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
 from app.ingestion.room import KvRoom
+from app.ingestion.stages import FileStages
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
 from app.library import Library
@@ -59,9 +60,11 @@ class Writer:
         tally: IngestTally,
         room: KvRoom,
         advance: Advance,
+        stages: FileStages | None = None,
     ):
         self._library, self._models = library, models
         self._advance = advance
+        self._stages = stages or FileStages()
         self._collection = collection
         self._tally = tally
         self._room = room
@@ -94,6 +97,7 @@ class Writer:
         Splitting happens here and not where the file was read: it needs the tokenizer, and the embedder too. It takes
         linear time, and what a text does to it costs that file.
         """
+        self._stages.reached("read", 1, 1)
         captures = self._room.now and bool(self._capture)  # a model that cannot be loaded is told before the work
         splitter = self._splitter
         try:
@@ -109,6 +113,7 @@ class Writer:
 
     def _take(self, file: Pending, draft: Draft, alone: bool) -> None:
         """Short documents wait for others, which they may stand behind; a long one, whose KV takes long, does not."""
+        self._stages.reached("split", len(draft.pieces), len(draft.pieces))
 
         def tell(share: float) -> None:
             self._advance(int(share * file.size))
@@ -236,6 +241,8 @@ class Writer:
             parts.append(vectors)
             sentences += self._models.sentences.packed([text for _, text in headed[start : start + STEP]])
             self._in_parts += long
+            done = min(start + STEP, len(headed))
+            self._stages.reached("embedded", done, len(headed), last=not self._room.now)
             if start + STEP < len(headed):
                 tell(share * (start + STEP) / len(headed))
         return np.concatenate(parts), sentences
@@ -245,6 +252,7 @@ class Writer:
 
         def captured(share: float) -> None:
             tell(EMBEDDING + (1 - EMBEDDING) * share)
+            self._stages.reached("kv", round(share * len(draft.pieces)), len(draft.pieces), last=True)
 
         template = self._models.template
         try:
@@ -254,6 +262,8 @@ class Writer:
             return
         placed = None if place is None else self._arrangement.standing(place)
         whole = placed is not None and self._capture.capture(draft, chunks, placed.standing, captured)
+        if whole:
+            self._stages.reached("kv", len(chunks), len(chunks), last=True)
         older = None if self.bound else self._library.other_splitter(self._collection)
         documents = self._library.catalog.documents
         standing = placed.standing if placed else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.library.catalog.records import Collection
-from app.settings import Settings
+from app.settings import RetrievalMode, Settings
 from retriever import RetrieverError
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import DEFAULTS, SearchOptions
@@ -88,11 +88,13 @@ def fusion_in_use(settings: Settings, collection: Collection) -> FusionInUse:
     return FusionInUse(share, settings.fusion or (found.fusion if found else DEFAULTS.fusion), by)
 
 
-def search_options(settings: Settings, collection: Collection, mmr: float | None = None) -> SearchOptions:
+def search_options(
+    settings: Settings, collection: Collection, mmr: float | None = None, mode: RetrievalMode | None = None
+) -> SearchOptions:
     """Of a question to the collection, as its row is now."""
     used = fusion_in_use(settings, collection)
     return SearchOptions(
-        mode=settings.retrieval,
+        mode=mode or settings.retrieval,
         fusion=used.fusion,
         vector_share=used.vector_share,
         mmr=settings.mmr if mmr is None else mmr,

@@ -18,7 +18,7 @@ from app.library.catalog.records import Collection
 from app.models import BUNDLED, Models, resolve_model
 from app.settings import Settings, Wording, expanded
 from ragcache.errors import ConfigError, ModelError, StoreError
-from ragcache.store.folder import CacheFolder, Item
+from ragcache.store.folder import CacheFolder, Item, engine_name
 from ragcache.types import VariantKey
 
 KIND, SYSTEM = "identity", "system"  # of records
@@ -247,6 +247,16 @@ class FileTally:
     def of(cls, items: Iterable[Item]) -> FileTally:
         sizes = [item.nbytes for item in items]
         return cls(len(sizes), sum(sizes))
+
+
+def with_kv(models: Models, hashes: Iterable[str], border: str = "") -> set[str]:
+    """Those of these token hashes that have KV of the model of the settings, which serves within that border."""
+    if not has_kv(models.settings):
+        return set()
+    identity, wanted = current_identity(models), sorted(set(hashes))
+    shelf = Shelf(CacheFolder(models.settings.kv_folder).items([engine_name(identity.fingerprint)]))
+    families = families_of(identity, wanted, border)
+    return {chunk for chunk, family in zip(wanted, families, strict=True) if family in shelf.entries}
 
 
 class Shelf:

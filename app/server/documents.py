@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Literal
 
@@ -13,9 +14,10 @@ from app.errors import NotFound
 from app.ingestion.spool import Incoming
 from app.library.catalog.records import Collection, Document, State
 from app.library.catalog.serving_records import StoredJob
+from app.library.kv import with_kv
 from app.library.originals import SCHEME
 from app.library.removal import remove_documents
-from app.models.cores import in_thread
+from app.models.cores import in_thread, release_helpers
 from app.server.callers import Asking, Caller, Serving
 from app.server.jobs import JobCard, card_of
 from app.server.problems import RefusedRequest
@@ -45,6 +47,7 @@ class ListedDocument(DocumentCard):
     chunks: int
     tokens: int
     pages: int  # 0 where the format has none
+    cached: int | None  # of its distinct chunks, those with KV that serves the caller, where `kv` asks for it
 
 
 class DocumentList(BaseModel):
@@ -62,6 +65,7 @@ class ChunkSpan(BaseModel):
     tokens: int
     heading: list[str]
     pages: list[int]
+    cached: bool | None  # whether it has KV that serves the caller, where `kv` asks for it
 
 
 class WholeDocument(DocumentCard):
@@ -118,24 +122,35 @@ def documents(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     called: Annotated[str | None, Query(alias="name", max_length=5000)] = None,
+    kv: bool = False,
 ) -> DocumentList:
     """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why."""
     caller.check("read")
     sources = None if called is None else (called, f"{SCHEME}{called}")
     collection = caller.collection(service, name)
     found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)
+    cached = _cached(service, caller, collection, [one.document.id for one in found[:limit]]) if kv else {}
     cards = [
-        ListedDocument(**_card(one.document).model_dump(), chunks=one.chunks, tokens=one.tokens, pages=one.pages)
+        ListedDocument(
+            **_card(one.document).model_dump(),
+            chunks=one.chunks,
+            tokens=one.tokens,
+            pages=one.pages,
+            cached=cached.get(one.document.id),
+        )
         for one in found[:limit]
     ]
     return DocumentList(data=cards, has_more=len(found) > limit)
 
 
 @router.get("/{document_id}")
-def document(name: str, document_id: int, service: Serving, caller: Asking) -> WholeDocument:
+def document(name: str, document_id: int, service: Serving, caller: Asking, kv: bool = False) -> WholeDocument:
     """Its text, and where its chunks stand in it."""
     caller.check("read")
-    found = document_of(service, caller.collection(service, name), document_id)
+    collection = caller.collection(service, name)
+    found = document_of(service, collection, document_id)
+    stored = service.catalog.chunks.of_document(found.id)
+    cached = _with_kv(service, caller, collection, {one.token_hash for one in stored}) if kv else None
     chunks = [
         ChunkSpan(
             id=one.id,
@@ -144,8 +159,9 @@ def document(name: str, document_id: int, service: Serving, caller: Asking) -> W
             tokens=one.tokens,
             heading=list(one.heading),
             pages=[number for number, _ in one.pages],
+            cached=None if cached is None else one.token_hash in cached,
         )
-        for one in service.catalog.chunks.of_document(found.id)
+        for one in stored
     ]
     text = service.catalog.documents.text(found.id)
     return WholeDocument(**_card(found).model_dump(), text=_sound(text), chunks=chunks)
@@ -159,6 +175,19 @@ def delete(name: str, document_id: int, service: Serving, caller: Asking) -> Rem
     found = document_of(service, collection, document_id)
     gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
     return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=gone.kv_variants)
+
+
+def _cached(service: Service, caller: Caller, collection: Collection, ids: Sequence[int]) -> dict[int, int]:
+    hashes = service.catalog.chunks.hashes_of(ids)
+    cached = _with_kv(service, caller, collection, set().union(*hashes.values()))
+    return {one: len(own & cached) for one, own in hashes.items()}
+
+
+def _with_kv(service: Service, caller: Caller, collection: Collection, hashes: set[str]) -> set[str]:
+    try:
+        return with_kv(service.pipeline.models, hashes, caller.border_of(collection))
+    finally:
+        release_helpers()
 
 
 def document_of(service: Service, collection: Collection, document_id: int) -> Document:

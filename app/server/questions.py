@@ -29,6 +29,7 @@ from app.server.generations import ServedAnswer
 from app.server.queueing import kept
 from app.server.service import Service
 from app.server.told import told_notes, told_report
+from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
@@ -49,6 +50,7 @@ class AnswerChoices(RequestBody):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     chunks: Annotated[int, Field(ge=1, le=1000)] | None = None
+    retrieval: RetrievalMode | None = None
     # To look for the chunks in.
     documents: Annotated[Several[int | Named], Field(min_length=1, max_length=1000)] | None = None
 
@@ -172,7 +174,7 @@ def _compared(
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:
     given = {name: value for name in ("temperature", "top_p", "seed") if (value := getattr(body, name)) is not None}
-    options = AskOptions(max_tokens=body.max_tokens, top_k=body.chunks)
+    options = AskOptions(max_tokens=body.max_tokens, top_k=body.chunks, retrieval=body.retrieval)
     if given:
         options["sampling"] = replace(service.pipeline.models.sampling, **given)
     if body.documents is not None:

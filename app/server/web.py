@@ -18,11 +18,13 @@ from app.server import (
     collections,
     conversations,
     documents,
+    first_steps,
     jobs,
     kv_cache,
     operations,
     pages,
     questions,
+    shown_settings,
 )
 from app.server.gate import Gate
 from app.server.limits import BodyLimits
@@ -44,10 +46,12 @@ ROUTERS = (
     caches.router,
     collections.router,
     documents.router,
+    first_steps.router,
     pages.router,
     kv_cache.router,
     cache_budgets.router,
     jobs.router,
+    shown_settings.router,
 )
 
 

@@ -43,6 +43,7 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"neighbours": 2.0}, "neighbours=2.0: give a whole number"),
         ({"max_tokens": [1]}, r"max_tokens=\[1\]: give a whole number"),
         ({"prompt_order": "worst"}, "prompt_order='worst': choose from collection, best"),
+        ({"retrieval": "magic"}, "retrieval='magic': choose from hybrid, vector, keyword"),
         ({"mmr": "half"}, "mmr='half': give a number from 0 to 1"),
         ({"mmr": float("nan")}, "mmr=nan: give a number from 0 to 1"),
         ({"mmr": Decimal("0.5")}, "mmr=.*: give a number from 0 to 1"),

@@ -68,6 +68,18 @@ def test_a_redirect_is_not_followed() -> None:
         assert heard_by_other == []
 
 
+def test_bytes_come_as_they_are_and_of_the_kind_that_was_asked_for() -> None:
+    picture = http("200 OK", "image/png", b"\x89PNG\xff")
+    with saying(picture, picture, picture) as (server, heard):
+        connection = ServerConnection(server)
+        assert connection.data("GET", "v1", "page", query={"page": 2}) == b"\x89PNG\xff"
+        assert connection.data("GET", "v1", "page", kind="image/png") == b"\x89PNG\xff"
+        with pytest.raises(ServerError, match="does not answer as a RAGCache server does"):
+            connection.data("GET", "v1", "page", kind="text/markdown")
+        assert heard[0].startswith(b"GET /v1/page?page=2 ")
+        assert b"Accept: */*\r\n" in heard[0] and b"Accept: image/png\r\n" in heard[1]
+
+
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

@@ -59,6 +59,10 @@ def test_other_options_are_those_of_the_settings(settings: Settings, library: Li
     assert (options.mode, options.mmr, options.rerank_depth) == ("keyword", 0.2, 7)
 
 
+def test_a_question_may_be_searched_for_otherwise(settings: Settings, library: Library) -> None:
+    assert search_options(settings, having(library, None), mode="keyword").mode == "keyword"
+
+
 def test_what_was_learnt_is_what_is_read(library: Library) -> None:
     assert learnt(having(library, LEARNT.as_json())) == LEARNT
     assert learnt(having(library, None)) is None

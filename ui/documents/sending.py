@@ -1,0 +1,92 @@
+"""Files that are dropped on the page go to the server at once; what it refuses is told with its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.client import library
+from app.client.connection import ServerConnection, ServerError
+from ui.documents.progress import known_jobs
+from ui.markup import label, refusal
+
+if TYPE_CHECKING:
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the session
+TAKEN = 409  # a name
+KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, web pages, Markdown, text, tables, code"
+
+
+def forbidden(connection: ServerConnection) -> bool:
+    """Whether this key may send nothing."""
+    return known_jobs(connection, "") is None
+
+
+def refused() -> None:
+    """What the last files were refused for, until others are sent."""
+    for name, reason in st.session_state.get(REFUSED, []):
+        st.html(refusal(f"{name}: {reason}"))
+
+
+def offer(connection: ServerConnection, collection: str, *, new: bool = False, samples: bool = False) -> None:
+    """`new`: the collection is made for the first file."""
+    turn = st.session_state.setdefault(TURN, 0)  # another widget each time, which is empty
+    files = st.file_uploader(KINDS, accept_multiple_files=True, key=f"upload-{turn}")
+    if samples and st.button("Load the sample documents", icon=":material/auto_stories:"):
+        _sent_samples(connection, collection, new)
+    if files:
+        _send(connection, collection, files, new)
+
+
+def replacement(connection: ServerConnection, collection: str, name: str) -> None:
+    """A new version of a document, under its name."""
+    turn = st.session_state.setdefault(TURN, 0)
+    suffix = name.rpartition(".")[2].lower()
+    file = st.file_uploader("New version", type=[suffix], key=f"replace-{turn}")
+    if file is not None:
+        _send(connection, collection, [file], new=False, name=name)
+
+
+def _sent_samples(connection: ServerConnection, collection: str, new: bool) -> None:
+    st.session_state[REFUSED] = []
+    try:
+        if new:
+            _make(connection, collection)
+        library.send_samples(connection, collection)
+    except ServerError as error:
+        st.session_state[REFUSED] = [("the samples", str(error))]
+    st.query_params["collection"] = collection
+    st.rerun()
+
+
+def _send(
+    connection: ServerConnection, collection: str, files: list[UploadedFile], new: bool, name: str | None = None
+) -> None:
+    """A click meanwhile ends this run, and the next one goes on behind what is sent."""
+    sent: set[str] = st.session_state.setdefault(SENT, set())
+    told = st.session_state[REFUSED] = []
+    if new:
+        _make(connection, collection)
+    for number, file in enumerate(files):
+        if file.file_id in sent:
+            continue
+        with st.spinner(f"Sending {label(file.name)} ({number + 1} of {len(files)})"):
+            try:
+                library.send(connection, collection, name or file.name, file)
+            except ServerError as error:
+                told.append((file.name, str(error)))
+        sent.add(file.file_id)
+    st.session_state[TURN] += 1
+    st.session_state[SENT] = set()
+    st.query_params.from_dict({"collection": collection})  # where they are seen on their way
+    st.rerun()
+
+
+def _make(connection: ServerConnection, collection: str) -> None:
+    try:
+        library.create(connection, collection)
+    except ServerError as error:
+        if error.answered != TAKEN:  # by a tab beside this one
+            raise
