@@ -63,7 +63,7 @@ def test_it_is_asked_again_with_all_that_was_said(
     assert len(heard) == 3
     assert all(one.endswith(said) for one in heard)
     told = capsys.readouterr().err
-    assert told.startswith(f"note: {server.url} has no room now (429), and is asked again for up to 600 seconds a request")
+    assert told.startswith(f"note: {server.url} has no room now (429), and is asked again for up to 600 seconds")
     assert told.count("\n") == 1
 
 
