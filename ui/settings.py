@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from app.client import library
-from app.client.connection import ServerConnection, ServerError
+from app.client.connection import ServerConnection
 from ui import access
 from ui.bridge import Action
 from ui.documents.amounts import counted, duration, size
+from ui.documents.progress import allowed_jobs
 from ui.markup import escape
 
 CHOSEN = "question-settings"  # of the session: fields that the chat sends with each question
 AS_SET = ""  # as the server's settings say
-SCOPE = 403
 MOST_CHUNKS, MOST_TOKENS = 30, 2048
 Setting = Mapping[str, Any]
 LINKERS = {
@@ -87,24 +87,26 @@ def show(action: Action | None) -> None:
 def _questions(settings: Mapping[str, Setting], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What is as the server's settings say is left out."""
     with st.container(width=640):
-        linker = st.radio(
-            "Reuse of KV",
-            list(LINKERS),
-            index=_place(LINKERS, chosen.get("linker")),
-            format_func=LINKERS.__getitem__,
-            help=f"The server is set to {_value(settings, 'linker')}.",
-        )
-        retrieval = st.selectbox(
-            "How passages are found",
-            list(RETRIEVAL),
-            index=_place(RETRIEVAL, chosen.get("retrieval")),
-            format_func=RETRIEVAL.__getitem__,
-            help=f"The server is set to {_value(settings, 'retrieval')}.",
-        )
+        linker = _choice(st.radio, "Reuse of KV", LINKERS, settings, "linker", chosen)
+        retrieval = _choice(st.selectbox, "How passages are found", RETRIEVAL, settings, "retrieval", chosen)
         chunks = _number("Passages that are read (k)", settings, "top_k", chosen.get("chunks"), MOST_CHUNKS)
         tokens = _number("Longest answer, in tokens", settings, "max_tokens", chosen.get("max_tokens"), MOST_TOKENS)
     told = {"linker": linker, "retrieval": retrieval, "chunks": chunks, "max_tokens": tokens}
     return {name: value for name, value in told.items() if value}
+
+
+def _choice(
+    widget: Callable[..., Any],
+    text: str,
+    options: Mapping[str, str],
+    settings: Mapping[str, Setting],
+    name: str,
+    chosen: Mapping[str, Any],
+) -> str:
+    names = list(options)
+    place = names.index(chosen[name]) if chosen.get(name) in names else 0
+    told = f"The server is set to {_value(settings, name)}."
+    return str(widget(text, names, index=place, format_func=options.__getitem__, help=told))
 
 
 def _number(text: str, settings: Mapping[str, Setting], name: str, chosen: int | None, most: int) -> int | None:
@@ -112,11 +114,6 @@ def _number(text: str, settings: Mapping[str, Setting], name: str, chosen: int |
         text, min_value=1, max_value=most, value=chosen, step=1, placeholder=f"as the server: {_value(settings, name)}"
     )
     return value
-
-
-def _place(options: Mapping[str, str], chosen: Any) -> int:
-    names = list(options)
-    return names.index(chosen) if chosen in names else 0
 
 
 def _value(settings: Mapping[str, Setting], name: str) -> str:
@@ -166,12 +163,8 @@ def cost(collections: Sequence[Setting], shares: Mapping[str, Mapping[str, Any]]
 
 def _pace(connection: ServerConnection) -> float | None:
     """Tokens per second of the last files whose KV was computed."""
-    try:
-        return pace(library.jobs(connection))
-    except ServerError as error:
-        if error.answered != SCOPE:
-            raise
-        return None
+    found = allowed_jobs(connection)
+    return None if found is None else pace(found)
 
 
 def pace(jobs: Sequence[Mapping[str, Any]]) -> float | None:

@@ -64,14 +64,12 @@ class ServerConnection:
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None
     ) -> Any:
         """What it answers. The parts of the path may hold any characters of Unicode. Raises ServerError."""
-        asked = _path(path) + (f"?{urlencode(query)}" if query else "")
-        with self._response(method, asked, _encoded(body), JSON) as response:
+        with self._response(method, _path(path, query), _encoded(body), JSON) as response:
             return self._json(self._read(response, MOST))
 
     def data(self, method: str, *path: str, query: Mapping[str, Any] | None = None, kind: str | None = None) -> bytes:
         """What it answers as it is, such as a picture of a page. `kind`: its media type, where only one will do."""
-        asked = _path(path) + (f"?{urlencode(query)}" if query else "")
-        with self._response(method, asked, None, kind or ANY) as response:
+        with self._response(method, _path(path, query), None, kind or ANY) as response:
             return self._read(response, MOST)
 
     def send(self, data: Callable[[], Iterable[bytes]], nbytes: int, *path: str) -> Any:
@@ -210,10 +208,11 @@ def _encoded(body: Mapping[str, Any] | None) -> bytes | None:
     return None if body is None else json.dumps(body).encode()
 
 
-def _path(parts: Sequence[str]) -> str:
+def _path(parts: Sequence[str], query: Mapping[str, Any] | None = None) -> str:
     """Raises ServerError for what is no UTF-8: a server would take another name for it."""
     try:
-        return "/".join(quote(one, safe="", errors="strict") for one in parts)
+        path = "/".join(quote(one, safe="", errors="strict") for one in parts)
+        return f"{path}?{urlencode(query)}" if query else path
     except UnicodeEncodeError as error:
         raise ServerError(f"{error.object!r} is no UTF-8, and servers take no other names") from None
 

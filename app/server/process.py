@@ -31,7 +31,6 @@ class ServerProcess(uvicorn.Server):
             http=connection,
             ws="none",
             log_config=None,
-            access_log=False,  # it would tell paths and queries
             server_header=False,
             timeout_graceful_shutdown=grace_s,  # type: ignore[arg-type]  # any number of seconds does
         )

@@ -17,7 +17,7 @@ from ui.markup import escape, label, refusal
 
 DOCUMENT, AT = "document", "at"  # of the page's address
 TURN_TO = "document-window"  # an action
-TOLD = "documents-told"
+TOLD = "documents-told"  # of the session: what the overview tells next
 MISSING = 404
 LEGEND = (
     '<p class="rc-hint">Each colour is a chunk, as the splitter cut it: what is found, kept and cited is always whole '

@@ -13,11 +13,12 @@ from ui import access
 from ui.bridge import Action
 from ui.documents import document, progress
 from ui.documents.amounts import counted, size
+from ui.documents.document import DOCUMENT, TOLD
 from ui.documents.sending import forbidden, offer, refused
 from ui.markup import escape, refusal
 
-COLLECTION, DOCUMENT, AFTER = "collection", "document", "after"  # of the page's address
-CHOSEN, TOLD = "documents-collection", "documents-told"  # of the session
+COLLECTION, AFTER = "collection", "after"  # of the page's address
+CHOSEN = "documents-collection"  # of the session
 FIRST = "documents"  # what the first collection is called
 OPEN, MORE = "document", "documents-more"  # actions
 WELCOME = """<div class="rc-empty"><h2>{title}</h2><p>Drop files here: reports, papers, manuals, tables. Each is cut

@@ -39,8 +39,14 @@ def act(connection: ServerConnection, action: Action | None) -> None:
 
 def known_jobs(connection: ServerConnection, collection: str) -> list[Job] | None:
     """Those that are to be shown; None where this key sends nothing."""
+    found = allowed_jobs(connection, collection)
+    return None if found is None else shown_jobs(found)
+
+
+def allowed_jobs(connection: ServerConnection, collection: str | None = None) -> list[Job] | None:
+    """All that are kept; None where this key sends nothing."""
     try:
-        return shown_jobs(library.jobs(connection, collection))
+        return list(library.jobs(connection, collection))
     except ServerError as error:
         if error.answered != SCOPE:
             raise

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.client import library
 from app.client.connection import ServerConnection, ServerError
-from ui.documents.progress import known_jobs
+from ui.documents.progress import allowed_jobs
 from ui.markup import label, refusal
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, web pages, Markdown,
 
 def forbidden(connection: ServerConnection) -> bool:
     """Whether this key may send nothing."""
-    return known_jobs(connection, "") is None
+    return allowed_jobs(connection) is None
 
 
 def refused() -> None:
