@@ -22,6 +22,7 @@ from ragcache.report import COMPUTED, PREFIX, Report
 from ragcache.types import Segment
 
 STOCK, FLOOR = ("stock", "full"), ("floor", "naive")  # case and linker
+SERVED = ("served", "auto")  # as an application answers: chunks are linked only where that has been sooner
 EXACT = "exact"  # the case of what vLLM's own prefix cache holds
 TURN = "turn"  # that of a chat's second question
 TIERS = {"disk": "disk", TURN: PREFIX}  # of others "ram"
@@ -105,7 +106,8 @@ Reports = Mapping[tuple[str, str], Sequence[Report]]
 
 def _rows(reports: Reports, others: int, idle: Reports, plain: set[tuple[str, str]]) -> list[Row]:
     for (place, spec), measured in reports.items():
-        check_tiers(spec, TIERS.get(place, "ram"), measured)
+        if (place, spec) != SERVED:
+            check_tiers(spec, TIERS.get(place, "ram"), measured)
     stock, floor = median_ttft(reports[STOCK]), median_ttft(reports[FLOOR])
     rows: list[Row] = []
     for case, measured in reports.items():

@@ -24,6 +24,7 @@ from ragcache.engine import Engine
 from ragcache.engine.fingerprint import Digests, folder_fingerprint
 from ragcache.engine.resources import FreeCores
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.gauge import gauge
 from ragcache.errors import ConfigError
 from ragcache.keeping import Keeper
 from ragcache.kvgen import ChunkIngest
@@ -178,7 +179,10 @@ def _torch_model(settings: Settings, folder: Path, template: PromptTemplate) -> 
     digests, records = Digests(settings.digests_file), settings.records
     engine = TorchEngine.from_folder(folder, resolve_dtype(settings, device), device, records, digests)
     keeper = Keeper(release_helpers)
-    return TorchModel(settings, engine, template, _remembered(settings, folder, keeper), keeper=keeper)
+    learnt = _remembered(settings, folder, keeper)
+    if device.type == "cuda":
+        gauge(engine, learnt)
+    return TorchModel(settings, engine, template, learnt, keeper=keeper)
 
 
 def _vllm_model(settings: Settings, folder: Path, template: PromptTemplate) -> VllmModel:

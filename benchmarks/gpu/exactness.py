@@ -15,8 +15,10 @@ from benchmarks.gpu import GpuBenchOptions
 from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
 from ragcache.cache import ChunkCache
+from ragcache.engine.staging import Stage
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
+from ragcache.loader import Block
 from ragcache.store import open_store
 from ragcache.types import Segment
 
@@ -29,6 +31,7 @@ SIZES = {
 # Of the largest logit: what rounding alone may do.
 ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 CONTEXT = 2  # chunks
+STAGED = (32, 2, 8, 200, 128)  # K and V of the layers of a chunk
 QUESTION = 40  # tokens: more than one block of rows, so that they are a run behind others (attention.py)
 Forward = Callable[[Sequence[int]], torch.Tensor]  # ids -> logits of the last one
 # An engine, with what its logits are compared with: stock transformers, or else our own forward in one piece.
@@ -38,10 +41,20 @@ Load = Callable[[], tuple[TorchEngine, Forward]]  # raises ModelError
 def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
     device, seed, rows = torch.device(options.device), options.seed, list[Row]()
     for dtype in ALLOWED:
+        rows.append({"model": "any", "dtype": str(dtype).removeprefix("torch.")} | dict(_staged(device, dtype, seed)))
         for name, load in _models(device, dtype, seed):
             common = {"model": name, "dtype": str(dtype).removeprefix("torch.")}
             rows += [common | dict(row) for row in _checked(load, dtype, seed)]
         yield part, rows
+
+
+def _staged(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
+    """More than both halves of the stage hold, as a codec leaves it, and again into memory that has been used."""
+    rows = torch.randn(STAGED, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    stage, parts, block = Stage(device), [rows[:, 0], rows[:, 1]], Block(0, 0, rows[:, 0], rows[:, 1])
+    sent = [stage.brought(block) for _ in range(3)]
+    same = all(torch.equal(of.cpu(), part) for one in sent for of, part in zip((one.k, one.v), parts, strict=True))
+    return _judged("sent to the device", dtype, 0.0 if same else math.inf)
 
 
 def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, Load]]:

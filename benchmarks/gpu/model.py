@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,9 +16,14 @@ from benchmarks.choices import CONTEXTS
 from benchmarks.gpu import GpuBenchOptions
 from benchmarks.gpu.shapes import MODELS, RandomIds, random_engine
 from benchmarks.output import Row
-from benchmarks.timing import FLOOR, STOCK, Case, first_token, interleaved, measured_rows, median_ttft
+from benchmarks.timing import FLOOR, SERVED, STOCK, Case, first_token, interleaved, measured_rows, median_ttft
 from ragcache.cache import ChunkCache
+from ragcache.engine.torch.gauge import gauge
 from ragcache.linking.baselines import Full
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader.threads import READERS, DiskThreads
+from ragcache.rates import Rates
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
@@ -25,6 +32,8 @@ from ragcache.types import Segment
 CHUNK_TOKENS = 200
 LINKERS = ("auto", "fast")
 CAPTURED = (4096, 16_384)  # tokens of documents: with no more than LEAD_TOKENS, and with a lead variant of each chunk
+LEARNT = 8  # prompts of each length, before `SERVED` is measured: it links only where that has been sooner
+LIMIT_S = 60.0  # of a reading
 CAPTURES = 2  # rounds, each as long as many first tokens
 BARE = "bare"  # a prompt without chunks
 Prompt = Sequence[Segment]
@@ -37,17 +46,25 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
     engine = random_engine(MODELS[name], device, dtype, seed)
     ids = RandomIds(engine.spec.vocabulary, seed)
     codec = "bf16" if dtype is torch.bfloat16 else "raw"
-    with tempfile.TemporaryDirectory(prefix="ragcache-gpu-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="ragcache-gpu-") as folder,
+        closing(DiskThreads(READERS, "ragcache-read", LIMIT_S)) as threads,
+    ):
+        cached = partial(ChunkCache, engine, context_chunks=CONTEXTS["document"], keep_missed=False)
         ram, disk = (
-            ChunkCache(engine, store, Full(), context_chunks=CONTEXTS["document"], keep_missed=False)
+            cached(store, Full(), loader=SequentialLoader(threads))
             for store in (open_store(None, None, None, codec), open_store(Path(folder), 0, None, codec))
         )
+        gauge(engine, rates := Rates())
+        served = cached(ram.store, Full(), loader=CakeLoader(threads), rates=rates)
         system = ram.system_variant(ids.system())
         disk.store.put(system)
         first, loading, captured = list[Row](), list[Row](), list[Row]()
         for tokens in MODELS[name].tokens:
             prompts = _prompts(ids, tokens, ram, disk.store, rounds)
-            first += measured_rows(_cases(ram, disk, prompts), {STOCK}, rounds)
+            for prompt in prompts[rounds + 1 :]:
+                first_token(served, prompt, SERVED[1])
+            first += measured_rows(_cases(ram, disk, served, prompts), {STOCK, SERVED}, rounds)
             yield "first_token", first
             loading += _loading(ram, disk, prompts, rounds)
             yield "loading", loading
@@ -59,10 +76,11 @@ def measure(name: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row
 
 
 def _prompts(ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore, rounds: int) -> list[Prompt]:
-    """For the warm-up and each round a prompt of so many tokens: chunks that were captured in one document, in an order
-    and with a question that no other round has, so that nothing is measured that an earlier one has left behind.
+    """For the warm-up, each round and what is learnt a prompt of so many tokens: chunks that were captured in one
+    document, in an order and with a question that no other has, so that nothing is measured that an earlier one has
+    left behind.
     """
-    system, questions = ids.system(), [ids.question(turn=turn) for turn in range(rounds + 1)]
+    system, questions = ids.system(), [ids.question(turn=turn) for turn in range(rounds + 1 + LEARNT)]
     chunks = ids.chunks(tokens - len(system) - len(questions[0]), CHUNK_TOKENS)
     for variant in ram.ingest(system, chunks):
         disk.put(variant)
@@ -70,8 +88,10 @@ def _prompts(ids: RandomIds, tokens: int, ram: ChunkCache, disk: KVStore, rounds
     return [[system, *order.sample(chunks, len(chunks)), question] for question in questions]
 
 
-def _cases(ram: ChunkCache, disk: ChunkCache, prompts: Sequence[Prompt]) -> dict[tuple[str, str], Case]:
-    caches = {STOCK: ram, FLOOR: ram}
+def _cases(
+    ram: ChunkCache, disk: ChunkCache, served: ChunkCache, prompts: Sequence[Prompt]
+) -> dict[tuple[str, str], Case]:
+    caches = {STOCK: ram, FLOOR: ram, SERVED: served}
     caches |= {(place, spec): cache for place, cache in (("ram", ram), ("disk", disk)) for spec in LINKERS}
     return {case: _case(cache, prompts, case[1]) for case, cache in caches.items()}
 

@@ -27,6 +27,7 @@ from ragcache.store.format import (
     unpack_header,
 )
 from ragcache.store.frame import Fetch
+from ragcache.store.memory import room
 from ragcache.types import KVForm, Lineage, Origin, Pass, Profile, Span, Variant, VariantInfo, VariantKey, ids_hash
 
 LOSSLESS = "raw"
@@ -251,9 +252,7 @@ class FileEntry(OpenEntry):
 
 
 def _read(fd: int, offset: int, size: int, where: str) -> memoryview:
-    # Torch's allocator aligns to 64 bytes, and with it every section.
-    data = torch.empty(size, dtype=torch.uint8).numpy().data
-    done = 0
+    data, done = room(size), 0
     while done < size:
         got = os.preadv(fd, [data[done:]], offset + done)
         if got == 0:

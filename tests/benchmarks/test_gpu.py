@@ -46,9 +46,9 @@ def test_every_part_leaves_its_rows(tmp_path: Path) -> None:
         assert {"chip", "cuda", "date", "device", "seed"} <= set(document["settings"])
         assert document["rows"]
     exact = written["exactness"]["rows"]
-    assert {row["model"] for row in exact} == {"Llama", "Qwen2", "Qwen3", "Mistral"}
+    assert {row["model"] for row in exact} == {"any", "Llama", "Qwen2", "Qwen3", "Mistral"}
     assert [row for row in exact if row["exact"] != "yes"] == []
-    assert {row["case"] for row in written["first_token-tiny"]["rows"]} == {"stock", "floor", "ram", "disk"}
+    assert {row["case"] for row in written["first_token-tiny"]["rows"]} == {"stock", "floor", "served", "ram", "disk"}
     assert [row["place"] for row in written["index"]["rows"]] == ["memory", "gpu"] * 2
     assert all(row["recall_at_10"] > 0.9 for row in written["index"]["rows"])
     assert "index: done" in done.stdout

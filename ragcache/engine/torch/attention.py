@@ -15,10 +15,14 @@ from ragcache.types import spans_of
 
 APART = 128  # positions: what lies before a multiple of it does not hang on what follows, to the last bit
 ROWS = 32  # rows per attention call: few enough to skip most of the future, enough to keep kernels busy
+CUDA_ROWS = 256  # the same on a GPU, where a call takes longer than what it computes for so few
+ALIGNED = 16  # values: as the rows of a mask must lie for a GPU's kernels, or each call would copy it
+KERNEL_DIMS = 8  # of a head: multiples of it suit the GPU's kernel of scattered rows
 # Kernels that are causal by themselves, however many keys lie before the first row; others would be given a mask.
 RUNS_ON = {("cuda", torch.bfloat16), ("cuda", torch.float16)}
 READ_ROWS = 256  # rows at most whose attention weights exist at once
 READ_BYTES = 32 << 20  # at most, of all that exists for that: weights, their sum over heads, keys in float32
+CUDA_READ_BYTES = 512 << 20  # the same on a GPU
 
 
 @dataclass(frozen=True)
@@ -33,16 +37,17 @@ class RowBlock:
     causal: bool  # rows are positions [0, end): the kernel's own mask serves
 
 
-def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) -> list[RowBlock]:
+def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int | None = None) -> list[RowBlock]:
     """Masks for ascending positions [n], made once and used by every layer.
 
     The mask is bottom-right causal per row: position p sees keys [0, p]. Rows need not be contiguous, so a repair's
     scattered spans, a prefill and a decoded token are all the same call. On RUNS_ON neighbours of `size` rows or more
-    are one block, which needs no mask in memory.
+    are one block, which needs no mask in memory, as are rows that are all neighbours.
 
     Rows that are neighbours are cut where their positions are multiples of `size`, and always of APART: in which order
     a row sums what it sees does not depend on where a prefill began, and a stored prefix goes on to the same bits.
     """
+    size = size or (CUDA_ROWS if positions.is_cuda else ROWS)
     ends = (positions + 1).tolist()
     on_runs = (positions.device.type, dtype) in RUNS_ON
     if not on_runs and (even := _even_cuts(positions, size)):
@@ -61,10 +66,10 @@ def row_blocks(positions: torch.Tensor, dtype: torch.dtype, size: int = ROWS) ->
 
 
 def _runs(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
-    """Rows [start, stop) of neighbours: `size` of them or more, and at least two."""
+    """Rows [start, stop) of neighbours: `size` of them or more, or all, and at least two."""
     start = 0
     for span in spans_of(ends):
-        if len(span) >= max(size, 2):
+        if len(span) >= max(min(size, len(ends)), 2):
             yield start, start + len(span)
         start += len(span)
 
@@ -103,8 +108,9 @@ def _block(positions: torch.Tensor, dtype: torch.dtype, rows: slice, end: int) -
 
 
 def _mask(rows: torch.Tensor, end: int, dtype: torch.dtype) -> torch.Tensor:
-    future = torch.arange(end, device=rows.device)[None, :] > rows[:, None]
-    return torch.zeros(future.shape, dtype=dtype, device=rows.device).masked_fill_(future, float("-inf"))
+    wide = -(-end // ALIGNED) * ALIGNED if rows.is_cuda else end
+    future = torch.arange(wide, device=rows.device)[None, :] > rows[:, None]
+    return torch.zeros(future.shape, dtype=dtype, device=rows.device).masked_fill_(future, float("-inf"))[:, :end]
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, blocks: list[RowBlock], scale: float) -> torch.Tensor:
@@ -123,10 +129,33 @@ def _attend_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: RowB
     if n == 1:
         # A decoded token: the heads of a group become rows of one key head, which reads each key once.
         folded = q.reshape(1, k.shape[0], groups, dim)
-        return F.scaled_dot_product_attention(folded, k[None], v[None], scale=scale).view(heads, 1, dim)
+        return F.scaled_dot_product_attention(folded, k[None], v[None], scale=scale).reshape(heads, 1, dim)
+    if q.is_cuda and type(block.mask) is torch.Tensor:
+        return attend_in_groups(q, k, v, block.mask, scale)
     return F.scaled_dot_product_attention(
         q[None], k[None], v[None], attn_mask=block.mask, is_causal=block.causal, scale=scale, enable_gqa=groups > 1
     )[0]
+
+
+def attend_in_groups(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """The kernels of a GPU that take a mask know no groups of heads, and what serves both writes all weights to memory.
+    So the n-th heads of all groups are one of a batch, which all read the same keys.
+    """
+    heads, n, dim = q.shape
+    groups = heads // k.shape[0]
+    batch = q.view(k.shape[0], groups, n, dim).transpose(0, 1)
+    keys, values = (part.expand(groups, *part.shape) for part in (k, v))
+    if q.is_cuda and dim % KERNEL_DIMS == 0:
+        # By name: cuDNN's, which PyTorch may choose instead, is planned anew for each shape that was not met before,
+        # and a repair has one of its own in each block, 30 ms each.
+        shared = mask.expand(*batch.shape[:3], mask.shape[1])
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        out: torch.Tensor = efficient(batch, keys, values, shared, False, scale=scale)[0]
+    else:
+        out = F.scaled_dot_product_attention(batch, keys, values, attn_mask=mask, scale=scale)
+    return out.transpose(0, 1).reshape(heads, n, dim)
 
 
 @dataclass(frozen=True)
@@ -144,30 +173,39 @@ def read_attention(
 ) -> Iterator[Attended]:
     """For profiles and probes: q [heads, n, dim] over k and values [kv_heads, capacity, dim], at positions [n].
 
-    Takes READ_BYTES at a time, whatever the rows, heads and positions, but no less than one row of one key head:
-    4 * positions * (2 * heads / kv_heads + dim + 2) bytes, 5 MB of 16k positions in groups of 4 heads of 64.
+    Takes READ_BYTES (on a GPU CUDA_READ_BYTES) at a time, whatever the rows, heads and positions, but no less than one
+    row of one key head: 4 * positions * (2 * heads / kv_heads + dim + 2) bytes, 5 MB of 16k positions in groups of 4
+    heads of 64.
     """
     heads, n, dim = q.shape
-    groups, first = heads // k.shape[0], 0
+    groups, first, nbytes = heads // k.shape[0], 0, CUDA_READ_BYTES if q.is_cuda else READ_BYTES
+    places = positions.tolist()
     while first < n:
         last = min(first + READ_ROWS, n)
         # Bytes of one row of a key head: scores, their softmax, and of both sums over heads. Those of its keys: `dim`.
-        fitting = READ_BYTES // (4 * (int(positions[last - 1]) + 1))
+        fitting = nbytes // (4 * (places[last - 1] + 1))
         rows = slice(first, min(last, first + max(1, (fitting - dim) // (2 * groups + 2))))
         count = rows.stop - first
         together = max(1, (fitting - 2 * count) // (2 * groups * count + dim))
-        yield Attended(first, rows.stop, *_read_rows(q[:, rows], k, positions[rows], scale, values, together))
+        span = range(places[first], places[rows.stop - 1] + 1)
+        yield Attended(first, rows.stop, *_read_rows(q[:, rows], k, positions[rows], scale, values, together, span))
         first = rows.stop
 
 
 def _read_rows(
-    q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float, values: torch.Tensor | None, together: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    positions: torch.Tensor,
+    scale: float,
+    values: torch.Tensor | None,
+    together: int,
+    span: range,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`together`: so many key heads at a time -> mean over heads, and what is attended."""
+    """`together`: so many key heads at a time. `span`: the positions lie in it -> mean over heads, what is attended."""
     groups, total, attended = q.shape[0] // k.shape[0], None, []
     for head in range(0, k.shape[0], together):
         own = slice(head, head + together)
-        weights = attention_weights(q[head * groups : (head + together) * groups], k[own], positions, scale)
+        weights = attention_weights(q[head * groups : (head + together) * groups], k[own], positions, scale, span)
         total = weights.sum(0) if total is None else total.add_(weights.sum(0))
         if values is not None:
             attended.append(weighted_values(weights, values[own]))
@@ -175,12 +213,16 @@ def _read_rows(
     return total.div_(q.shape[0]), torch.cat(attended, dim=1) if attended else None
 
 
-def attention_weights(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float) -> torch.Tensor:
+def attention_weights(
+    q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, scale: float, span: range | None = None
+) -> torch.Tensor:
     """The softmax itself: q [heads, n, dim], k [kv_heads, capacity, dim] at positions [n] -> float32 [heads, n, end],
     where end is the last position + 1. Few rows and heads at a time (`read_attention`), never on the decoding path.
+    `span`, from the first position to the last, saves asking a GPU for them, which would wait for all that it does.
     """
     heads, n, dim = q.shape
-    end, first = int(positions[-1]) + 1, int(positions[0])
+    span = span or range(int(positions[0]), int(positions[-1]) + 1)
+    first, end = span.start, span.stop
     # In float32 throughout: a score rounded to bfloat16 is off by some percent of its weight.
     folded = (q.float() * scale).reshape(k.shape[0], heads // k.shape[0] * n, dim)
     scores = torch.matmul(folded, k[:, :end].float().transpose(1, 2)).view(heads, n, end)

@@ -75,11 +75,11 @@ class KVBuffer:
         self.k, self.v = kv.unbind()
 
     def place(self, block: Block, rope: Rope) -> None:
-        """The block may lie in another memory than the buffer."""
+        """The block lies in the buffer's memory."""
         if block.turned:
             self.k[block.layers, :, block.span] = block.k
         else:
-            rope.rotate_into(self.k[block.layers, :, block.span], block.k.to(self.k.device), block.span)
+            rope.rotate_into(self.k[block.layers, :, block.span], block.k, block.span)
         self.v[block.layers, :, block.span] = block.v
 
     def blank(self, positions: npt.NDArray[np.int64], layers: int) -> None:

@@ -15,6 +15,7 @@ from ragcache.address import lineage_of
 from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest, end_tokens
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.resources import FreeCores, Memory
+from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import APART, read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
@@ -47,6 +48,7 @@ class TorchEngine(Engine):
         self.stock = stock  # gives what the self-check compares with
         self._memory = Memory()
         self._cores = FreeCores()
+        self._stage = Stage(spec.device)
 
     @classmethod
     def from_folder(
@@ -173,7 +175,7 @@ class TorchEngine(Engine):
 
     def place_block(self, buffer: KVBuffer, block: Block) -> None:
         with self._cores.lent():
-            buffer.place(block, self.decoder.rope)
+            buffer.place(self._stage.brought(block), self.decoder.rope)
 
     @torch.inference_mode()
     def compute(

@@ -20,6 +20,7 @@ from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from ragcache.engine.resources import Memory
+from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import reduced
 from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
@@ -41,6 +42,7 @@ class SpanRunner:
         self.config = vllm_config
         self._memory = Memory()
         self.device = torch.device(runner.device)
+        self._stage = Stage(self.device)
         self._group = _only_group(runner)
         layers = vllm_config.compilation_config.static_forward_context
         names = sorted(self._group.layer_names, key=extract_layer_index)
@@ -71,7 +73,8 @@ class SpanRunner:
     @torch.inference_mode()
     def place(self, block: Block, room: torch.Tensor) -> slice:
         """Into the prompt's room -> where it is now."""
-        self.rope.rotate_into(room[0, block.layers, :, block.span], block.k.to(self.device), block.span)
+        block = self._stage.brought(block)
+        self.rope.rotate_into(room[0, block.layers, :, block.span], block.k, block.span)
         room[1, block.layers, :, block.span] = block.v
         return block.span
 

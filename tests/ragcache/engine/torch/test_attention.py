@@ -15,6 +15,7 @@ from ragcache.engine.torch import attention
 from ragcache.engine.torch.attention import (
     APART,
     attend,
+    attend_in_groups,
     attention_weights,
     read_attention,
     row_blocks,
@@ -75,6 +76,18 @@ def test_runs_in_one_piece_equal_the_loops(positions: list[int], size: int) -> N
     k[:, positions[-1] + 1 :] = float("nan")
     v[:, positions[-1] + 1 :] = float("nan")
     assert_close(attend(q, k, v, blocks, SCALE), expected, 1e-5)
+
+
+@given(positions=rows_of_a_prompt)
+def test_groups_as_a_batch_equal_the_loops(positions: list[int]) -> None:
+    """As on a GPU, of rows that lie as a projection leaves them."""
+    q, k, v = draw(len(positions))
+    weights, end = slow_weights(q, k, positions), positions[-1] + 1
+    expected = torch.einsum("hnc,hcd->nhd", weights, v.repeat_interleave(HEADS // KV_HEADS, 0))
+    mask = attention._mask(torch.tensor(positions), end, torch.float32)
+    projected = q.transpose(0, 1).contiguous().transpose(0, 1)
+    found = attend_in_groups(projected, k[:, :end], v[:, :end], mask, SCALE)
+    assert_close(found.transpose(0, 1), expected, 1e-5)
 
 
 def test_a_run_has_no_mask_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

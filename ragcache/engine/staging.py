@@ -1,0 +1,77 @@
+"""KV on its way to a GPU, through memory that it reads by itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+
+import torch
+
+from ragcache.loader import Block
+
+logger = logging.getLogger(__name__)
+
+HALF_BYTES = 8 << 20  # of the stage: small enough that a processor's cache has what is sent
+LEAST_BYTES = 1 << 20  # less is sooner sent as it is
+
+
+class Stage:
+    """Copies blocks to one device. Threads may share it.
+
+    A driver copies ordinary memory through pages of its own, on one core. Here all of torch's threads fill one half of
+    memory that stays pinned while the other is being sent, so that neither waits for the other (docs/benchmarks.md).
+    """
+
+    def __init__(self, device: torch.device, half_bytes: int = HALF_BYTES):
+        self._device, self._half_bytes = device, half_bytes
+        self._lock = threading.Lock()
+        self._halves: list[_Half] | None = None  # made when they are first needed; none where nothing can be pinned
+
+    def brought(self, block: Block) -> Block:
+        """The same block, on the device."""
+        if block.k.device.type == self._device.type:
+            return block
+        return replace(block, k=self._sent(block.k), v=self._sent(block.v))
+
+    def _sent(self, part: torch.Tensor) -> torch.Tensor:
+        if part.nbytes < LEAST_BYTES or part.is_pinned():
+            return part.to(self._device, non_blocking=True)
+        with self._lock:
+            if self._halves is None:
+                self._halves = _made(self._device, self._half_bytes)
+            return self._by_halves(part, self._halves) if self._halves else part.to(self._device)
+
+    def _by_halves(self, part: torch.Tensor, halves: list[_Half]) -> torch.Tensor:
+        out = torch.empty(part.shape, dtype=part.dtype, device=self._device)
+        room = self._half_bytes // part.dtype.itemsize
+        rows = max(1, room // part[0].numel())
+        for turn, begin in enumerate(range(0, len(part), rows)):
+            some, place = part[begin : begin + rows], out[begin : begin + rows]
+            if some.numel() > room:
+                place.copy_(some)
+                continue
+            halves[turn % len(halves)].send(some, place)
+        return out
+
+
+class _Half:
+    def __init__(self, device: torch.device, nbytes: int):
+        self._memory = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        self._sent = torch.cuda.Event()
+        self._stream_of = device
+
+    def send(self, part: torch.Tensor, place: torch.Tensor) -> None:
+        self._sent.synchronize()
+        filled = self._memory[: part.nbytes].view(part.dtype).view(part.shape)
+        filled.copy_(part)
+        place.copy_(filled, non_blocking=True)
+        self._sent.record(torch.cuda.current_stream(self._stream_of))
+
+
+def _made(device: torch.device, nbytes: int) -> list[_Half]:
+    try:
+        return [_Half(device, nbytes) for _ in range(2)]
+    except RuntimeError as error:  # a limit of locked memory, or none left
+        logger.warning("KV goes to %s through ordinary memory, which is slower: %s", device, error)
+        return []
