@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragcache.store.base import BUCKET
+from ragcache.store.base import BUCKET, RAM
 
 LOAD_PRIOR = 1e-9  # seconds a byte, from a tier that nothing was read from yet
-LOAD_PRIORS = {BUCKET: 2e-8}  # over a network
+LOAD_PRIORS = {BUCKET: 2e-8, RAM: 1e-11}  # over a network; by being found, since what is placed counts as that
 PRIOR_BYTES = 1e6  # that this guess stands for
 SPREAD = 0.1  # of what a read takes, relative to what was predicted: the first guess
 RUN = 4  # reads whose time is compared with what was predicted: of those at once one may come as soon as the other

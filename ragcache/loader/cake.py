@@ -255,7 +255,8 @@ class _Meeting(Loading):
 
     @property
     def ended(self) -> bool:
-        return not (self._near or self._left or self._reads)
+        with self._lock:  # a piece is between two of them while a reader begins it
+            return not (self._near or self._left or self._reads)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:

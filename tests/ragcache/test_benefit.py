@@ -79,3 +79,20 @@ def test_what_lies_there_already_need_not_be_linked() -> None:
 def test_a_prompt_with_nothing_cached_stays_as_it_is() -> None:
     nothing = plan(False, False)
     assert worthwhile(nothing, AUTO, Rates()) is nothing
+
+
+def test_on_a_gpu_long_prompts_are_linked_and_short_ones_are_not() -> None:
+    """As an H200 computes and places a model of 8 billion weights, of which little more is known than that: a pass of
+    one row takes as long as one of some hundred, and nothing was brought from RAM yet.
+    """
+
+    def taken(work: Work) -> float:
+        computed = max(0.02 * work.passes, 2.3e-5 * work.rows) + 2.3e-9 * work.attended
+        return computed + 5e-6 * work.placed
+
+    rates = Rates()
+    for _ in range(8):
+        for work in (*(Work.of_rows(0, rows) + Work(passes=1) for rows in (1, 256, 2048)), Work(placed=256)):
+            rates.observe(work, taken(work))
+    assert len(hits(worthwhile(plan(*[True] * 80, nbytes=26_000_000), AUTO, rates))) > 75
+    assert hits(worthwhile(plan(*[True] * 3, nbytes=26_000_000), AUTO, rates)) == []

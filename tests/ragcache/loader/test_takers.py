@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +14,19 @@ from ragcache.loader.threads import DiskThreads
 from ragcache.store import open_store
 from ragcache.types import VariantKey
 
-PIECES, PROMPTS = 60, 12
+PIECES, PROMPTS = 60, 1000
 
 
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Python changes from thread to thread fifty times as often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
 def test_quick_reads_and_many_pieces_disturb_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def quick(store: Any, piece: SegmentPiece, *more: Any) -> Delivery:
         return Delivery(piece, (), PieceLoaded(piece.index, 0, "disk", piece.nbytes))
