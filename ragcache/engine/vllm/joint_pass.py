@@ -4,7 +4,7 @@ for both: on a CPU that alone takes as long as twenty rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -161,3 +161,15 @@ def _behind(own: Any, rows: CommonAttentionMetadata) -> CommonAttentionMetadata:
         causal=True,
         seq_lens_cpu_upper_bound=lengths,
     )
+
+
+def joined(spans: Iterable[slice], skip: int) -> list[range]:
+    """Spans, neighbours joined, without the positions before `skip`."""
+    runs: list[range] = []
+    for span in sorted(spans, key=lambda span: int(span.start)):
+        start = max(span.start, skip)
+        if runs and runs[-1].stop == start:
+            runs[-1] = range(runs[-1].start, span.stop)
+        elif start < span.stop:
+            runs.append(range(start, span.stop))
+    return runs

@@ -22,7 +22,8 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from ragcache.engine.resources import Memory
 from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import reduced
-from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, room_beside, takes_rows
+from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.vllm.joint_pass import Batch, JoinedForward, JoinedRows, KeyRooms, joined, room_beside, takes_rows
 from ragcache.engine.vllm.orders import Probe, PromptRows
 from ragcache.engine.vllm.taps import Listener, QuestionReader, Recorder, keeping, reading, recording
 from ragcache.errors import ModelError
@@ -73,9 +74,7 @@ class SpanRunner:
     @torch.inference_mode()
     def place(self, block: Block, room: torch.Tensor) -> slice:
         """Into the prompt's room -> where it is now."""
-        block = self._stage.brought(block)
-        self.rope.rotate_into(room[0, block.layers, :, block.span], block.k, block.span)
-        room[1, block.layers, :, block.span] = block.v
+        KVBuffer(room).place(self._stage.brought(block), self.rope)
         return block.span
 
     @torch.inference_mode()
@@ -83,7 +82,7 @@ class SpanRunner:
         """What was placed, into the paged cache, save for the positions before `skip`, which are somebody's whose KV is
         right. Neighbours go together: a write costs the kernel's call in each layer more than its tokens.
         """
-        for run in _runs(placed, skip):
+        for run in joined(placed, skip):
             slots = self.slots(blocks, run)
             for layer, keys, values in zip(self.layers, *room[:, :, :, run.start : run.stop], strict=True):
                 self._write(layer, keys, values, slots)
@@ -271,18 +270,6 @@ class SpanRunner:
         rows = torch.empty_like(hidden)
         rows[torch.tensor(batch.order, device=self.device)] = hidden
         return list(rows.split([len(prompt.ids) for prompt in prompts]))
-
-
-def _runs(spans: Iterable[slice], skip: int) -> list[range]:
-    """Spans, neighbours joined, without the positions before `skip`."""
-    runs: list[range] = []
-    for span in sorted(spans, key=lambda span: int(span.start)):
-        start = max(span.start, skip)
-        if runs and runs[-1].stop == start:
-            runs[-1] = range(runs[-1].start, span.stop)
-        elif start < span.stop:
-            runs.append(range(start, span.stop))
-    return runs
 
 
 def _only_group(runner: Any) -> Any:
