@@ -47,7 +47,7 @@ class ListedDocument(DocumentCard):
     chunks: int
     tokens: int
     pages: int  # 0 where the format has none
-    cached: int | None  # of its distinct chunks, those with KV that serves the caller, where `kv` asks for it
+    cached: int | None  # of its chunks, those with KV that serves the caller, where `kv` asks for it
 
 
 class DocumentList(BaseModel):
@@ -180,7 +180,7 @@ def delete(name: str, document_id: int, service: Serving, caller: Asking) -> Rem
 def _cached(service: Service, caller: Caller, collection: Collection, ids: Sequence[int]) -> dict[int, int]:
     hashes = service.catalog.chunks.hashes_of(ids)
     cached = _with_kv(service, caller, collection, set().union(*hashes.values()))
-    return {one: len(own & cached) for one, own in hashes.items()}
+    return {one: sum(chunk in cached for chunk in own) for one, own in hashes.items()}
 
 
 def _with_kv(service: Service, caller: Caller, collection: Collection, hashes: set[str]) -> set[str]:

@@ -200,14 +200,14 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
-    def hashes_of(self, document_ids: Sequence[int]) -> dict[int, set[str]]:
-        """Token hashes by document."""
-        found: dict[int, set[str]] = {one: set() for one in document_ids}
+    def hashes_of(self, document_ids: Sequence[int]) -> dict[int, list[str]]:
+        """Token hashes by document: one of each chunk, in no order, so that of a text which it repeats comes again."""
+        found: dict[int, list[str]] = {one: [] for one in document_ids}
         with self._database.reading() as connection:
             for batch in batches(document_ids):
                 query = select(CHUNKS.c.document_id, CHUNKS.c.token_hash).where(CHUNKS.c.document_id.in_(batch))
                 for document_id, token_hash in connection.execute(query):
-                    found[document_id].add(token_hash)
+                    found[document_id].append(token_hash)
         return found
 
     def unused(self, hashes: Iterable[str]) -> set[str]:

@@ -83,6 +83,15 @@ def test_chunks_tell_whether_kv_serves_whoever_asks(client: httpx2.Client, heads
     assert {one["cached"] for one in bordered["chunks"]} == {False}  # it was computed beyond the border of that key
 
 
+def test_what_a_document_repeats_is_counted_as_often_as_it_stands_in_it(client: httpx2.Client) -> None:
+    text = "\n\n".join(["# The same again", "The pump of the station was repaired in spring. " * 40] * 12)
+    number = sent(client, "again.md", text)["progress"]["document"]
+    spans = client.get(f"{SHELF}/documents/{number}").json()["chunks"]
+    assert len({text[one["start"] : one["end"]] for one in spans}) < len(spans), "some chunks are the same text"
+    (listed,) = client.get(f"{SHELF}/documents", params={"kv": True, "name": "again.md"}).json()["data"]
+    assert listed["cached"] == listed["chunks"] == len(spans)
+
+
 def test_who_may_not_see_a_collection_is_told_of_none(client: httpx2.Client, heads: dict[str, dict[str, str]]) -> None:
     stranger, reader = heads["stranger"], heads["reader"]
     asked = [client.get(f"{SHELF}/questions", headers=stranger), client.post(f"{SHELF}/samples", headers=stranger)]
