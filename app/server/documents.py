@@ -24,6 +24,7 @@ from app.server.problems import RefusedRequest
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
+MOST_WITH_KV = 200
 AT_ONCE = 1 << 20  # bytes that are held of a file that comes
 FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
@@ -124,8 +125,12 @@ def documents(
     called: Annotated[str | None, Query(alias="name", max_length=5000)] = None,
     kv: bool = False,
 ) -> DocumentList:
-    """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why."""
+    """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why. With
+    `kv` a page is shorter: all chunks on it are looked up.
+    """
     caller.check("read")
+    if kv and limit > MOST_WITH_KV:
+        raise RefusedRequest(400, f"limit: with kv a page has {MOST_WITH_KV} documents at most", param="limit")
     sources = None if called is None else (called, f"{SCHEME}{called}")
     collection = caller.collection(service, name)
     found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)

@@ -90,6 +90,9 @@ def test_what_a_document_repeats_is_counted_as_often_as_it_stands_in_it(client: 
     assert len({text[one["start"] : one["end"]] for one in spans}) < len(spans), "some chunks are the same text"
     (listed,) = client.get(f"{SHELF}/documents", params={"kv": True, "name": "again.md"}).json()["data"]
     assert listed["cached"] == listed["chunks"] == len(spans)
+    for limit, status in ((200, 200), (201, 400)):
+        page = client.get(f"{SHELF}/documents", params={"kv": True, "limit": limit})
+        assert page.status_code == status, page.text
 
 
 def test_who_may_not_see_a_collection_is_told_of_none(client: httpx2.Client, heads: dict[str, dict[str, str]]) -> None:
