@@ -53,12 +53,18 @@ def jobs(
     service: Serving,
     caller: Asking,
     state: JobState | None = None,
+    kind: JobKind | None = None,
+    collection: Annotated[str | None, Query(max_length=1000)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
+    """The last ones of all, or of a state, a kind and a collection."""
     caller.check("ingest")
-    names = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
-    found = service.catalog.jobs.all(owner=_owner(caller), state=state, limit=limit)
-    return JobList(data=[card_of(one, names[one.collection_id], caller) for one in found if one.collection_id in names])
+    of = None if collection is None else caller.collection(service, collection)
+    found = service.catalog.jobs.all(
+        owner=_owner(caller), collection=of, within=caller.collections, state=state, kind=kind, limit=limit
+    )
+    seen = {one.id: one for one in service.catalog.collections.all()}  # behind them: some may have gone meanwhile
+    return JobList(data=[card_of(one, seen[one.collection_id], caller) for one in found if one.collection_id in seen])
 
 
 @router.get("/{job_id}")

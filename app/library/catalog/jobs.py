@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -75,15 +75,21 @@ class Jobs(DatabasePart):
         *,
         owner: str | None,
         collection: Collection | None = None,
+        within: Iterable[int] | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int | None = None,
     ) -> list[StoredJob]:
-        """The newest first."""
+        """The newest first. `within`: of collections with these ids alone."""
         query = select(*_COLUMNS).where(_of(owner)).order_by(JOBS.c.created.desc(), JOBS.c.id).limit(limit)
         if collection is not None:
             query = query.where(JOBS.c.collection_id == collection.id)
+        if within is not None:
+            query = query.where(JOBS.c.collection_id.in_(sorted(within)))
         if state is not None:
             query = query.where(JOBS.c.state == state)
+        if kind is not None:
+            query = query.where(JOBS.c.kind == kind)
         with self._database.reading() as connection:
             return [StoredJob(**row._mapping) for row in connection.execute(query)]
 
