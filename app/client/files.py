@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.client.answers import UNKNOWN, is_count
+from app.client.answers import UNKNOWN, is_count, number
 from app.client.connection import ServerConnection, ServerError
 from app.errors import LoadError
 
@@ -26,7 +25,6 @@ PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
     "outcome": "",
     "notes": [],
 }  # where a job tells nothing of it
-_ID = re.compile("[1-9][0-9]{0,17}")
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
@@ -48,8 +46,8 @@ def documents(connection: ServerConnection, collection: str, failed: bool = Fals
 
 def find_document(connection: ServerConnection, collection: str, told: str) -> dict[str, Any] | None:
     """By its id or its name."""
-    if _ID.fullmatch(told):
-        page, _ = _page(connection, collection, {"limit": 1, "after": int(told) - 1})
+    if wanted := number(told):
+        page, _ = _page(connection, collection, {"limit": 1, "after": wanted - 1})
         if page and str(page[0]["id"]) == told:
             return page[0]
     page, _ = _page(connection, collection, {"limit": 1, "name": told})

@@ -20,6 +20,7 @@ from app.library.removal import remove_documents
 from app.models.cores import in_thread, release_helpers
 from app.server.callers import Asking, Caller, Serving
 from app.server.jobs import JobCard, card_of
+from app.server.limits import declared
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
@@ -88,8 +89,7 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     """
     caller.check("ingest")
     collection = await in_thread(caller.collection, service, name)
-    announced = request.headers.get("content-length", "")
-    nbytes = int(announced) if announced.isdecimal() else 0
+    nbytes = declared(request.scope)
     await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
     with ExitStack() as arriving:
         incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id))

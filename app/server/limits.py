@@ -38,7 +38,7 @@ class BodyLimits:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         most = self._upload_bytes if _UPLOADS.fullmatch(scope["path"]) else self._body_bytes
-        if _declared(scope) > most:
+        if declared(scope) > most:
             return await problem(413, _too_long(most))(scope, receive, send)
         await self._app(scope, self._limited(receive, most), send)
 
@@ -128,7 +128,7 @@ class OpenRequests:
                 del self._open[key_id]
 
 
-def _declared(scope: Scope) -> int:
+def declared(scope: Scope) -> int:
     """The length that the head tells, which the HTTP parser has checked; 0 where it tells none."""
     return next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
 
