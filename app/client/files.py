@@ -82,11 +82,11 @@ def create_collection(connection: ServerConnection, collection: str) -> None:
 
 
 def delete_collection(connection: ServerConnection, collection: str) -> dict[str, Any]:
-    return _record(connection, connection.ask("DELETE", *ROUTE, collection), _REMOVED)
+    return _removed(connection, connection.ask("DELETE", *ROUTE, collection))
 
 
 def delete_document(connection: ServerConnection, collection: str, document_id: int) -> dict[str, Any]:
-    return _record(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)), _REMOVED)
+    return _removed(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)))
 
 
 def upload(connection: ServerConnection, collection: str, path: Path) -> str:
@@ -136,7 +136,6 @@ _COLLECTION = {"name": str, "created": int} | dict.fromkeys(("documents", "faile
 _DOCUMENT = dict.fromkeys(("name", "title", "kind", "state"), str) | dict.fromkeys(
     ("id", "chunks", "tokens", "pages", "bytes", "updated"), int
 )
-_REMOVED = {"chunks": int, "kv_variants": int}
 
 
 def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> list[dict[str, Any]]:
@@ -152,6 +151,13 @@ def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type])
     if not found or not all(_fits(value, fields[name]) for name, value in found.items()):
         raise connection.unknown()
     return found
+
+
+def _removed(connection: ServerConnection, told: Any) -> dict[str, Any]:
+    """`kv_told`: whether this key is told of `kv_variants`, which are 0 else."""
+    known = isinstance(told, dict) and told.get("kv_variants") is not None
+    found = _record(connection, told, {"chunks": int} | ({"kv_variants": int} if known else {}))
+    return {"kv_variants": 0, "kv_told": known} | found
 
 
 def _fits(value: Any, kind: type) -> bool:

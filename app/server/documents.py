@@ -79,7 +79,7 @@ class RemovedDocument(BaseModel):
     id: int
     deleted: Literal[True] = True
     chunks: int
-    kv_variants: int
+    kv_variants: int | None  # None for a key of some collections: KV stays where another one has the same text
 
 
 @router.put("/{file}", status_code=202, openapi_extra={"requestBody": FILE})
@@ -179,7 +179,7 @@ def delete(name: str, document_id: int, service: Serving, caller: Asking) -> Rem
     collection = caller.collection(service, name)
     found = document_of(service, collection, document_id)
     gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
-    return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=gone.kv_variants)
+    return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=None if caller.bordered else gone.kv_variants)
 
 
 def _cached(service: Service, caller: Caller, collection: Collection, ids: Sequence[int]) -> dict[int, int]:

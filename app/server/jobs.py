@@ -22,6 +22,7 @@ from app.server.told import placeless, told_notes
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 LOOK_S = 0.5
 BEAT_S = 15.0
+COMPUTED = ("kv_variants", "kv_bytes")
 ENDED = ("done", "failed", "cancelled")
 
 
@@ -119,8 +120,12 @@ async def _events(found: StoredJob, collection: Collection, service: Service, ca
 
 
 def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard:
-    """Folders of the server are for whoever runs it alone."""
+    """Folders of the server are for whoever runs it alone; what was computed tells who sees all collections what was
+    there before.
+    """
     request, progress, error = found.request, dict(found.progress), found.error
+    if caller.bordered and found.kind == "ingest":
+        progress = {name: value for name, value in progress.items() if name not in COMPUTED}
     if not caller.runs_it:
         error = error and placeless(sound(error))
         progress |= {"notes": told_notes(progress["notes"])} if "notes" in progress else {}

@@ -9,7 +9,7 @@ import pytest
 
 from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
-from app.client.files import PROGRESS, documents, find_document, outcome
+from app.client.files import PROGRESS, delete_document, documents, find_document, outcome
 from tests.app.client.test_connection import events, http, saying
 
 
@@ -101,3 +101,11 @@ def test_a_name_that_is_no_id_is_looked_for_as_a_name(name: str) -> None:
     with saying(page()) as (server, heard):
         assert find_document(ServerConnection(server), "shelf", name) is None
     assert len(heard) == 1 and b"name=" in heard[0]
+
+
+@pytest.mark.parametrize(("told", "kv"), [(3, (3, True)), (0, (0, True)), (None, (0, False))])
+def test_kv_that_went_is_told_to_who_may_know(told: int | None, kv: tuple[int, bool]) -> None:
+    body = json.dumps({"id": 1, "deleted": True, "chunks": 2, "kv_variants": told}).encode()
+    with saying(http("200 OK", "application/json", body)) as (server, _):
+        gone = delete_document(ServerConnection(server), "shelf", 1)
+    assert (gone["chunks"], (gone["kv_variants"], gone["kv_told"])) == (2, kv)
