@@ -14,20 +14,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    true,
-    type_coerce,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Text, delete, func, insert, or_, select, true, type_coerce, update
 
 from app.errors import Conflict, LimitReached, NotFound
 from app.library.catalog.database import DatabasePart
@@ -175,7 +162,7 @@ class Jobs(DatabasePart):
 
     def abandon(self, process: str) -> int:
         """It has ended, as whoever calls this knows: others may have its jobs before their leases run out."""
-        left = and_(JOBS.c.state == "running", JOBS.c.process == process)
+        left = (JOBS.c.state == "running") & (JOBS.c.process == process)
         with self._database.writing() as connection:
             over = _moment(connection) - timedelta(seconds=1)
             return connection.execute(update(JOBS).where(left).values(leased_until=over, lease=None)).rowcount
@@ -261,7 +248,7 @@ def _at(place: str) -> ColumnElement[bool]:
 
 def _left(moment: datetime) -> ColumnElement[bool]:
     """Whoever worked on it does not."""
-    return and_(JOBS.c.state == "running", JOBS.c.leased_until < moment)
+    return (JOBS.c.state == "running") & (JOBS.c.leased_until < moment)
 
 
 def _give_up(connection: Connection, moment: datetime) -> None:
@@ -288,7 +275,7 @@ def _of(owner: str | None) -> ColumnElement[bool]:
 
 def _change(connection: Connection, job: StoredJob, values: Mapping[str, Any]) -> bool:
     """By its worker, whose lease it must still have."""
-    own = and_(JOBS.c.id == job.id, JOBS.c.state == "running", JOBS.c.lease == job.lease)
+    own = (JOBS.c.id == job.id) & (JOBS.c.state == "running") & (JOBS.c.lease == job.lease)
     return bool(connection.execute(update(JOBS).where(own).values(**values)).rowcount)
 
 
