@@ -148,17 +148,9 @@ def test_jobs_are_listed_for_their_owner(catalog: Catalog, collection: Collectio
     assert ids(jobs.all(owner="")) == [third.id]
     assert ids(jobs.all(owner="anna", collection=collection)) == [first.id]
     assert ids(jobs.all(owner=None, state="failed")) == [first.id]
-    assert ids(jobs.all(owner=None, within=[other.id], limit=1)) == [second.id], (
-        "of those alone, however many are newer"
-    )
-    assert ids(jobs.all(owner=None, within=[])) == []
-    warming = jobs.create(other, {}, "anna", "warm")
-    assert ids(jobs.all(owner="anna", kind="warm", limit=1)) == [warming.id]
-    assert ids(jobs.all(owner="anna", kind="ingest", limit=1)) == [second.id]
-    jobs.cancel(warming.id, "anna")
     assert jobs.get(first.id, "anna").error == "torn"
-    assert jobs.counts(None) == {"failed": 1, "queued": 2, "cancelled": 1}
-    assert jobs.counts("anna") == {"failed": 1, "queued": 1, "cancelled": 1}
+    assert jobs.counts(None) == {"failed": 1, "queued": 2}
+    assert jobs.counts("anna") == {"failed": 1, "queued": 1}
     catalog.collections.delete(other)
     assert ids(jobs.all(owner="anna")) == [first.id]
 
