@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LONGEST_TITLE = 80
 NOTHING_ASKED = "nothing has been asked here yet"
 Said = Message | NewMessage
+RECENT = 200  # messages that a question reads: what was said before these is seldom still meant
 JOINED = 2  # earlier questions; what was asked before these is seldom still meant
 WORD = re.compile(r"\S+")
 REWRITTEN_FROM = 3  # turns
@@ -79,7 +80,7 @@ class Conversation:
             raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
         with suppress(CatalogError):  # else it is as unsaved as it was
             self.save()
-        messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
+        messages = self._said(RECENT)
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
         stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
         stream.then.append(self._store)
@@ -87,7 +88,7 @@ class Conversation:
 
     def again(self, **options: Unpack[AskOptions]) -> AnswerStream:
         """The last question, answered once more behind what stood before it, to compare: nothing is stored."""
-        messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
+        messages = self._said(RECENT + 2)  # with itself and its answer behind what it has read itself
         asked = [place for place, message in enumerate(messages) if message.role == "user"]
         if not asked:
             raise NotFound(NOTHING_ASKED)
@@ -111,6 +112,10 @@ class Conversation:
             self.id = self._conversations.create(collection, title).id
         self.saved = self._conversations.add(self.id, _messages(self.unsaved), title=title)
         self.unsaved.clear()
+
+    def _said(self, most: int) -> list[NewMessage]:
+        stored = [] if self.id is None else self._conversations.last_said(self.id, most)
+        return [*stored, *_messages(self.unsaved)]
 
     def _store(self, answer: Answer) -> Answer:
         if not answer.text and STOPPED in answer.notes:  # before its first word

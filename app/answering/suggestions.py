@@ -61,7 +61,8 @@ def _subjects(texts: Iterable[str]) -> Iterator[str]:
             found = _SUBJECT.match(line.strip())
             if found is None or found["subject"].split()[0] in _PRONOUNS:
                 continue
-            subject = found["subject"]
+            if not (subject := _named(found["subject"])):
+                continue
             article = subject.split()[0] in ("The", "A", "An")
             yield f"What {found['verb']} {subject[0].lower() + subject[1:] if article else subject}?"
 

@@ -135,7 +135,7 @@ class CollectionShare:
     collection: Collection
     chunks: int  # distinct
     cached: int  # of them, with any KV that serves
-    kv: FileTally  # also within the border around the collection
+    kv: FileTally  # also within the border around the collection, or of that alone
     pinned: FileTally  # of it
 
 
@@ -146,8 +146,8 @@ def shares(
     collections: Sequence[Collection] | None = None,
     bordered: bool = False,
 ) -> list[CollectionShare]:
-    """Of all `items` of the cache, or those of a census that are live; of all collections, or these. `bordered`: what
-    is cached is told for those whom KV within the border around a collection serves alone.
+    """Of all `items` of the cache, or those of a census that are live; of all collections, or these. `bordered`: for
+    those whom KV within the border around a collection serves alone, and who are told of no other.
     """
     all_items = list(items)
     shelf, pinned = Shelf(all_items), Shelf(one for one in all_items if one.pinned)
@@ -159,10 +159,9 @@ def shares(
         if identity is not None:
             inside = set(families_of(identity, hashes, border_around(collection)))
             everybodys = set(families_of(identity, hashes))
-        serving = inside if bordered else everybodys
+        serving, seen = (inside, inside) if bordered else (everybodys, inside | everybodys)
         cached = sum(one in shelf.entries for one in serving)
-        of_both = inside | everybodys
-        found.append(CollectionShare(collection, len(hashes), cached, shelf.of(of_both), pinned.of(of_both)))
+        found.append(CollectionShare(collection, len(hashes), cached, shelf.of(seen), pinned.of(seen)))
     return found
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from app.library import Library
 from app.library.catalog.records import Collection
 from app.library.kv import FileTally, context_hashes, has_kv
-from app.library.pinning import collection_items
+from app.library.pinning import collection_items, told_tally
 from app.models import Models
 from ragcache.store.folder import CacheFolder
 
 
-def evict(library: Library, models: Models, collection: Collection) -> FileTally:
-    """What it alone has for the model of the settings, from all tiers and the bucket -> what went. KV stays that is
-    pinned, and that of texts which other collections or context caches have too. Raises CatalogError while an ingest
-    runs.
+def evict(library: Library, models: Models, collection: Collection, bordered: bool = False) -> FileTally:
+    """What it alone has for the model of the settings, from all tiers and the bucket -> what went, or for who is
+    `bordered` that within the border around it. KV stays that is pinned, and that of texts which other collections or
+    context caches have too. Raises CatalogError while an ingest runs.
     """
     folder, gone = CacheFolder(library.settings.kv_folder), []
     with library.catalog.alone(collection):
@@ -26,4 +26,4 @@ def evict(library: Library, models: Models, collection: Collection) -> FileTally
                 continue
             if models.store.delete(key):
                 gone.append(item)
-    return FileTally.of(gone)
+        return told_tally(library, models, collection, gone, bordered)

@@ -130,13 +130,15 @@ def rm_of_server(
         number = files.collection_card(connection, collection)["documents"]
         confirm(f"collection {plain(collection)} on {server.url} with {count(number, 'document')}")
         gone = [files.delete_collection(connection, collection)]
-    sums = {name: sum(one[name] for one in gone) for name in ("chunks", "kv_variants")}
+    chunks, variants = (sum(one[name] for one in gone) for name in ("chunks", "kv_variants"))
+    known = all(one["kv_told"] for one in gone)
     if as_json:
-        print_json(told | {"documents": number} | sums)
+        print_json(told | {"documents": number, "chunks": chunks, "kv_variants": variants if known else None})
         return
+    kv = f", {count(variants, 'KV variant')}" if known else ""
     print(
         f"deleted {'' if documents else f'collection {plain(collection)}: '}{count(number, 'document')}, "
-        f"{count(sums['chunks'], 'chunk')}, {count(sums['kv_variants'], 'KV variant')}"
+        f"{count(chunks, 'chunk')}{kv}"
     )
 
 

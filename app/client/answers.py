@@ -12,6 +12,7 @@ from app.client.connection import ServerConnection, ServerError, ServerEvent
 from ragcache.report import ChunkReport, Report
 
 LARGEST = 2**53  # of a number in JSON
+LARGEST_ID = 2**63 - 1
 UNKNOWN = (
     AttributeError,
     LookupError,
@@ -167,6 +168,14 @@ def _report(values: Mapping[str, Any] | None) -> Report:
 
 def is_count(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value < LARGEST
+
+
+def number(text: str, most: int = LARGEST_ID) -> int | None:
+    """Told in digits, such as an id in an address; None where it is none, or more. Python itself takes digits of all
+    scripts, and raises for thousands of them.
+    """
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+    return int(text) if digits and int(text) <= most else None
 
 
 def _count(value: Any) -> int:

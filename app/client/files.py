@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.client.answers import UNKNOWN, is_count
+from app.client.answers import UNKNOWN, is_count, number
 from app.client.connection import ServerConnection, ServerError
 from app.errors import LoadError
 
@@ -26,7 +25,6 @@ PROGRESS: Mapping[str, Any] = dict.fromkeys(GROWING, 0) | {
     "outcome": "",
     "notes": [],
 }  # where a job tells nothing of it
-_ID = re.compile("[1-9][0-9]{0,17}")
 
 
 def collections(connection: ServerConnection) -> list[dict[str, Any]]:
@@ -48,8 +46,8 @@ def documents(connection: ServerConnection, collection: str, failed: bool = Fals
 
 def find_document(connection: ServerConnection, collection: str, told: str) -> dict[str, Any] | None:
     """By its id or its name."""
-    if _ID.fullmatch(told):
-        page, _ = _page(connection, collection, {"limit": 1, "after": int(told) - 1})
+    if wanted := number(told):
+        page, _ = _page(connection, collection, {"limit": 1, "after": wanted - 1})
         if page and str(page[0]["id"]) == told:
             return page[0]
     page, _ = _page(connection, collection, {"limit": 1, "name": told})
@@ -84,11 +82,11 @@ def create_collection(connection: ServerConnection, collection: str) -> None:
 
 
 def delete_collection(connection: ServerConnection, collection: str) -> dict[str, Any]:
-    return _record(connection, connection.ask("DELETE", *ROUTE, collection), _REMOVED)
+    return _removed(connection, connection.ask("DELETE", *ROUTE, collection))
 
 
 def delete_document(connection: ServerConnection, collection: str, document_id: int) -> dict[str, Any]:
-    return _record(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)), _REMOVED)
+    return _removed(connection, connection.ask("DELETE", *ROUTE, collection, "documents", str(document_id)))
 
 
 def upload(connection: ServerConnection, collection: str, path: Path) -> str:
@@ -138,7 +136,6 @@ _COLLECTION = {"name": str, "created": int} | dict.fromkeys(("documents", "faile
 _DOCUMENT = dict.fromkeys(("name", "title", "kind", "state"), str) | dict.fromkeys(
     ("id", "chunks", "tokens", "pages", "bytes", "updated"), int
 )
-_REMOVED = {"chunks": int, "kv_variants": int}
 
 
 def _records(connection: ServerConnection, told: Any, fields: Mapping[str, type]) -> list[dict[str, Any]]:
@@ -154,6 +151,13 @@ def _record(connection: ServerConnection, told: Any, fields: Mapping[str, type])
     if not found or not all(_fits(value, fields[name]) for name, value in found.items()):
         raise connection.unknown()
     return found
+
+
+def _removed(connection: ServerConnection, told: Any) -> dict[str, Any]:
+    """`kv_told`: whether this key is told of `kv_variants`, which are 0 else."""
+    known = isinstance(told, dict) and told.get("kv_variants") is not None
+    found = _record(connection, told, {"chunks": int} | ({"kv_variants": int} if known else {}))
+    return {"kv_variants": 0, "kv_told": known} | found
 
 
 def _fits(value: Any, kind: type) -> bool:

@@ -13,6 +13,7 @@ from app.client.files import collections as listed_collections
 __all__ = ["ENDED", "collection_card", "delete_collection", "delete_document", "listed_collections"]  # from here too
 JOBS = ("v1", "jobs")
 PAGE = 200  # documents
+MOST_JOBS = 1000  # as many as may wait
 Record = Mapping[str, Any]
 
 
@@ -53,11 +54,10 @@ def suggested_questions(connection: ServerConnection, collection: str) -> list[s
         raise connection.unknown() from None
 
 
-def jobs(connection: ServerConnection, collection: str | None = None, limit: int = 100) -> list[Record]:
-    """Those that ingest files, into it where one is named; the newest first."""
-    found = _records(connection, connection.ask("GET", *JOBS, query={"limit": limit}))
-    ingests = [one for one in found if one.get("kind") == "ingest"]
-    return ingests if collection is None else [one for one in ingests if one.get("collection") == collection]
+def jobs(connection: ServerConnection, collection: str | None = None, limit: int = MOST_JOBS) -> list[Record]:
+    """The last ones that ingest files, into it where one is named; the newest first."""
+    of = {} if collection is None else {"collection": collection}
+    return _records(connection, connection.ask("GET", *JOBS, query={"kind": "ingest", "limit": limit, **of}))
 
 
 def cancel(connection: ServerConnection, job_id: str) -> Record:

@@ -254,9 +254,9 @@ def with_kv(models: Models, hashes: Iterable[str], border: str = "") -> set[str]
     if not has_kv(models.settings):
         return set()
     identity, wanted = current_identity(models), sorted(set(hashes))
-    shelf = Shelf(CacheFolder(models.settings.kv_folder).items([engine_name(identity.fingerprint)]))
-    families = families_of(identity, wanted, border)
-    return {chunk for chunk, family in zip(wanted, families, strict=True) if family in shelf.entries}
+    families = dict(zip(families_of(identity, wanted, border), wanted, strict=True))
+    there = CacheFolder(models.settings.kv_folder).with_entries(engine_name(identity.fingerprint), families)
+    return {families[one] for one in there}
 
 
 class Shelf:

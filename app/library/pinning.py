@@ -19,9 +19,9 @@ from ragcache.types import VariantKey
 PINNED_SHARE = 0.4  # of the disk's budget, whoever has pinned it; context caches may go on to take half besides
 
 
-def pin_collection(library: Library, models: Models, collection: Collection) -> FileTally:
-    """What is on the disk of it for the model of the settings -> what that is. Raises MaintenanceError where too much
-    would be pinned, and pins nothing then.
+def pin_collection(library: Library, models: Models, collection: Collection, bordered: bool = False) -> FileTally:
+    """What is on the disk of it for the model of the settings -> what that is, or for who is `bordered` that within the
+    border around it. Raises MaintenanceError where too much would be pinned, and pins nothing then.
     """
     items = list(CacheFolder(library.settings.kv_folder).items()) if has_kv(library.settings) else []
     own = collection_items(library, models, collection, items)
@@ -32,18 +32,33 @@ def pin_collection(library: Library, models: Models, collection: Collection) -> 
             f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of {budget:,} may be "
             "(RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
         )
-    return _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
+    done = _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
+    return told_tally(library, models, collection, done, bordered)
 
 
-def unpin_collection(library: Library, models: Models, collection: Collection) -> FileTally:
-    """Of all models -> what nobody pins any more."""
+def unpin_collection(library: Library, models: Models, collection: Collection, bordered: bool = False) -> FileTally:
+    """Of all models -> what nobody pins any more, or what of it who is `bordered` is told."""
     if not has_kv(library.settings):
         return FileTally()
     folder = CacheFolder(library.settings.kv_folder)
     pinned = [one for one in folder.items() if one.pinned]
     _each(library, pinned, lambda key: models.store.pin(key, False, owner=_owner(collection)))
     still = {one.address for one in folder.items() if one.pinned} if pinned else set()
-    return FileTally.of(one for one in pinned if one.address not in still)
+    let_go = [one for one in pinned if one.address not in still]
+    return told_tally(library, models, collection, let_go, bordered)
+
+
+def told_tally(
+    library: Library, models: Models, collection: Collection, items: Iterable[Item], bordered: bool
+) -> FileTally:
+    """Of items of a collection. Who is `bordered`, and may not see all collections, is told of those within the border
+    around it alone: by the others he could find out whether somebody else has a text.
+    """
+    if not bordered:
+        return FileTally.of(items)
+    identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
+    inside = set(families_of(identity, hashes, border_around(collection)))
+    return FileTally.of(one for one in items if one.family in inside)
 
 
 def collection_items(
@@ -58,13 +73,13 @@ def collection_items(
     return [one for one in items if one.engine == engine and one.family in families]
 
 
-def _each(library: Library, items: Iterable[Item], work: Callable[[VariantKey], None]) -> FileTally:
+def _each(library: Library, items: Iterable[Item], work: Callable[[VariantKey], None]) -> list[Item]:
     folder, done = CacheFolder(library.settings.kv_folder), []
     for item in items:
         if (key := folder.key(item)) is not None:
             work(key)
             done.append(item)
-    return FileTally.of(done)
+    return done
 
 
 def _owner(collection: Collection) -> str:

@@ -59,11 +59,16 @@ class Caller:
             raise NotFound(f"no collection {name!r}")
         return found
 
+    @property
+    def bordered(self) -> bool:
+        """He may not see all collections, and is told nothing by which he could find out what is in the others."""
+        return self.collections is not None
+
     def border_of(self, collection: Collection) -> str:
         """KV of a chunk has attended to what stood before it, perhaps texts of other collections: whoever may not see
         all of them is served by KV within a border alone. Keys that see the same one share it.
         """
-        return "" if self.collections is None else border_around(collection)
+        return border_around(collection) if self.bordered else ""
 
     @property
     def border(self) -> str:

@@ -48,7 +48,7 @@ class RemovedCollection(BaseModel):
     deleted: Literal[True] = True
     documents: int
     chunks: int
-    kv_variants: int
+    kv_variants: int | None  # None for a key of some collections
 
 
 @router.post("", status_code=201)
@@ -94,7 +94,8 @@ def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
     caller.check("ingest")
     found = caller.collection(service, name)
     gone = remove_collection(service.pipeline.library, service.pipeline.models, found)
-    return RemovedCollection(name=name, documents=gone.documents, chunks=gone.chunks, kv_variants=gone.kv_variants)
+    variants = None if caller.bordered else gone.kv_variants
+    return RemovedCollection(name=name, documents=gone.documents, chunks=gone.chunks, kv_variants=variants)
 
 
 def _check(name: str) -> None:

@@ -20,10 +20,12 @@ from app.library.removal import remove_documents
 from app.models.cores import in_thread, release_helpers
 from app.server.callers import Asking, Caller, Serving
 from app.server.jobs import JobCard, card_of
+from app.server.limits import declared
 from app.server.problems import RefusedRequest
 from app.server.service import Service
 
 router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
+MOST_WITH_KV = 200
 AT_ONCE = 1 << 20  # bytes that are held of a file that comes
 FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
@@ -47,7 +49,7 @@ class ListedDocument(DocumentCard):
     chunks: int
     tokens: int
     pages: int  # 0 where the format has none
-    cached: int | None  # of its distinct chunks, those with KV that serves the caller, where `kv` asks for it
+    cached: int | None  # of its chunks, those with KV that serves the caller, where `kv` asks for it
 
 
 class DocumentList(BaseModel):
@@ -77,7 +79,7 @@ class RemovedDocument(BaseModel):
     id: int
     deleted: Literal[True] = True
     chunks: int
-    kv_variants: int
+    kv_variants: int | None  # None for a key of some collections: KV stays where another one has the same text
 
 
 @router.put("/{file}", status_code=202, openapi_extra={"requestBody": FILE})
@@ -87,8 +89,7 @@ async def upload(name: str, file: str, request: Request, service: Serving, calle
     """
     caller.check("ingest")
     collection = await in_thread(caller.collection, service, name)
-    announced = request.headers.get("content-length", "")
-    nbytes = int(announced) if announced.isdecimal() else 0
+    nbytes = declared(request.scope)
     await in_thread(service.catalog.jobs.check_limits, caller.limits, caller.id, nbytes)
     with ExitStack() as arriving:
         incoming = await in_thread(arriving.enter_context, service.ingests.incoming(file, caller.id))
@@ -124,8 +125,12 @@ def documents(
     called: Annotated[str | None, Query(alias="name", max_length=5000)] = None,
     kv: bool = False,
 ) -> DocumentList:
-    """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why."""
+    """By their ids; `after`: the last one of the page before; `name`: of this name alone. A failed one says why. With
+    `kv` a page is shorter: all chunks on it are looked up.
+    """
     caller.check("read")
+    if kv and limit > MOST_WITH_KV:
+        raise RefusedRequest(400, f"limit: with kv a page has {MOST_WITH_KV} documents at most", param="limit")
     sources = None if called is None else (called, f"{SCHEME}{called}")
     collection = caller.collection(service, name)
     found = service.catalog.documents.page(collection, limit + 1, after=after, state=state, sources=sources)
@@ -174,13 +179,13 @@ def delete(name: str, document_id: int, service: Serving, caller: Asking) -> Rem
     collection = caller.collection(service, name)
     found = document_of(service, collection, document_id)
     gone = remove_documents(service.pipeline.library, service.pipeline.models, collection, [found.id])
-    return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=gone.kv_variants)
+    return RemovedDocument(id=found.id, chunks=gone.chunks, kv_variants=None if caller.bordered else gone.kv_variants)
 
 
 def _cached(service: Service, caller: Caller, collection: Collection, ids: Sequence[int]) -> dict[int, int]:
     hashes = service.catalog.chunks.hashes_of(ids)
     cached = _with_kv(service, caller, collection, set().union(*hashes.values()))
-    return {one: len(own & cached) for one, own in hashes.items()}
+    return {one: sum(chunk in cached for chunk in own) for one, own in hashes.items()}
 
 
 def _with_kv(service: Service, caller: Caller, collection: Collection, hashes: set[str]) -> set[str]:

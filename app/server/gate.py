@@ -16,7 +16,7 @@ from app.library.catalog.serving_records import Key
 from app.models.cores import in_thread
 from app.server.callers import Caller, check_local
 from app.server.connections import most_connections
-from app.server.limits import OpenRequests, RequestRates
+from app.server.limits import KeyRates, OpenRequests
 from app.server.problems import RefusedRequest, refusal
 from app.server.service import Service
 from ragcache.errors import RagcacheError
@@ -35,7 +35,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, service: Service, clock: Callable[[], float] = monotonic):
         self._app, self._service, self._clock = app, service, clock
-        self._rates, self._open = RequestRates(clock), OpenRequests(most_connections() // 4)
+        self._rates, self._open = KeyRates(clock), OpenRequests(most_connections() // 4)
         self._keyed = False
         self._looked: float | None = None
         self._checks, self._checking = asyncio.Semaphore(CHECKS), Counter[str]()
@@ -47,7 +47,7 @@ class Gate:
         with ExitStack() as over:
             try:
                 request.state.caller = caller = await self._caller(request)
-                self._rates.count(caller.id, caller.limits.requests_per_minute)
+                self._rates.count(scope, caller.id, caller.limits.requests_per_minute)
                 over.enter_context(self._open.one(caller.id))
             except RagcacheError as error:
                 return await refusal(request, error)(scope, receive, send)

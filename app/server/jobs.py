@@ -22,6 +22,7 @@ from app.server.told import placeless, told_notes
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 LOOK_S = 0.5
 BEAT_S = 15.0
+COMPUTED = ("kv_variants", "kv_bytes")
 ENDED = ("done", "failed", "cancelled")
 
 
@@ -53,12 +54,18 @@ def jobs(
     service: Serving,
     caller: Asking,
     state: JobState | None = None,
+    kind: JobKind | None = None,
+    collection: Annotated[str | None, Query(max_length=1000)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
+    """The last ones of all, or of a state, a kind and a collection."""
     caller.check("ingest")
-    names = {one.id: one for one in service.catalog.collections.all() if caller.may_see(one)}
-    found = service.catalog.jobs.all(owner=_owner(caller), state=state, limit=limit)
-    return JobList(data=[card_of(one, names[one.collection_id], caller) for one in found if one.collection_id in names])
+    of = None if collection is None else caller.collection(service, collection)
+    found = service.catalog.jobs.all(
+        owner=_owner(caller), collection=of, within=caller.collections, state=state, kind=kind, limit=limit
+    )
+    seen = {one.id: one for one in service.catalog.collections.all()}  # behind them: some may have gone meanwhile
+    return JobList(data=[card_of(one, seen[one.collection_id], caller) for one in found if one.collection_id in seen])
 
 
 @router.get("/{job_id}")
@@ -113,8 +120,12 @@ async def _events(found: StoredJob, collection: Collection, service: Service, ca
 
 
 def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard:
-    """Folders of the server are for whoever runs it alone."""
+    """Folders of the server are for whoever runs it alone; what was computed tells who sees all collections what was
+    there before.
+    """
     request, progress, error = found.request, dict(found.progress), found.error
+    if caller.bordered and found.kind == "ingest":
+        progress = {name: value for name, value in progress.items() if name not in COMPUTED}
     if not caller.runs_it:
         error = error and placeless(sound(error))
         progress |= {"notes": told_notes(progress["notes"])} if "notes" in progress else {}

@@ -26,11 +26,13 @@ from ragcache.store.folder import CacheFolder
 
 router = APIRouter(tags=["KV cache"])
 ACTIONS = "/v1/collections/{name}/cache"
-Work = Callable[[Library, Models, Collection], FileTally]
+Work = Callable[[Library, Models, Collection, bool], FileTally]
 
 
 class CachedCollection(BaseModel):
-    """For the model that serves. KV of texts that several collections have counts in each of them."""
+    """For the model that serves. KV of texts that several collections have counts in each of them. A key of some
+    collections is told of the KV within their borders alone.
+    """
 
     name: str
     chunks: int  # distinct ones
@@ -64,7 +66,7 @@ class CacheState(BaseModel):
 
 
 class TendedCache(BaseModel):
-    """What was done to the KV of a collection, and to how much of it."""
+    """What was done to the KV of a collection, and to how much of it, or of that within its border."""
 
     collection: str
     done: Literal["evicted", "pinned", "unpinned"]
@@ -78,7 +80,7 @@ def cache(service: Serving, caller: Asking) -> CacheState:
     settings, library = service.settings, service.pipeline.library
     seen = [one for one in service.catalog.collections.all() if caller.may_see(one)]
     items = CacheFolder(settings.kv_folder).items() if has_kv(settings) else ()
-    found = shares(library, service.pipeline.models, items, seen, bordered=caller.collections is not None)
+    found = shares(library, service.pipeline.models, items, seen, bordered=caller.bordered)
     return CacheState(
         model=service.model,
         kv=settings.kv,
@@ -121,7 +123,7 @@ def _tended(
 ) -> TendedCache:
     collection = caller.collection(service, name)
     try:
-        tally = work(service.pipeline.library, service.pipeline.models, collection)
+        tally = work(service.pipeline.library, service.pipeline.models, collection, caller.bordered)
     finally:
         release_helpers()
     return TendedCache(collection=collection.name, done=done, entries=tally.entries, bytes=tally.nbytes)

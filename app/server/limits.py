@@ -18,7 +18,9 @@ from app.server.problems import RefusedRequest, problem
 PAUSE_S = 15.0  # between two parts of a body
 GRACE_S = 10.0  # before it is asked how fast they come
 SLOWEST = 1024  # bytes per second
+LOOKS = 120  # at jobs in a minute, of a key with a rate
 _UPLOADS = re.compile(r"/v1/collections/.+/documents(/.*)?")
+_JOBS = re.compile(r"/v1/jobs(/[^/]+(/events)?)?")
 
 
 class BodyLimits:
@@ -36,7 +38,7 @@ class BodyLimits:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         most = self._upload_bytes if _UPLOADS.fullmatch(scope["path"]) else self._body_bytes
-        if _declared(scope) > most:
+        if declared(scope) > most:
             return await problem(413, _too_long(most))(scope, receive, send)
         await self._app(scope, self._limited(receive, most), send)
 
@@ -69,8 +71,8 @@ class RequestRates:
     is a minute's share old.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic):
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = monotonic, deed: str = "ask"):
+        self._clock, self._deed = clock, deed
         self._left: dict[str, tuple[float, float]] = {}  # requests, at a time; a row for each key that ever asked
 
     def count(self, key_id: str, per_minute: int | None) -> None:
@@ -83,9 +85,25 @@ class RequestRates:
         if left < 1:
             self._left[key_id] = left, moment
             seconds = math.ceil((1 - left) * 60 / per_minute) if per_minute else 60
-            told = f"this key may ask {per_minute} times in a minute: come again in {seconds} s"
+            told = f"this key may {self._deed} {per_minute} times in a minute: come again in {seconds} s"
             raise RefusedRequest(429, told, code="rate", headers={"Retry-After": str(seconds)})
         self._left[key_id] = left - 1, moment
+
+
+class KeyRates:
+    """Whoever waits for his files looks each second how far they are, and may ask meanwhile all the same: looks at jobs
+    are counted apart, and a key may have as many as it may ask, or LOOKS.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic):
+        self._asked, self._looks = RequestRates(clock), RequestRates(clock, "look at jobs")
+
+    def count(self, scope: Scope, key_id: str, per_minute: int | None) -> None:
+        """Raises RefusedRequest."""
+        if scope["method"] == "GET" and _JOBS.fullmatch(scope["path"]):
+            self._looks.count(key_id, None if per_minute is None else max(per_minute, LOOKS))
+        else:
+            self._asked.count(key_id, per_minute)
 
 
 class OpenRequests:
@@ -110,7 +128,7 @@ class OpenRequests:
                 del self._open[key_id]
 
 
-def _declared(scope: Scope) -> int:
+def declared(scope: Scope) -> int:
     """The length that the head tells, which the HTTP parser has checked; 0 where it tells none."""
     return next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
 

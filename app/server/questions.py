@@ -26,6 +26,7 @@ from app.server.callers import Asking, Caller, Serving
 from app.server.conversations import MessageCard, cards_of, found, message_card
 from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
+from app.server.problems import RefusedRequest
 from app.server.queueing import kept
 from app.server.service import Service
 from app.server.told import told_notes, told_report
@@ -34,6 +35,7 @@ from app.settings import RetrievalMode
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
 LONGEST_QUESTION = 200_000  # characters
 LARGEST = 2**31 - 1
+MOST_MESSAGES = 2000  # of a conversation, which a client is told whole
 Named = Annotated[str, Field(max_length=5000)]  # as files may be
 Beginning = Callable[[Callable[[], None]], ServedAnswer]
 FULL = "full"  # the linker that uses no cache
@@ -145,6 +147,8 @@ def _asked(
     question, options = check_question(body.question), _options(body, service)
     options["linker"], options["border"] = body.linker, caller.border_of(collection)
     options["collection_id"] = collection.id
+    if service.catalog.conversations.count_messages(stored.id) >= MOST_MESSAGES:
+        raise RefusedRequest(403, f"this conversation has {MOST_MESSAGES:,} messages: begin another one", code="limit")
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
@@ -166,7 +170,7 @@ def _compared(
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline, collection.name, stored.id)
-    if not conversation.messages:
+    if not service.catalog.conversations.count_messages(stored.id):
         raise NotFound(NOTHING_ASKED)
     stream = partial(conversation.again, **options)
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it)

@@ -130,10 +130,14 @@ def _log_texts(answer: Answer) -> Answer:
 
 
 def model_name(model: str) -> str:
-    """As clients name it: "smollm2" for bundled:smollm2, the id of one of a hub, the name of a folder."""
-    name = model.removeprefix(BUNDLED) if model.startswith(BUNDLED) else model
-    if Path(name).is_absolute() or name.startswith((".", "~")):
-        name = Path(name).name
+    """As clients name it in requests, where what stands behind an @ is a collection. Raises ConfigError."""
+    name = told_model(model)
     if "@" in name or not name:
         raise ConfigError(f"a model named {model!r} cannot be served: rename its folder, to one without @")
     return name
+
+
+def told_model(model: str) -> str:
+    """Without where it lies: "smollm2" for bundled:smollm2, the id of one of a hub, the name of a folder."""
+    name = model.removeprefix(BUNDLED) if model.startswith(BUNDLED) else model
+    return Path(name).name if Path(name).is_absolute() or name.startswith((".", "~")) else name

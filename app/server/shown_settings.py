@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from app.server.callers import Asking, Serving
-from app.server.service import Service, model_name
+from app.server.service import Service, told_model
 from app.settings import KvMode, PromptOrder, RetrievalMode, variable
 from ragcache.linking import LINKERS
 from splitter import SPLITTERS
@@ -78,7 +78,7 @@ def _value(service: Service, name: str) -> Value:
         service.pipeline.models.sampling if name in ("temperature", "top_p") else service.settings, name
     )
     if name in MODELS and isinstance(value, str):
-        return model_name(value)
+        return told_model(value)
     if name in STRATEGIES and isinstance(value, str):
         return value if value.partition(":")[0] in STRATEGIES[name] else OWN
     return value

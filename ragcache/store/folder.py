@@ -20,7 +20,7 @@ from ragcache.host import private_file, private_folder
 from ragcache.store.background import Background
 from ragcache.store.frame import key_of, read_fields
 from ragcache.store.index import Change, FolderIndex, reporting
-from ragcache.store.index_parts import seen
+from ragcache.store.index_parts import seen, there
 from ragcache.store.layout import KV, FolderLayout, stat_of, sweep
 from ragcache.types import VariantKey
 
@@ -71,6 +71,11 @@ class CacheFolder:
     def family(self, family: str) -> list[Item]:
         """All variants of a chunk behind a System segment."""
         return list(self._seen(family=family))
+
+    def with_entries(self, engine: str, families: Collection[str]) -> set[str]:
+        """Those of an engine's families (`engine_name`) that have any variant. No others are looked at."""
+        with reporting("read", self.root):
+            return there(self._layout, engine, families)
 
     def key(self, item: Item) -> VariantKey | None:
         """From its header; None where it is gone, or cannot be read or understood, which `verify` looks into."""

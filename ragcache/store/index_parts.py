@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import sqlite3
@@ -81,6 +82,11 @@ ENTRY = f"""
 INSERT INTO entries ({", ".join(_COLUMNS)}, uses) VALUES ({", ".join(f":{name}" for name in _COLUMNS)}, 0)
 ON CONFLICT (digest) DO UPDATE SET file = CASE :file WHEN 0 THEN file ELSE :file END, used = max(used, :used),
     {", ".join(f"{name} = :{name}" for name in _COLUMNS if name not in ("digest", "file", "used"))}
+"""
+# Those of a JSON list of families that an engine has.
+ASKED = """
+SELECT value FROM json_each(?) AS asked
+WHERE EXISTS (SELECT 1 FROM entries WHERE family = asked.value AND engine = ? AND file > 0)
 """
 
 
@@ -205,6 +211,14 @@ def look(layout: FolderLayout, sql: str, values: Sequence[Any] = ()) -> Rows | N
             if rows is not None and (used or layout.mark.read_bytes() == mark):
                 return rows
     return None
+
+
+def there(layout: FolderLayout, engine: str, families: Collection[str]) -> set[str]:
+    """Those of an engine's families that have an entry, for those who change nothing: they alone are looked up."""
+    rows = look(layout, ASKED, (json.dumps([*families]), engine))
+    if rows is not None:
+        return {family for (family,) in rows}
+    return {one for one in families if layout.has_family(engine, one)}
 
 
 def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: str | None = None) -> list[Evictable]:

@@ -101,6 +101,10 @@ class FolderLayout:
                     if family in (None, folder.name):
                         yield from _files(folder.path)
 
+    def has_family(self, engine: str, family: str) -> bool:
+        folder = self.root / engine / family[:2] / family
+        return any(item.name.endswith(KV) and item.is_file() for item in _listing(folder))
+
     def temporaries(self) -> Iterator[Path]:
         return (Path(item.path) for item in _listing(self.writing) if item.name.endswith(TEMPORARY))
 

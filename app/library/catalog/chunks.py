@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Text, and_, bindparam, delete, func, insert, or_, select, update
 
 from app.errors import CatalogError
-from app.library.catalog.database import DatabasePart, batches
+from app.library.catalog.database import SEQUENCES, DatabasePart, batches, stored
 from app.library.catalog.locks import check_held
 from app.library.catalog.records import (
     ChunkRecord,
@@ -41,6 +41,10 @@ _FOUND = (
     .join(DOCUMENTS, DOCUMENTS.c.id == CHUNKS.c.document_id)
     .outerjoin(STANDINGS, STANDINGS.c.document_id == CHUNKS.c.document_id)
 )
+# Of rows that are written as they are stored.
+_WRITTEN = ("text", "heading", "pages", "boxes", "spans")
+_INSERT = insert(CHUNKS).values({name: bindparam(name, type_=Text()) for name in _WRITTEN})
+_LAST_ID = f"SELECT coalesce(max(seq), 0) FROM {SEQUENCES} WHERE name = ?"
 
 
 def source_key(source: str) -> str:
@@ -82,24 +86,46 @@ def retire(connection: Connection, collection_id: int, document_ids: Sequence[in
     return count, hashes
 
 
+def rows_of(collection: Collection, chunks: Sequence[ChunkRecord]) -> list[dict[str, Any]]:
+    """What `add` inserts of a document's chunks, in order: written before its transaction, for whose end all wait who
+    write to SQLite.
+    """
+    rows = []
+    for ordinal, chunk in enumerate(chunks):
+        shape = chunk.embedding.shape
+        assert shape == (collection.dimension,), f"chunk {ordinal}: {shape}, not ({collection.dimension},)"
+        written = {name: stored(CHUNKS.c[name], getattr(chunk, name)) for name in _WRITTEN}
+        place = {"collection_id": collection.id, "ordinal": ordinal}
+        rows.append(vars(chunk) | place | written | {"embedding": pack(chunk.embedding)})
+    return rows
+
+
 def add(
-    connection: Connection, collection_id: int, document_id: int, chunks: Sequence[ChunkRecord], dimension: int
+    connection: Connection, collection_id: int, document_id: int, chunks: Sequence[dict[str, Any]]
 ) -> tuple[int, ...]:
     """Insert a document's chunks, in order; returns their ids, ascending."""
     if not chunks:
         return ()
-    rows = []
-    for ordinal, chunk in enumerate(chunks):
-        assert chunk.embedding.shape == (dimension,), f"chunk {ordinal}: {chunk.embedding.shape}, not ({dimension},)"
-        place = {"document_id": document_id, "collection_id": collection_id, "ordinal": ordinal}
-        rows.append(vars(chunk) | place | {"embedding": pack(chunk.embedding)})
+    rows = [values | {"document_id": document_id} for values in chunks]
     sentences = [row.pop("sentences") for row in rows]
-    ids = tuple(connection.scalars(insert(CHUNKS).returning(CHUNKS.c.id, sort_by_parameter_order=True), rows))
+    ids = _insert(connection, rows)
     assert list(ids) == sorted(ids)
     add_sentences(connection, zip(ids, sentences, strict=True))
     changed = {"live": COLLECTIONS.c.live + len(ids), "high": ids[-1]}
     connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return ids
+
+
+def _insert(connection: Connection, rows: list[dict[str, Any]]) -> tuple[int, ...]:
+    if connection.dialect.name != "sqlite":
+        return tuple(connection.scalars(_INSERT.returning(CHUNKS.c.id, sort_by_parameter_order=True), rows))
+    # Nobody else gives out ids meanwhile. Row by row through SQLAlchemy it would take three times as long.
+    first = 1 + connection.exec_driver_sql(_LAST_ID, (CHUNKS.name,)).scalar_one()
+    ids = range(first, first + len(rows))
+    names = ", ".join(f'"{name}"' for name in ("id", *rows[0]))
+    inserted = f"INSERT INTO {CHUNKS.name} ({names}) VALUES (?{', ?' * len(rows[0])})"
+    connection.exec_driver_sql(inserted, [(one, *row.values()) for one, row in zip(ids, rows, strict=True)])
+    return tuple(ids)
 
 
 def add_sentences(connection: Connection, packed: Iterable[tuple[int, Packed | None]]) -> None:
@@ -200,14 +226,14 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
-    def hashes_of(self, document_ids: Sequence[int]) -> dict[int, set[str]]:
-        """Token hashes by document."""
-        found: dict[int, set[str]] = {one: set() for one in document_ids}
+    def hashes_of(self, document_ids: Sequence[int]) -> dict[int, list[str]]:
+        """Token hashes by document: one of each chunk, in no order, so that of a text which it repeats comes again."""
+        found: dict[int, list[str]] = {one: [] for one in document_ids}
         with self._database.reading() as connection:
             for batch in batches(document_ids):
                 query = select(CHUNKS.c.document_id, CHUNKS.c.token_hash).where(CHUNKS.c.document_id.in_(batch))
                 for document_id, token_hash in connection.execute(query):
-                    found[document_id].add(token_hash)
+                    found[document_id].append(token_hash)
         return found
 
     def unused(self, hashes: Iterable[str]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, true, update
@@ -91,6 +92,27 @@ class Conversations(DatabasePart):
                 new = connection.execute(insert(MESSAGES).values(**values).returning(MESSAGES.c.id))
                 written.append(Message(id=new.scalar_one(), **values))
         return written
+
+    def count_messages(self, conversation_id: str) -> int:
+        with self._database.reading() as connection:
+            counted = select(func.count()).select_from(MESSAGES).where(MESSAGES.c.conversation_id == conversation_id)
+            return int(connection.scalar(counted) or 0)
+
+    def last_said(self, conversation_id: str, most: int) -> list[NewMessage]:
+        """The last messages in their order, by what the next question needs of them: words, and what the last answer
+        cites.
+        """
+        own = MESSAGES.c.conversation_id == conversation_id
+        words = select(MESSAGES.c.role, MESSAGES.c.content).where(own).order_by(MESSAGES.c.id.desc()).limit(most)
+        answers = own & (MESSAGES.c.role == "assistant")
+        cited = select(MESSAGES.c.citations).where(answers).order_by(MESSAGES.c.id.desc()).limit(1)
+        with self._database.reading() as connection:
+            if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, None))) is None:
+                raise _missing(conversation_id)
+            said = [NewMessage(role, content) for role, content in connection.execute(words)][::-1]
+            citations = tuple(connection.scalar(cited) or ())
+        last = max((place for place, one in enumerate(said) if one.role == "assistant"), default=None)
+        return [replace(one, citations=citations) if place == last else one for place, one in enumerate(said)]
 
     def messages(self, conversation_id: str, owner: str | None = None) -> list[Message]:
         """In their order."""

@@ -13,7 +13,8 @@ from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy import URL, Column, Connection, Engine, TypeDecorator, create_engine, event, inspect, make_url
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
@@ -28,6 +29,7 @@ DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
 SEQUENCES = "sqlite_sequence"  # the highest key so far of each table that never gives one out again
+_ANY = DefaultDialect()  # all types of ours mean the same in each
 _WRITING, _PATIENCE, HELD = "ragcache_writing", "ragcache_patience", "ragcache_held"
 
 
@@ -193,6 +195,12 @@ def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
+
+
+def stored(column: Column[Any], value: Any) -> Any:
+    """As it lies in the database, for who writes it there as it is."""
+    kind = column.type
+    return kind.process_bind_param(value, _ANY) if isinstance(kind, TypeDecorator) else value
 
 
 def _note(sessions: WeakSet[Any], session: Any, record: Any) -> None:

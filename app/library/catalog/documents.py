@@ -17,15 +17,16 @@ from sqlalchemy import (
     case,
     func,
     insert,
+    literal,
     select,
     type_coerce,
     update,
 )
 
 from app.errors import NotFound
-from app.library.catalog.chunks import add, lock, remove_documents, retire, source_key, unused
+from app.library.catalog.chunks import add, lock, remove_documents, retire, rows_of, source_key, unused
 from app.library.catalog.collections import write_splitter
-from app.library.catalog.database import DatabasePart, batches
+from app.library.catalog.database import DatabasePart, batches, stored
 from app.library.catalog.failures import told
 from app.library.catalog.order import stand
 from app.library.catalog.records import (
@@ -70,14 +71,15 @@ class Documents(DatabasePart):
         order of the collection; without one it gets its place when its KV is computed.
         """
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+        rows, values = rows_of(collection, chunks), _values(document)
         with self._database.writing() as connection:
             lock(connection, collection)
             if bind:
                 write_splitter(connection, collection, collection.splitter, collection.splitter_settings)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
-            document_id = _write(connection, collection.id, document_id, document, {"state": "ready", "error": None})
+            document_id = _write(connection, collection.id, document_id, values, {"state": "ready", "error": None})
             stand(connection, collection.id, document_id, standing)
-            ids = add(connection, collection.id, document_id, chunks, collection.dimension)
+            ids = add(connection, collection.id, document_id, rows)
             orphans = unused(connection, hashes)
         return Replaced(document_id, ids, Removed(0, gone, orphans))
 
@@ -89,10 +91,11 @@ class Documents(DatabasePart):
         empty = DocumentRecord(
             document.source, document.content_hash, document.size, document.mtime_ns, document.kind, document.title, ""
         )
+        values = _values(empty)
         with self._database.writing() as connection:
             lock(connection, collection)
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
-            document_id = _write(connection, collection.id, document_id, empty, {"state": "failed", "error": error})
+            document_id = _write(connection, collection.id, document_id, values, {"state": "failed", "error": error})
             stand(connection, collection.id, document_id, None)
             return Removed(0, gone, unused(connection, hashes))
 
@@ -252,21 +255,29 @@ def _retired(connection: Connection, collection_id: int, source: str) -> tuple[i
     return (None, 0, set()) if document_id is None else (document_id, *retire(connection, collection_id, [document_id]))
 
 
+def _values(document: DocumentRecord) -> dict[str, Any]:
+    """Of its row, what is long as it is stored: it is packed before the transaction."""
+    pages = [(page.number, page.label, page.start, page.end) for page in document.pages]
+    lines = [(line.start, line.end, line.page, line.box) for line in document.lines]
+    long = {"text": document.text, "pages": pages, "lines": lines}
+    packed = {name: literal(stored(DOCUMENTS.c[name], value), LargeBinary()) for name, value in long.items()}
+    return vars(document) | packed
+
+
 def _write(
-    connection: Connection, collection_id: int, document_id: int | None, document: DocumentRecord, state: dict[str, Any]
+    connection: Connection,
+    collection_id: int,
+    document_id: int | None,
+    document: dict[str, Any],
+    state: dict[str, Any],
 ) -> int:
     """Insert the row, or give it its new values; its id stays."""
-    values = vars(document) | {
-        "pages": [(page.number, page.label, page.start, page.end) for page in document.pages],
-        "lines": [(line.start, line.end, line.page, line.box) for line in document.lines],
-        "updated": now(),
-        **state,
-    }
+    values = document | {"updated": now(), **state}
     if document_id is not None:
-        again = case((DOCUMENTS.c.content_hash == document.content_hash, DOCUMENTS.c.attempts + 1), else_=1)
+        again = case((DOCUMENTS.c.content_hash == document["content_hash"], DOCUMENTS.c.attempts + 1), else_=1)
         values["attempts"] = again if state["state"] == "failed" else 0
         connection.execute(update(DOCUMENTS).where(DOCUMENTS.c.id == document_id).values(**values))
         return document_id
-    new = {"collection_id": collection_id, "source_key": source_key(document.source)}
+    new = {"collection_id": collection_id, "source_key": source_key(document["source"])}
     values |= new | {"attempts": int(state["state"] == "failed")}
     return int(connection.execute(insert(DOCUMENTS).values(**values).returning(DOCUMENTS.c.id)).scalar_one())

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    true,
-    type_coerce,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Text, delete, func, insert, or_, select, true, type_coerce, update
 
 from app.errors import Conflict, LimitReached, NotFound
 from app.library.catalog.database import DatabasePart
@@ -75,15 +62,21 @@ class Jobs(DatabasePart):
         *,
         owner: str | None,
         collection: Collection | None = None,
+        within: Iterable[int] | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int | None = None,
     ) -> list[StoredJob]:
-        """The newest first."""
+        """The newest first. `within`: of collections with these ids alone."""
         query = select(*_COLUMNS).where(_of(owner)).order_by(JOBS.c.created.desc(), JOBS.c.id).limit(limit)
         if collection is not None:
             query = query.where(JOBS.c.collection_id == collection.id)
+        if within is not None:
+            query = query.where(JOBS.c.collection_id.in_(sorted(within)))
         if state is not None:
             query = query.where(JOBS.c.state == state)
+        if kind is not None:
+            query = query.where(JOBS.c.kind == kind)
         with self._database.reading() as connection:
             return [StoredJob(**row._mapping) for row in connection.execute(query)]
 
@@ -169,7 +162,7 @@ class Jobs(DatabasePart):
 
     def abandon(self, process: str) -> int:
         """It has ended, as whoever calls this knows: others may have its jobs before their leases run out."""
-        left = and_(JOBS.c.state == "running", JOBS.c.process == process)
+        left = (JOBS.c.state == "running") & (JOBS.c.process == process)
         with self._database.writing() as connection:
             over = _moment(connection) - timedelta(seconds=1)
             return connection.execute(update(JOBS).where(left).values(leased_until=over, lease=None)).rowcount
@@ -255,7 +248,7 @@ def _at(place: str) -> ColumnElement[bool]:
 
 def _left(moment: datetime) -> ColumnElement[bool]:
     """Whoever worked on it does not."""
-    return and_(JOBS.c.state == "running", JOBS.c.leased_until < moment)
+    return (JOBS.c.state == "running") & (JOBS.c.leased_until < moment)
 
 
 def _give_up(connection: Connection, moment: datetime) -> None:
@@ -282,7 +275,7 @@ def _of(owner: str | None) -> ColumnElement[bool]:
 
 def _change(connection: Connection, job: StoredJob, values: Mapping[str, Any]) -> bool:
     """By its worker, whose lease it must still have."""
-    own = and_(JOBS.c.id == job.id, JOBS.c.state == "running", JOBS.c.lease == job.lease)
+    own = (JOBS.c.id == job.id) & (JOBS.c.state == "running") & (JOBS.c.lease == job.lease)
     return bool(connection.execute(update(JOBS).where(own).values(**values)).rowcount)
 
 

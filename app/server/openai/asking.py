@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from ragcache.sampling import Sampling
 LARGEST_SEED = 2**63
 MOST_CHOICES = 64
 SAME = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
+_TOKEN = re.compile(r"[0-9]{1,10}")
 Start = Callable[[], AnswerStream]
 
 
@@ -132,6 +134,6 @@ def _conversation(turns: Sequence[ChatTurn]) -> tuple[str | None, list[Turn], st
 
 
 def _token(name: str) -> int:
-    if not name.isdecimal() or len(name) > 10:
+    if not _TOKEN.fullmatch(name):
         raise RefusedRequest(400, f"logit_bias: {name!r:.40} is no token id", param="logit_bias")
     return int(name)

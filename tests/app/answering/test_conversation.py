@@ -54,6 +54,25 @@ def test_a_follow_up_is_a_turn_behind_the_chunks(pipeline: RagPipeline, prompts:
     assert isinstance(two[-1], Text)
 
 
+def test_a_question_reads_the_last_messages_alone(
+    pipeline: RagPipeline, prompts: list[list[Segment]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the conversation is, and none of its reports."""
+    conversations = pipeline.library.catalog.conversations
+    conversation = pipeline.conversation()
+    said = [conversation.ask(one).text for one in (FIRST, "When was it lit?", SECOND)]
+
+    def read(*_: object) -> None:
+        raise AssertionError("all messages are read")
+
+    monkeypatch.setattr(type(conversations), "messages", read)
+    monkeypatch.setattr("app.answering.conversation.RECENT", 3)  # the first is an answer to what is not read
+    conversation.ask("Who kept it?")
+    assert prompts[-1][-1] == pipeline.answering.template.turns([(SECOND, said[-1])], "Who kept it?")
+    conversation.again().close()
+    assert prompts[-1][-1] == prompts[-2][-1], "the same question, behind what stood before it"
+
+
 def test_a_follow_up_finds_what_the_first_question_was_about(pipeline: RagPipeline) -> None:
     conversation = pipeline.conversation()
     conversation.ask(FIRST)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.answering.pipeline import RagPipeline
-from app.answering.suggestions import MOST, first_of_each, questions_of, suggested_questions
+from app.answering.suggestions import LONGEST, MOST, first_of_each, questions_of, suggested_questions
 from app.library.catalog.records import Document, Found, StoredChunk
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,6 +40,13 @@ def test_headings_lose_their_numbers_and_empty_ones_ask_nothing() -> None:
 
 def test_names_that_are_no_names_ask_nothing() -> None:
     assert list(questions_of(beginning("x" * 200, "y", "a\x1bb"))) == []
+
+
+@pytest.mark.parametrize("subject", ["The pump\u202e\x1b[2J", f"The {'x' * 100}", "The\u00ad pump \u2028"])
+def test_what_a_text_is_about_is_a_name_too(subject: str) -> None:
+    text = f"{subject} is a machine.\nA saddle quern is a mill."
+    assert next(questions_of(beginning("Title", text))) == "What is a saddle quern?"
+    assert all(one.isprintable() and len(one) < LONGEST + 40 for one in questions_of(beginning("Title", text)))
 
 
 def test_each_document_has_its_turn() -> None:

@@ -10,7 +10,7 @@ import pytest
 from app import Settings
 from app.library.catalog import open_catalog
 from app.library.catalog.serving_records import KeyLimits
-from app.server.limits import RequestRates
+from app.server.limits import KeyRates
 from tests.app.cli.inside import make_run
 from tests.app.server.serving import served
 
@@ -24,7 +24,7 @@ def test_an_ingest_waits_until_it_may_ask_again(
     slept: list[float] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("app.client.connection.sleep", slept.append)
-    monkeypatch.setattr("app.server.gate.RequestRates", lambda clock: RequestRates(lambda: monotonic() + sum(slept)))
+    monkeypatch.setattr("app.server.gate.KeyRates", lambda clock: KeyRates(lambda: monotonic() + sum(slept)))
     (notes := tmp_path / "notes").mkdir()
     for number in range(FILES):
         (notes / f"{number}.txt").write_text(f"The light is shown {number} times an hour.")
@@ -41,4 +41,4 @@ def test_an_ingest_waits_until_it_may_ask_again(
         assert ran.err.count("\n") == 1
         listed = client.get("/v1/collections/shelf/documents").json()["data"]
         assert len(listed) == FILES
-    assert sum(slept) >= (2 * FILES - PER_MINUTE) * 60 / PER_MINUTE
+    assert sum(slept) >= (FILES - PER_MINUTE) * 60 / PER_MINUTE

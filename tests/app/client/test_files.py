@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
-from app.client.files import PROGRESS, documents, find_document, outcome
+from app.client.files import PROGRESS, delete_document, documents, find_document, outcome
 from tests.app.client.test_connection import events, http, saying
 
 
@@ -75,3 +76,36 @@ def test_one_document_is_found_alone() -> None:
         assert find_document(connection, "shelf", "8.md") is None, "it tells of another one"
     asked = [head.split(b" ")[1].partition(b"?")[2] for head in heard]
     assert asked == [b"limit=1&after=6", b"limit=1&name=8.md", b"limit=1&name=a+%26+b.md", b"limit=1&name=8.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("0", 0),
+        ("17", 17),
+        (str(2**63 - 1), 2**63 - 1),
+        *((one, None) for one in ("", "-1", "+1", " 1", "1_0", "1.0", "x", "\u00b2", "\u0661\u0662", "\uff11")),
+        *((one, None) for one in (str(2**63), "9" * 5000, "0" * 5000)),
+    ],
+)
+def test_a_number_in_an_address_is_read_as_it_is_written(text: str, told: int | None) -> None:
+    assert number(text) == told
+
+
+def test_a_number_has_a_bound() -> None:
+    assert (number("9", 8), number("08", 8), number("8", 8)) == (None, None, 8)
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, str(2**63), "\u0661", "0"])
+def test_a_name_that_is_no_id_is_looked_for_as_a_name(name: str) -> None:
+    with saying(page()) as (server, heard):
+        assert find_document(ServerConnection(server), "shelf", name) is None
+    assert len(heard) == 1 and b"name=" in heard[0]
+
+
+@pytest.mark.parametrize(("told", "kv"), [(3, (3, True)), (0, (0, True)), (None, (0, False))])
+def test_kv_that_went_is_told_to_who_may_know(told: int | None, kv: tuple[int, bool]) -> None:
+    body = json.dumps({"id": 1, "deleted": True, "chunks": 2, "kv_variants": told}).encode()
+    with saying(http("200 OK", "application/json", body)) as (server, _):
+        gone = delete_document(ServerConnection(server), "shelf", 1)
+    assert (gone["chunks"], (gone["kv_variants"], gone["kv_told"])) == (2, kv)

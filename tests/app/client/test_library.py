@@ -36,7 +36,10 @@ def test_a_file_from_memory_is_followed_to_its_end(connection: ServerConnection)
     whole = library.document(connection, "shelf", one["id"])
     assert whole["text"].startswith("# Quays") and whole["chunks"][0]["cached"] is True
     assert [one["name"] for one in library.jobs(connection, "shelf")] == ["quays of Tarrow.md"]
+    library.create(connection, "other")
     assert library.jobs(connection, "other") == []
+    library.send(connection, "other", "bells.md", BytesIO(b"# Bells\n\nThey ring."))
+    assert [one["name"] for one in library.jobs(connection, "shelf", 1)] == ["quays of Tarrow.md"], "of it alone"
     assert library.suggested_questions(connection, "shelf") == ["What is “Quays” about?"]
     assert library.cache_shares(connection)["shelf"]["cached"] > 0
     assert "linker" in {one["name"] for one in library.settings(connection)}
@@ -48,5 +51,7 @@ def test_refusals_are_told(connection: ServerConnection) -> None:
     assert raised.value.answered == 409
     with pytest.raises(ServerError, match="no loader reads"):
         library.send(connection, "shelf", "odd.xyz", BytesIO(b"x"))
+    with pytest.raises(ServerError, match="no collection"):
+        library.jobs(connection, "nowhere")
     with pytest.raises(ServerError, match="no job"):
         library.cancel(connection, "none")

@@ -12,17 +12,20 @@ from app.library import Library
 from app.library.kv import (
     Identity,
     current_identity,
+    families_of,
     has_kv,
     known_identities,
     recorded_identities,
     remember_identity,
     remembered_identity,
+    with_kv,
 )
 from app.models import Models
 from app.models.loading import load_store
 from app.settings import Settings
 from ragcache.engine import fingerprint
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.store.folder import CacheFolder
 from tests.app.library.shelves import fill, make_settings, reopened
 from tests.tiny import Tiny
 
@@ -113,6 +116,25 @@ def test_another_system_prompt_is_another_identity(library: Library, settings: S
         assert (Models.template.peek(fresh) is None) is known
         assert fresh.template.system().hash == identity.system
     assert len({identity.system for identity in told.values()}) == 2
+
+
+@pytest.mark.parametrize("border", ["", "collection-a"])
+def test_which_chunks_have_kv_is_looked_up_for_those_alone(
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, border: str
+) -> None:
+    """The cache of a machine may have a hundred thousand entries."""
+    fill(library, models, kv=True)
+    hashes = library.catalog.chunks.hashes()
+    wanted = dict(zip(families_of(current_identity(models), hashes, border), hashes, strict=True))
+    folder = CacheFolder(models.settings.kv_folder)
+    found = {wanted[item.family] for item in folder.items() if item.family in wanted}
+    assert bool(found) is not bool(border)
+
+    def read(*_: object) -> None:
+        raise AssertionError("all entries are read")
+
+    monkeypatch.setattr(CacheFolder, "items", read)
+    assert with_kv(models, [*hashes, "0" * 64], border) == found
 
 
 def test_the_folder_is_that_of_the_store(settings: Settings) -> None:

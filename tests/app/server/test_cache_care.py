@@ -121,7 +121,8 @@ def test_a_key_within_a_border_is_warmed_within_it(tended: TendedServer) -> None
     job = tended.warmed("harbour", tended.bordered)
     assert (job["state"], job["progress"]["kv_variants"] > 0) == ("done", True)
     own = tended.cached("harbour", tended.bordered)
-    assert (own["cached"], own["entries"] > everybodys["entries"]) == (own["chunks"], True)
+    assert own["cached"] == own["chunks"]
+    assert tended.cached("harbour")["entries"] == everybodys["entries"] + own["entries"], "an admin is told of both"
     assert tended.report("harbour", tended.bordered)["reused"] > 0
     gone = tended.client.post("/v1/collections/harbour/cache/evict", headers=tended.bordered).json()
     assert gone["entries"] == own["entries"]
@@ -156,3 +157,50 @@ def test_whoever_works_on_a_collection_does_so_alone(tended: TendedServer) -> No
         retried = tended.client.post(f"/v1/jobs/{job['id']}/retry").json()
     assert tended.ended(retried["id"])["state"] == "done"
     assert tended.cached("desert")["cached"] > 0
+
+
+@pytest.fixture
+def keyed(tiny_folder: Path, tmp_path: Path) -> Iterator[tuple[httpx2.Client, dict[str, str]]]:
+    """Where KV is computed at once: an admin's client, and the head of a key of "harbour" alone."""
+    settings = Settings(model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache")
+    with open_catalog(settings) as catalog:
+        _, admin = catalog.keys.create("admin", ["admin"])
+    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
+        for name in ("harbour", "town"):
+            assert client.post("/v1/collections", json={"name": name}).status_code == 201
+        with open_catalog(settings) as catalog:
+            own = catalog.collections.get("harbour")
+            _, key = catalog.keys.create("insider", ["ingest", "admin"], collections=[own])
+        yield client, {"Authorization": f"Bearer {key}"}
+
+
+def test_nothing_tells_whether_another_collection_has_a_text(
+    keyed: tuple[httpx2.Client, dict[str, str]],
+) -> None:
+    """Whoever guesses it, and sends it to his own collection, is told the same as of a text that nobody has."""
+    client, head = keyed
+    secret, unknown = (f"The pump was sold in {year}, to a brewer of Tarrow." for year in (1846, 1857))
+    assert sent(client, "ledger.md", secret, "town")["progress"]["kv_variants"] > 0
+
+    def asked(method: str, path: str) -> dict[str, Any]:
+        found = client.request(method, f"/v1/{path}", headers=head)
+        assert found.status_code == 200, found.text
+        return dict(found.json())
+
+    def told(text: str) -> list[Any]:
+        """All that the key is told of it, but for ids and moments."""
+        (before,) = asked("GET", "cache")["collections"]
+        job = sent(client, "guess.md", text, "harbour")
+        (after,) = asked("GET", "cache")["collections"]
+        progress = asked("GET", f"jobs/{job['id']}")["progress"]
+        (card,) = asked("GET", "collections/harbour/documents?kv=true")["data"]
+        pinned = asked("PUT", "collections/harbour/cache/pin")
+        (kept,) = asked("GET", "cache")["collections"]
+        let_go = asked("DELETE", "collections/harbour/cache/pin")
+        evicted = asked("POST", "collections/harbour/cache/evict")
+        gone = asked("DELETE", f"collections/harbour/documents/{progress.pop('document')}")
+        listed = [(card["cached"], card["chunks"]), gone["chunks"], gone["kv_variants"]]
+        return [before, after, progress | {"seconds_left": None}, pinned, kept, let_go, evicted, listed]
+
+    assert told(secret) == told(unknown)
+    assert client.get("/v1/cache").json()["collections"][1]["entries"] > 0, "whoever sees all is told of all"

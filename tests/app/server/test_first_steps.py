@@ -41,6 +41,7 @@ def heads(client: httpx2.Client, settings: Settings) -> dict[str, dict[str, str]
         shelf, other = catalog.collections.get("shelf"), catalog.collections.get("other")
         keys = {
             "reader": catalog.keys.create("reader", ["read"], collections=[shelf])[1],
+            "keeper": catalog.keys.create("keeper", ["admin"], collections=[other])[1],
             "stranger": catalog.keys.create("stranger", ["read", "ingest"], collections=[other])[1],
         }
     return {name: {"Authorization": f"Bearer {key}"} for name, key in keys.items()}
@@ -81,6 +82,39 @@ def test_chunks_tell_whether_kv_serves_whoever_asks(client: httpx2.Client, heads
     assert listed["cached"] == listed["chunks"]
     bordered = client.get(place, params={"kv": True}, headers=heads["reader"]).json()
     assert {one["cached"] for one in bordered["chunks"]} == {False}  # it was computed beyond the border of that key
+
+
+def test_what_a_document_repeats_is_counted_as_often_as_it_stands_in_it(client: httpx2.Client) -> None:
+    text = "\n\n".join(["# The same again", "The pump of the station was repaired in spring. " * 40] * 12)
+    number = sent(client, "again.md", text)["progress"]["document"]
+    spans = client.get(f"{SHELF}/documents/{number}").json()["chunks"]
+    assert len({text[one["start"] : one["end"]] for one in spans}) < len(spans), "some chunks are the same text"
+    (listed,) = client.get(f"{SHELF}/documents", params={"kv": True, "name": "again.md"}).json()["data"]
+    assert listed["cached"] == listed["chunks"] == len(spans)
+    for limit, status in ((200, 200), (201, 400)):
+        page = client.get(f"{SHELF}/documents", params={"kv": True, "limit": limit})
+        assert page.status_code == status, page.text
+
+
+def test_jobs_are_chosen_before_they_are_cut(client: httpx2.Client, heads: dict[str, dict[str, str]]) -> None:
+    """However many others are newer."""
+    bells = sent(client, "bells.md", "# Bells\n\nThey ring.", "other")["id"]
+    sent(client, "hulls.md", "# Hulls\n\nThey are green.")
+
+    def listed(head: str = "", **query: str) -> list[str]:
+        found = client.get("/v1/jobs", params={"limit": 1, **query}, headers=heads[head] if head else None)
+        assert found.status_code == 200, found.text
+        return [one["id"] for one in found.json()["data"]]
+
+    assert listed(collection="other") == listed(collection="other", kind="ingest") == [bells] != listed()
+    assert listed(kind="warm") == []
+    assert listed("keeper") == [bells], "it sees those of all keys, in its collection"
+    assert listed("stranger") == [], "another key sent it"
+    refused = client.get("/v1/jobs", params={"collection": "shelf"}, headers=heads["keeper"])
+    unknown = client.get("/v1/jobs", params={"collection": "nowhere"}, headers=heads["keeper"])
+    assert (refused.status_code, unknown.status_code) == (404, 404)
+    assert refused.json()["error"]["message"].replace("shelf", "nowhere") == unknown.json()["error"]["message"]
+    assert client.get("/v1/jobs", params={"kind": "odd"}).status_code == 400
 
 
 def test_who_may_not_see_a_collection_is_told_of_none(client: httpx2.Client, heads: dict[str, dict[str, str]]) -> None:

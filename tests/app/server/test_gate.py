@@ -117,7 +117,8 @@ def test_a_key_that_was_revoked_or_has_expired_is_none(keyed: KeyedServer) -> No
 
 def test_a_key_may_ask_as_often_as_it_may(keyed: KeyedServer) -> None:
     with open_catalog(keyed.settings) as catalog:
-        _, secret = catalog.keys.create("seldom", ["read"], limits=KeyLimits(requests_per_minute=2))
+        _, secret = catalog.keys.create("seldom", ["ingest", "read"], limits=KeyLimits(requests_per_minute=2))
+    assert {keyed.get("/v1/jobs", secret).status_code for _ in range(9)} == {200}, "it waits for its files"
     assert [keyed.get("/v1/models", secret).status_code for _ in range(3)] == [200, 200, 429]
     late = keyed.get("/v1/models", secret)
     assert 1 <= int(late.headers["Retry-After"]) <= 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from app.server import limits
-from app.server.limits import BodyLimits, OpenRequests, RequestRates
+from app.server.limits import LOOKS, BodyLimits, KeyRates, OpenRequests, RequestRates
 from app.server.problems import RefusedRequest
 
 Part = bytes | float  # of a body; or seconds of silence
@@ -149,6 +149,37 @@ def test_who_asks_too_often_is_told_when_there_is_room_again() -> None:
     with pytest.raises(RefusedRequest) as refused:
         rates.count("a", 4)
     assert refused.value.headers == {"Retry-After": "15"}
+
+
+def test_looks_at_jobs_are_counted_apart() -> None:
+    """A page looks each second, and the key that it has may ask as often as it was told all the same."""
+    rates = KeyRates(lambda: 0.0)
+
+    def through(path: str, times: int, per_minute: int | None, method: str = "GET") -> int:
+        count = 0
+        for _ in range(times):
+            with suppress(RefusedRequest):
+                rates.count({"type": "http", "method": method, "path": path}, "a", per_minute)
+                count += 1
+        return count
+
+    assert through("/v1/jobs/some/events", 20, 2) + through("/v1/jobs/some", 20, 2) == 40
+    assert through("/v1/jobs", 500, 2) == LOOKS - 40
+    assert through("/v1/jobs/some/retry", 1, 2, "POST") + through("/v1/jobs/some", 9, 2, "DELETE") == 2
+    assert through("/v1/collections", 9, 2) == 0
+    with pytest.raises(RefusedRequest, match="may look at jobs 120 times in a minute") as refused:
+        rates.count({"type": "http", "method": "GET", "path": "/v1/jobs"}, "a", 2)
+    assert refused.value.headers == {"Retry-After": "1"}
+    assert through("/v1/jobs", 5000, None) == 5000
+    assert through("/v1/jobsx", 9, 2) + through("/v1/jobs/some/other", 9, 2) == 0
+
+
+def test_who_may_ask_more_often_may_look_as_often() -> None:
+    rates, look = KeyRates(lambda: 0.0), {"type": "http", "method": "GET", "path": "/v1/jobs"}
+    for _ in range(LOOKS * 2):
+        rates.count(look, "a", LOOKS * 2)
+    with pytest.raises(RefusedRequest):
+        rates.count(look, "a", LOOKS * 2)
 
 
 def test_a_key_has_so_many_requests_open_and_others_theirs() -> None:

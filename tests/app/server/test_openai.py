@@ -183,6 +183,8 @@ def test_embeddings_are_those_of_the_search(openai: OpenAI, pipeline: RagPipelin
         ({"temperature": 3}, "temperature"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"\u0661\u0662": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"max_tokens": 10**6}, None),
         ({"linker": "nope"}, None),

@@ -44,6 +44,17 @@ def messages(client: httpx2.Client, path: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_a_conversation_has_a_bound(client: httpx2.Client, conversation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.questions.MOST_MESSAGES", 2)
+    body = {"question": FIRST, "max_tokens": 2, "stream": False}
+    assert client.post(f"{conversation}/messages", json=body).status_code == 200
+    refused = client.post(f"{conversation}/messages", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "limit")
+    assert "begin another one" in refused.json()["error"]["message"]
+    assert client.post(f"{conversation}/again", json={"max_tokens": 2, "stream": False}).status_code == 200
+    assert len(messages(client, conversation)) == 2
+
+
 def test_an_answer_comes_in_pieces_and_is_stored(client: httpx2.Client, conversation: str) -> None:
     events = ask(client, conversation)
     assert [one.name for one in events] == ["start", *["piece"] * (len(events) - 2), "done"]

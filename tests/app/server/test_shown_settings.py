@@ -48,6 +48,20 @@ def test_no_folder_and_no_strategy_of_its_own_is_told(tiny_folder: Path, tmp_pat
     assert budgets == {"read": set(), "admin": set(BUDGETS)}
 
 
+@pytest.mark.parametrize("name", ["rerank@2", "", "plain"])
+def test_models_have_whatever_names_and_no_places(tiny_folder: Path, tmp_path: Path, name: str) -> None:
+    """Nobody asks a reranker by its name, so it may have an @."""
+    folder = f"/srv/secret/{name}" if name else "/"
+    settings = Settings(
+        model=str(tiny_folder), data_dir=tmp_path / "data", cache_dir=tmp_path / "cache", reranker=folder
+    )
+    with served(settings, waits=False) as client:
+        told = client.get("/v1/settings")
+    assert (told.status_code, "/srv" in told.text) == (200, False), told.text
+    shown = {one["name"]: one["value"] for one in told.json()["data"]}
+    assert shown["reranker"] == name
+
+
 @pytest.mark.parametrize(("mode", "status"), [("keyword", 200), ("vector", 200), ("magic", 400)])
 def test_a_question_chooses_how_passages_are_found(client: httpx2.Client, mode: str, status: int) -> None:
     made = client.post("/v1/conversations", json={"collection": "default"}).json()["id"]

@@ -8,6 +8,8 @@ import pytest
 from ragcache.errors import StoreError
 from ragcache.store import open_store
 from ragcache.store.folder import CacheFolder, engine_name
+from ragcache.store.index_parts import ASKED, look
+from ragcache.store.layout import FolderLayout
 from tests.ragcache.store.conftest import build_variant
 
 LATER = time.time_ns() + 10**15
@@ -33,6 +35,33 @@ def test_items_are_told_from_their_places(tmp_path: Path) -> None:
     assert folder.key(item) is None
     item.path.unlink()
     assert folder.key(item) is None
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_families_are_looked_up_as_a_look_at_all_finds_them(tmp_path: Path, indexed: bool) -> None:
+    fill(tmp_path)
+    variant = build_variant((1, 2, 3), fingerprint="another-engine-of-more")
+    open_store(tmp_path, 0, None, "raw").put(variant)
+    folder, engine = CacheFolder(tmp_path), engine_name("engine-a")
+    first, *_ = of_all = {item.family for item in folder.items([engine])}
+    (tmp_path / first[:2] / first).mkdir(parents=True)  # where no engine's folder is
+    if not indexed:
+        (tmp_path / "index.mark").unlink()
+    asked = [*of_all, variant.key.family, "0" * 64]
+    assert folder.with_entries(engine, asked) == of_all
+    assert folder.with_entries(engine, [first]) == {first}
+    assert folder.with_entries(engine_name(variant.key.fingerprint), asked) == {variant.key.family}
+    folder.remove([item for item in folder.items() if item.family == first], LATER)
+    assert folder.with_entries(engine, asked) == of_all - {first}
+    assert CacheFolder(tmp_path / "none").with_entries(engine, asked) == set()
+
+
+def test_a_family_is_found_by_the_index_of_families(tmp_path: Path) -> None:
+    """Of a hundred thousand entries only those that are asked for are read."""
+    fill(tmp_path)
+    plan = look(FolderLayout(tmp_path), f"EXPLAIN QUERY PLAN {ASKED}", ("[]", "engine-a"))
+    assert plan is not None
+    assert any("USING COVERING INDEX by_family (family=? AND engine=?" in str(row) for row in plan)
 
 
 def test_what_is_removed_leaves_the_books_right(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 from app.library.catalog import Catalog
 from app.library.catalog.records import Collection
@@ -22,6 +23,33 @@ def test_any_text_and_name_is_found_as_it_was(catalog: Catalog, collection: Coll
     found = catalog.chunks.found(replaced.chunk_ids)
     assert [one.chunk.text for one in found] == HOSTILE
     assert {one.document.source for one in found} == {"/a\x00 %.txt"}
+
+
+def test_a_long_document_is_written_in_as_few_steps_as_a_short_one(catalog: Catalog, collection: Collection) -> None:
+    """All who write to SQLite wait meanwhile, and what is written has been made ready before."""
+    if catalog.database.path is None:
+        return  # in PostgreSQL nobody waits
+    steps: list[str] = []
+    counts = {}
+    event.listen(catalog.database._engine, "before_cursor_execute", lambda *told: steps.append(told[2]))
+    for number in (2, 400, 3):
+        steps.clear()
+        words = [f"word {one} of {number}" for one in range(number)]
+        replaced = catalog.documents.replace(collection, *document(words, f"/{number}.txt"))
+        assert list(replaced.chunk_ids) == [one.id for one in catalog.chunks.of_document(replaced.document_id)]
+        counts[number] = len(steps)
+    assert len(set(counts.values())) == 1, counts
+
+
+@pytest.mark.parametrize("gone", ["/a.txt", "/b.txt"])
+def test_the_id_of_a_chunk_is_never_given_again(catalog: Catalog, collection: Collection, gone: str) -> None:
+    first, second = (
+        catalog.documents.replace(collection, *document(["one", "two"], name)) for name in ("/a.txt", "/b.txt")
+    )
+    chosen = first if gone == "/a.txt" else second
+    catalog.documents.delete(collection, [chosen.document_id])
+    third = catalog.documents.replace(collection, *document(["three"], "/c.txt"))
+    assert min(third.chunk_ids) > max(second.chunk_ids)
 
 
 def test_chunks_are_found_by_their_places(catalog: Catalog, collection: Collection) -> None:

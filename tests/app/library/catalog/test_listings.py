@@ -51,3 +51,15 @@ def test_another_tokenizer(catalog: Catalog, collection: Collection) -> None:
     assert catalog.chunks.hashes(other) == {digest("one"), digest("two")}
     again = catalog.chunks.of_document(first.document_id)
     assert again == [replace(first, tokens=9, token_hash="9" * 64), second]
+
+
+def test_jobs_are_chosen_before_they_are_cut(catalog: Catalog, collection: Collection) -> None:
+    """However many are newer."""
+    other = make_collection(catalog, "other")
+    sent, warming = catalog.jobs.create(other, {}, "anna"), catalog.jobs.create(other, {}, "anna", "warm")
+    for _ in range(3):
+        catalog.jobs.create(collection, {}, "anna")
+    assert catalog.jobs.all(owner=None, within=[other.id], limit=1) == [warming]
+    assert catalog.jobs.all(owner="anna", within=[other.id], kind="ingest", limit=1) == [sent]
+    assert catalog.jobs.all(owner=None, kind="warm", limit=1) == [warming]
+    assert catalog.jobs.all(owner=None, within=[]) == []
