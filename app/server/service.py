@@ -49,6 +49,8 @@ class Service:
         self.generations = ServedAnswers()
         self.budgets = Budgets(models)
         self.pages = Pages(library)
+        # A daemon: whoever asks twice that the process ends does not wait for it.
+        self._loading = threading.Thread(target=self._load, name="ragcache-load", daemon=True)
         self._loaded = threading.Event()
         self._failure: str | None = None
 
@@ -66,7 +68,7 @@ class Service:
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
         self.ingests.start()
-        threading.Thread(target=self._load, name="ragcache-load", daemon=True).start()
+        self._loading.start()
 
     def _load(self) -> None:
         try:
@@ -112,7 +114,13 @@ class Service:
         return lacking
 
     def close(self) -> None:
+        """Behind the models' loading, if that has begun: what it opens after this would be closed by nobody, and a
+        process that ends amid it is aborted.
+        """
         try:
+            if self._loading.is_alive():
+                _log.info("the models are still being loaded: it ends behind that")
+                self._loading.join()
             self.ingests.close()
             self._sweeper.close()
             self.generations.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
@@ -24,3 +27,22 @@ def test_models_that_cannot_be_loaded_are_told(tmp_path: Path) -> None:
     wait_until(lambda: service.lacks() != ["the models are being loaded"], STARTING_S)
     assert "no model" in service.lacks()[0]
     service.close()
+
+
+ENDED_AT_ONCE = """
+from app.server.service import Service
+from app.settings import Settings
+
+service = Service(Settings())
+service.start()
+service.close()
+assert service._loaded.is_set()
+"""
+
+
+def test_a_server_that_ends_while_it_loads_its_models_is_not_aborted(smollm2: Path, tmp_path: Path) -> None:
+    """By a thread that Python ends amid a matrix, "terminate called without an active exception"."""
+    places = {"DATA_DIR": tmp_path / "data", "CACHE_DIR": tmp_path / "cache", "MODEL": smollm2, "ENGINE": "torch"}
+    told = os.environ | {f"RAGCACHE_{name}": str(value) for name, value in places.items()}
+    ended = subprocess.run([sys.executable, "-c", ENDED_AT_ONCE], env=told, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
