@@ -3,7 +3,7 @@
 A block is a fence with its language. `bash` is a script, `console` has commands behind `$ ` and what each printed,
 `python` is executed, and `json` or `text` behind one of them is what that printed. A comment above a fence says what is
 not done: `<!-- not run: WHY -->`, or `<!-- run by FILE -->` of the tests. Of what is shown, numbers, ids and units may
-be others, and `…` stands for anything, alone in a line for any lines.
+be others, and `…` stands for anything, alone in a line for any lines; but not below `<!-- exactly -->`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ HOME = "/home/me"
 PATIENCE_S = 300
 ENDING_S = 60
 BLOCK = re.compile(r"(?:^<!-- ([^\n]+) -->\n)?^```(bash|console|python|json|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXACTLY = "exactly"
 SKIPPED = re.compile(r"(not run|run by):? (.+)")
 # Ids that later blocks name: "the job" is the last one that was told.
 NAMED = re.compile(r'"id":\s*"([^"]+)",\s*"object":\s*"(job|context_cache|conversation)"')
@@ -115,7 +116,9 @@ class Shell:
     def begin(self) -> None:
         """As a new terminal does."""
         path = f"{self.home / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin"
-        self._state = {"HOME": str(self.home), "PATH": path, "PYTHONPATH": str(ROOT), **self.environment}
+        # Lines come in the order in which a terminal has them.
+        python = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self._state = {"HOME": str(self.home), "PATH": path, **python, **self.environment}
         self._place = str(self.folder)
 
     def run(self, script: str, *, fails: bool = False) -> str:
@@ -147,7 +150,9 @@ class Shell:
                 told = self.serve(command)
             else:
                 told = self.run(command, fails=printed.lower().startswith(("error", "✗")))
-            if printed.strip():
+            if block.mark == EXACTLY:
+                assert told == printed
+            elif printed.strip():
                 check_printed(printed, told.replace(str(self.home), HOME).replace(self.address, ADDRESS))
 
     def serve(self, command: str) -> str:
