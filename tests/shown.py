@@ -20,8 +20,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +34,7 @@ SKIPPED = re.compile(r"(not run|run by):? (.+)")
 NAMED = re.compile(r'"id":\s*"([^"]+)",\s*"object":\s*"(job|context_cache|conversation)"')
 VARIABLES = {"job": "JOB", "context_cache": "CACHE", "conversation": "CONVERSATION"}
 EVENT = re.compile(r"^id: (\S+)$", re.MULTILINE)
+READY = ["curl", "--silent", "--retry", "60", "--retry-delay", "1"]
 SERVING = re.compile(r"http://\S+(?=/v1 )")
 # What differs from run to run, and what may stand there.
 VARYING = (
@@ -102,6 +101,7 @@ class Shell:
     environment: dict[str, str] = field(default_factory=dict)
     told: str = ""
     server: subprocess.Popen[bytes] | None = None
+    _started: tuple[str, dict[str, str]] | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -156,19 +156,23 @@ class Shell:
                 check_printed(printed, told.replace(str(self.home), HOME).replace(self.address, ADDRESS))
 
     def serve(self, command: str) -> str:
-        self.end()
+        """What it told so far. One that runs and was started alike is that server."""
+        started = (command, {name: value for name, value in self._state.items() if name.startswith("RAGCACHE_")})
         log = self.home / "server.log"
-        state = {**self._state, "RAGCACHE_SERVE_PORT": "0"}
-        with log.open("wb") as out:
-            self.server = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"], cwd=self._place, env=state, stdout=out, stderr=out
-            )
-        wait_until(lambda: SERVING.search(log.read_text()) or self._ended(), PATIENCE_S, log.read_text)
-        found = SERVING.search(log.read_text())
-        assert found is not None, log.read_text()
-        self.address = found[0]
-        # Where it has keys, it tells that to nobody without one.
-        wait_until(lambda: httpx2.get(f"{self.address}/ready").status_code in (200, 401), PATIENCE_S, log.read_text)
+        if self.server is None or self._started != started:
+            self.end()
+            self._started = started
+            state = {**self._state, "RAGCACHE_SERVE_PORT": "0"}
+            with log.open("wb") as out:
+                self.server = subprocess.Popen(
+                    ["bash", "-c", f"exec {command}"], cwd=self._place, env=state, stdout=out, stderr=out
+                )
+            wait_until(lambda: SERVING.search(log.read_text()) or self._ended(), PATIENCE_S, log.read_text)
+            found = SERVING.search(log.read_text())
+            assert found is not None, log.read_text()
+            self.address = found[0]
+            # Where it has keys, it tells nobody without one whether it is ready.
+            subprocess.run([*READY, f"{self.address}/ready"], check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
         return log.read_text()
 
     def _ended(self) -> bool:

@@ -1,6 +1,6 @@
 """What the guides tell can be done as it stands there, from the first one on, over SmolLM2.
 
-First steps make the collection that the others ask. Their home is a folder of the test, so paths are those that they show.
+First steps make the collection that the others ask. Their home is a folder of the test, so paths are as they show them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,15 +19,15 @@ from app.samples import read_samples
 from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.setup import STORE_KEYS
 from tests.postgres import PASSWORD, Server
-from tests.shown import HOME, ROOT, SKIPPED, Block, Shell, blocks, run_blocks
+from tests.shown import ROOT, SKIPPED, Shell, blocks, run_blocks
 
 pytestmark = pytest.mark.slow
 FOLDER = ROOT / "docs" / "guides"
 GUIDES = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
 # Over one collection, by one server. What an operator does comes apart, in a home of its own.
 ASKING = ("cli.md", "api.md", "llama-index.md", "sizing.md")
-# The torch engine, where a server would choose vLLM; answers that are the same each time, and not long; KV that is linked
-# however short the prompt.
+# The torch engine, where a server would choose vLLM; answers that are the same each time, and not long; KV that is
+# linked however short the prompt.
 SETTINGS = {"ENGINE": "torch", "TEMPERATURE": "0", "MAX_TOKENS": "24", "LINK_WHEN": "always"}
 ENVIRONMENT = {f"RAGCACHE_{name}": value for name, value in SETTINGS.items()}
 POSTGRES = "localhost:5432/ragcache"
@@ -100,13 +99,14 @@ def test_a_catalog_in_postgresql(postgres_server: Server, tmp_path: Path) -> Non
 
 def test_every_guide_is_run_or_says_what_does() -> None:
     """Nobody adds one that no test reads, or leaves a block out without a word."""
-    assert {*GUIDES} == {*ASKING, "README.md", "first-steps.md", "operations.md", "chat.md", "vllm.md"}
+    assert {*GUIDES} == {*ASKING, "README.md", "first-steps.md", "operations.md", "vllm.md"}
     left_out = {name: [one for one in blocks(text) if one.skipped] for name, text in GUIDES.items()}
-    assert {name: len(found) for name, found in left_out.items() if found} == {"first-steps.md": 2, "vllm.md": 3}
+    assert {name: len(found) for name, found in left_out.items() if found} == {"first-steps.md": 2, "sizing.md": 1, "vllm.md": 3}
     assert [one for one in blocks(GUIDES["vllm.md"]) if not one.skipped] == []
-    for one in (one for found in left_out.values() for one in found):
-        how, what = SKIPPED.fullmatch(one.mark).groups()  # type: ignore[union-attr]
-        assert how == "not run" or (ROOT / what).is_file(), what
+    for one in (one for alike in left_out.values() for one in alike):
+        found = SKIPPED.fullmatch(one.mark)
+        assert found is not None
+        assert found[1] == "not run" or (ROOT / found[2]).is_file(), one.mark
 
 
 def test_links_lead_somewhere() -> None:
