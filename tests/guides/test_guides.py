@@ -101,7 +101,8 @@ def test_every_guide_is_run_or_says_what_does() -> None:
     """Nobody adds one that no test reads, or leaves a block out without a word."""
     assert {*GUIDES} == {*ASKING, "README.md", "first-steps.md", "operations.md", "vllm.md"}
     left_out = {name: [one for one in blocks(text) if one.skipped] for name, text in GUIDES.items()}
-    assert {name: len(found) for name, found in left_out.items() if found} == {"first-steps.md": 2, "sizing.md": 1, "vllm.md": 3}
+    numbers = {name: len(found) for name, found in left_out.items() if found}
+    assert numbers == {"first-steps.md": 2, "sizing.md": 1, "vllm.md": 4}
     assert [one for one in blocks(GUIDES["vllm.md"]) if not one.skipped] == []
     for one in (one for alike in left_out.values() for one in alike):
         found = SKIPPED.fullmatch(one.mark)
