@@ -8,6 +8,7 @@ from pathlib import Path
 from streamlit.web import bootstrap
 
 FOLDER = Path(__file__).parent
+FRAME = FOLDER / "frame.py"
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
         "theme_base": str(FOLDER / "theme.toml"),
     }
     bootstrap.load_config_options(options)
-    bootstrap.run(str(FOLDER / "frame.py"), False, [], options)
+    bootstrap.run_asgi_app(str(FRAME), "ui.web:app", [], options)
 
 
 if __name__ == "__main__":
