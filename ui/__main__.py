@@ -23,6 +23,8 @@ def main() -> None:
         "server_headless": True,
         "server_maxUploadSize": told.upload_mb,
         "server_fileWatcherType": "none",
+        "server_enableCORS": False,  # ui.web does both, more strictly
+        "server_enableXsrfProtection": False,
         "browser_gatherUsageStats": False,
         "client_toolbarMode": "minimal",
         "client_showErrorDetails": "none",
