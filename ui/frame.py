@@ -20,6 +20,7 @@ STYLE = "\n".join(
     (Path(__file__).parent / name).read_text(encoding="utf-8")
     for name in (
         "style.css",
+        "chat/style.css",
         "documents/style.css",
     )
 )

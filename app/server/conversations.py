@@ -95,10 +95,13 @@ def conversations(
     caller: Asking,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=64)] = "",
+    q: Annotated[str, Query(max_length=LONGEST_TITLE)] = "",
 ) -> ConversationList:
-    """`after`: the last id of the page before."""
+    """`after`: the last id of the page before. `q`: words in the title, a question or an answer."""
     caller.check("read")
-    page = service.catalog.conversations.page(caller.id, limit + 1, after=after, collections=caller.collections)
+    words = q.replace("\0", "").strip()
+    stored = service.catalog.conversations
+    page = stored.page(caller.id, limit + 1, after=after, collections=caller.collections, words=words)
     seen = {one.id: one for one in service.catalog.collections.all()}  # behind them: some may have gone meanwhile
     cards = [card_of(service, one, seen[one.collection_id]) for one in page[:limit] if one.collection_id in seen]
     return ConversationList(data=cards, has_more=len(page) > limit)
