@@ -143,7 +143,7 @@ def _messages(answers: Sequence[Answer]) -> list[NewMessage]:
     messages = []
     for answer in answers:
         told = answer.to_dict()
-        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"])
+        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"], tuple(told["support"]))
         messages += [NewMessage("user", answer.question), said]
     return messages
 

@@ -28,7 +28,7 @@ from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.queueing import kept
 from app.server.service import Service
-from app.server.told import told_notes, told_report
+from app.server.told import SupportedSentence, told_notes, told_report
 from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
@@ -204,6 +204,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         content=answer.text,
         citations=sound(told["citations"]),
         report=told_report(told["report"]),
+        support=[SupportedSentence(**one) for one in told["support"]],
         created=None,
     )
     return _ended(None, card, answer)

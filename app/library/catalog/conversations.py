@@ -111,7 +111,13 @@ class Conversations(DatabasePart):
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, owner))) is None:
                 raise _missing(conversation_id)
             rows = connection.execute(query).mappings()
-            return [Message(**(dict(row) | {"citations": tuple(row["citations"])})) for row in rows]
+            return [_message(dict(row)) for row in rows]
+
+
+def _message(row: dict[str, Any]) -> Message:
+    support = row["support"]
+    lists = {"citations": tuple(row["citations"]), "support": None if support is None else tuple(support)}
+    return Message(**(row | lists))
 
 
 def _of(owner: str | None) -> ColumnElement[bool]:

@@ -52,6 +52,10 @@ def test_an_answer_comes_in_pieces_and_is_stored(client: httpx2.Client, conversa
     assert done["answer"]["content"] == text_of(events)
     assert len(text_of(events)) > 3
     assert done["answer"]["report"]["prompt_tokens"] > 100
+    assert done["question"]["support"] is None
+    for one in done["answer"]["support"]:
+        assert done["answer"]["content"][one["start"] : one["end"]].strip()
+        assert one["citation"] is None or one["citation"] < len(done["answer"]["citations"])
     assert [one["source"] for one in done["answer"]["citations"]] == [
         one["source"] for one in events[0].data["citations"]
     ]
