@@ -23,6 +23,7 @@ STYLE = "\n".join(
     (FOLDER / name).read_text(encoding="utf-8")
     for name in (
         "style.css",
+        "chat/style.css",
         "documents/style.css",
     )
 )
