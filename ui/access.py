@@ -49,7 +49,8 @@ def admitted(*, asks: bool) -> bool:
 
 
 def leave() -> None:
-    st.session_state.pop(KEY, None)
+    """None, and not nothing: what the tab told when it was opened still has the key."""
+    st.session_state[KEY] = None
 
 
 def _ask_for_key() -> None:

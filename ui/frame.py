@@ -72,7 +72,7 @@ def _links(pages: Mapping[str, StreamlitPage]) -> None:
     with st.sidebar, st.container(key="rc-pages", gap="xxsmall"):
         for name, page in pages.items():
             st.page_link(page, icon=f":material/{ICONS[name]}:", width="stretch")
-        if access.KEY in st.session_state:
+        if st.session_state.get(access.KEY):
             st.button("Leave", icon=":material/logout:", on_click=access.leave, help=LEAVING, type="tertiary")
 
 
