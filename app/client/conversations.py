@@ -106,6 +106,8 @@ def _take(answer: FollowedAnswer, name: str, data: Mapping[str, Any]) -> None:
         answer.text += str(data["text"])
     elif name == "done":
         answer.ended, answer.message = True, data["answer"]
+        if not answer.question and data["question"] is not None:  # of an answer that was made long ago
+            answer.question = str(data["question"]["content"])
         answer.notes = [str(one) for one in data["notes"]]
     elif name == "error":
         answer.ended, answer.error = True, str(data["error"]["message"])

@@ -59,8 +59,8 @@ def menu(connection: ServerConnection, opened: Card) -> None:
 
 
 def start_anew() -> None:
-    if CONVERSATION in st.query_params:
-        del st.query_params[CONVERSATION]
+    chosen = st.session_state.get(CHOSEN)
+    st.query_params.from_dict({COLLECTION: chosen} if chosen else {})
 
 
 def _export(connection: ServerConnection, name: str) -> None:

@@ -1,7 +1,7 @@
 """A question on its way: sent by a thread, so that no click loses it, and its answer, read as the server makes it.
 
-Streamlit ends a run at each click. What was typed is in the session until the server has it; the answer is the
-server's, and each run reads it from its start again.
+Streamlit ends a run at each click. What was typed is in the session until its answer has come to an end, whatever that
+is; the answer is the server's, and each run reads it from its start again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ import streamlit as st
 from app.client import conversations
 from app.client.connection import ServerConnection
 from app.client.conversations import FollowedAnswer
-from ragcache.errors import RagcacheError
+from ragcache.errors import HandingOver, RagcacheError
 from ui.settings import CHOSEN
 
-SENDING, FAILED, COMPARED = "question-sending", "question-failed", "answer-compared"  # of the session
+# Of the session, which knows one question of each kind. What is settled is the conversation whose last answer is known.
+TYPED, SENDING, ASKED, FAILED = "question-typed", "question-sending", "question-asked", "question-failed"
+SETTLED, COMPARED = "answer-settled", "answer-compared"
 PAINT_S = 0.08  # between two paintings of an answer
+STOPPED = "The answer was stopped before its first word, so nothing of it is kept."
+LOST = "The server ended before it had answered this."
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,22 @@ class FailedQuestion:
     conversation_id: str
     question: str
     instead_of: int | None
+    compares: bool
     reason: str
+
+
+def type_in(conversation_id: str, question: str) -> None:
+    """It is sent as soon as that conversation has no other one under way."""
+    st.session_state[TYPED] = (conversation_id, question)
+
+
+def typed(conversation_id: str) -> str:
+    found = st.session_state.get(TYPED)
+    return str(found[1]) if isinstance(found, tuple) and found[0] == conversation_id else ""
+
+
+def take_back() -> None:
+    st.session_state.pop(TYPED, None)
 
 
 def send(connection: ServerConnection, conversation_id: str, question: str, instead_of: int | None = None) -> None:
@@ -51,7 +70,7 @@ def send(connection: ServerConnection, conversation_id: str, question: str, inst
     if instead_of is not None:
         choices["instead_of"] = instead_of
     begun: Future[None] = Future()
-    st.session_state.pop(FAILED, None)
+    dismiss()
     st.session_state[SENDING] = SentQuestion(conversation_id, question, instead_of, False, begun)
     _start(begun, conversations.send, connection, conversation_id, question, choices)
 
@@ -59,6 +78,7 @@ def send(connection: ServerConnection, conversation_id: str, question: str, inst
 def compare(connection: ServerConnection, conversation_id: str, question: str) -> None:
     choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
     begun: Future[None] = Future()
+    dismiss()
     st.session_state[SENDING] = SentQuestion(conversation_id, question, None, True, begun)
     _start(begun, conversations.compare, connection, conversation_id, choices)
 
@@ -77,16 +97,55 @@ def taken(sent: SentQuestion) -> bool:
     """Whether the server has it. Waits until that is known; what it refuses is kept with the reason."""
     error = sent.begun.exception()
     st.session_state.pop(SENDING, None)
+    st.session_state.pop(SETTLED, None)
     if isinstance(error, RagcacheError):
-        fail(sent.conversation_id, sent.question, sent.instead_of, str(error))
+        fail(sent, str(error))
         return False
     if error is not None:
         raise error
+    st.session_state[ASKED] = sent
     return True
 
 
-def fail(conversation_id: str, question: str, instead_of: int | None, reason: str) -> None:
-    st.session_state[FAILED] = FailedQuestion(conversation_id, question, instead_of, reason)
+def settled(conversation_id: str) -> bool:
+    """Whether this session has seen how the last answer of it came to its end."""
+    return bool(st.session_state.get(SETTLED) == conversation_id)
+
+
+def settle(conversation_id: str, answer: FollowedAnswer) -> None:
+    """Keep what the server does not: what failed, and what is only compared."""
+    asked = st.session_state.pop(ASKED, None)
+    st.session_state[SETTLED] = conversation_id
+    if (
+        isinstance(asked, SentQuestion)
+        and asked.conversation_id == conversation_id
+        and asked.question != answer.question
+    ):
+        fail(asked, LOST)
+        return
+    told = SentQuestion(conversation_id, answer.question, answer.instead_of, answer.compares, Future())
+    if answer.error:
+        fail(told, answer.error)
+    elif answer.compares and answer.message is not None:
+        st.session_state[COMPARED] = (conversation_id, answer.message)
+    elif not answer.compares:
+        st.session_state.pop(COMPARED, None)
+        if answer.message is None and answer.question:
+            fail(told, STOPPED)
+
+
+def fail(sent: SentQuestion, reason: str) -> None:
+    failed = FailedQuestion(sent.conversation_id, sent.question, sent.instead_of, sent.compares, reason)
+    st.session_state[FAILED] = failed
+
+
+def refuse(conversation_id: str, question: str, reason: str) -> None:
+    """One that was not even sent."""
+    fail(SentQuestion(conversation_id, question, None, False, Future()), reason)
+
+
+def dismiss() -> None:
+    st.session_state.pop(FAILED, None)
 
 
 def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
@@ -101,26 +160,15 @@ def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
             yield answer
 
 
-def keep_comparison(conversation_id: str, message: Mapping[str, Any]) -> None:
-    st.session_state[COMPARED] = (conversation_id, message)
-
-
 def comparison(conversation_id: str) -> Mapping[str, Any] | None:
     found = st.session_state.get(COMPARED)
     return found[1] if isinstance(found, tuple) and found[0] == conversation_id else None
 
 
-def forget_comparison() -> None:
-    st.session_state.pop(COMPARED, None)
-
-
 def _start(begun: Future[None], act: Any, *arguments: Any) -> None:
     def run() -> None:
-        try:
+        with HandingOver(begun):
             act(*arguments)
-        except RagcacheError as error:
-            begun.set_exception(error)
-        else:
             begun.set_result(None)
 
     Thread(target=run, name="question", daemon=True).start()
