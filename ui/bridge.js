@@ -10,6 +10,8 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
     setStateValue("remembered", sessionStorage.getItem(SHELF) ?? "{}");
   }
 
+  document.documentElement.dataset.ragcache = data?.known ? "ready" : "opening";
+
   const act = (element) => {
     setTriggerValue("action", { name: element.dataset.rc, value: element.dataset.rcValue ?? "" });
   };

@@ -53,6 +53,7 @@ class Conversation:
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
         self.saved: list[Message] = []  # by the last `save` that stored any
+        self._instead_of: int | None = None
         self._pipeline = pipeline
         self._conversations = pipeline.library.catalog.conversations
 
@@ -72,14 +73,19 @@ class Conversation:
     def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         return self.stream(question, **options).answer
 
-    def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
-        """Options of a pipeline but `history` and `collection`, which are the conversation's own."""
+    def stream(self, question: str, *, instead_of: int | None = None, **options: Unpack[AskOptions]) -> AnswerStream:
+        """Options of a pipeline but `history` and `collection`, which are the conversation's own. `instead_of`: a
+        question of it, whose place this one takes when its answer is stored; what stands behind goes with it.
+        """
         own = {"history", "collection"} & set(options)
         if own:
             raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
         with suppress(CatalogError):  # else it is as unsaved as it was
             self.save()
         messages: list[Said] = [*self.messages, *_messages(self.unsaved)]
+        if instead_of is not None:
+            messages = messages[: self.place_of(instead_of)]
+        self._instead_of = instead_of
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
         stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
         stream.then.append(self._store)
@@ -95,6 +101,13 @@ class Conversation:
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
         return self._pipeline.start(messages[asked[-1]].content, told, _last_documents(before))
 
+    def place_of(self, message_id: int) -> int:
+        """Among the messages. Raises NotFound where it is no question of this conversation."""
+        for place, message in enumerate(self.messages):
+            if message.id == message_id and message.role == "user":
+                return place
+        raise NotFound(f"no question {message_id} in this conversation: it never was, or another took its place")
+
     async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         return await (await self.astream(question, **options)).answer()
 
@@ -109,7 +122,9 @@ class Conversation:
         if self.id is None:
             collection = self._pipeline.library.catalog.collections.get(self.collection)
             self.id = self._conversations.create(collection, title).id
-        self.saved = self._conversations.add(self.id, _messages(self.unsaved), title=title)
+        messages, instead_of = _messages(self.unsaved), self._instead_of
+        self.saved = self._conversations.add(self.id, messages, title=title, instead_of=instead_of)
+        self._instead_of = None
         self.unsaved.clear()
 
     def _store(self, answer: Answer) -> Answer:
@@ -128,7 +143,7 @@ def _messages(answers: Sequence[Answer]) -> list[NewMessage]:
     messages = []
     for answer in answers:
         told = answer.to_dict()
-        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"])
+        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"], tuple(told["support"]))
         messages += [NewMessage("user", answer.question), said]
     return messages
 

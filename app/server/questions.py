@@ -28,7 +28,7 @@ from app.server.events import MEDIA_TYPE, event, sound, streamed
 from app.server.generations import ServedAnswer
 from app.server.queueing import kept
 from app.server.service import Service
-from app.server.told import told_notes, told_report
+from app.server.told import SupportedSentence, told_notes, told_report
 from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
@@ -58,6 +58,8 @@ class AnswerChoices(RequestBody):
 class AskedQuestion(AnswerChoices):
     question: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION)]
     linker: Annotated[str, Field(max_length=200)] | None = None
+    # A question of this conversation, whose place this one takes, with all behind it, when its answer is stored.
+    instead_of: Annotated[int, Field(ge=1, lt=2**63)] | None = None
 
 
 class EndedAnswer(BaseModel):
@@ -149,12 +151,15 @@ def _asked(
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
     conversation = Conversation(service.pipeline, collection.name, stored.id)
+    if body.instead_of is not None:
+        conversation.place_of(body.instead_of)
     return service.generations.start(
         stored.id,
-        lambda: conversation.stream(question, **options),
+        lambda: conversation.stream(question, instead_of=body.instead_of, **options),
         partial(_stored, conversation),
         over,
         caller.runs_it,
+        {"question": question, "instead_of": body.instead_of, "compares": False},
     )
 
 
@@ -166,10 +171,12 @@ def _compared(
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline, collection.name, stored.id)
-    if not conversation.messages:
+    asked = _last([message_card(one) for one in conversation.messages], "user")
+    if asked is None:
         raise NotFound(NOTHING_ASKED)
     stream = partial(conversation.again, **options)
-    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it)
+    about = {"question": asked.content, "instead_of": None, "compares": True}
+    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, about)
 
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:
@@ -197,6 +204,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         content=answer.text,
         citations=sound(told["citations"]),
         report=told_report(told["report"]),
+        support=[SupportedSentence(**one) for one in told["support"]],
         created=None,
     )
     return _ended(None, card, answer)
