@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from app import Settings
 from app.library.catalog import open_catalog
+from app.library.catalog.records import NewMessage
 from tests.app.server.serving import served
 from tests.app.server.uploads import sent
 from tests.tiny_folder import write_tiny_folder
@@ -93,7 +94,7 @@ def test_two_people_see_nothing_of_each_other(browser: Browser, guarded: tuple[s
 
 
 def test_texts_of_others_do_nothing(somebody: Tab, server: httpx2.Client, bundled: Settings) -> None:
-    shelf = f"{SCRIPT} ![x](//evil.example/a)"
+    shelf = "<script>alert(1)<¦script> ![x](¦¦evil.example¦a) <img src=x onerror=alert(1)>"
     assert server.post("/v1/collections", json={"name": shelf}).status_code == 201
     path = httpx2.URL("http://x").copy_with(path=f"/{shelf}").raw_path.decode()[1:].replace("/", "%2F")
     text = f"# {IMAGE}\n\n{SCRIPT} {IMAGE}\n\n| a | b |\n|---|---|\n| {IMAGE} | {SCRIPT} |\n"
@@ -103,8 +104,8 @@ def test_texts_of_others_do_nothing(somebody: Tab, server: httpx2.Client, bundle
         found = catalog.collections.find(shelf)
         assert found is not None
         talk = catalog.conversations.create(found, f"{SCRIPT} {IMAGE}").id
-        catalog.conversations.add(talk, "user", f"{SCRIPT} {IMAGE}")
-        catalog.conversations.add(talk, "assistant", f"{text}\n\n<javascript:alert(1)> http://evil.example/c")
+        said = f"{text}\n\n<javascript:alert(1)> http://evil.example/c"
+        catalog.conversations.add(talk, [NewMessage("user", f"{SCRIPT} {IMAGE}"), NewMessage("assistant", said)])
     for name in ("", f"?c={talk}", "documents", "cache", "settings"):
         somebody.go(name)
         alive = somebody.page.locator("[src*=evil], [href*=evil], [href^=javascript], [onerror], main script")
