@@ -29,8 +29,14 @@ STYLE = "\n".join(
 )
 ICONS = {"chat": "forum", "documents": "description", "cache": "bolt", "settings": "tune"}
 LEAVING = "This tab forgets its key."
-LIGHT = "--rc-good: #2b7a3f; --rc-warm: #9a5b00; --rc-bad: #a5281b; --rc-muted: #5b6266; --rc-line: #dcd8cd;"
-DARK = "--rc-good: #7ccf8e; --rc-warm: #e5b567; --rc-bad: #f19a8e; --rc-muted: #a4acb0; --rc-line: #343c40;"
+LIGHT = (
+    "--rc-good: #2b7a3f; --rc-warm: #9a5b00; --rc-bad: #a5281b; --rc-muted: #5b6266; --rc-line: #dcd8cd;"
+    " --rc-paper: #fcfbf8;"
+)
+DARK = (
+    "--rc-good: #7ccf8e; --rc-warm: #e5b567; --rc-bad: #f19a8e; --rc-muted: #a4acb0; --rc-line: #343c40;"
+    " --rc-paper: #14181a;"
+)
 
 
 def show() -> None:

@@ -1,16 +1,21 @@
-"""Where a citation stands: a page of a PDF as a picture, with the passage's boxes on it."""
+"""Where a citation stands: a page of a PDF as a picture, with the passage's boxes on it, or the text around it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from app.client.answers import UNKNOWN
 from app.client.connection import ServerConnection, ServerError
 from app.client.files import ROUTE
 
 PNG = "image/png"
+BEFORE, BEHIND = 600, 1800  # characters around a passage
+LONGEST = 60_000  # characters of a passage
+MISSING = 404
+Lost = Literal["gone", "changed"]
+Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,22 @@ class SeenPage:
 
     number: int
     png: bytes
-    boxes: tuple[tuple[float, float, float, float], ...]
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class SeenText:
+    """A part of a document: `text[start:end]` is the passage, `text[marked[0]:marked[1]]` the sentence of it that is
+    nearest to the answer. Of `kind` "items" each row of a table is lines of `column: value`.
+    """
+
+    text: str
+    start: int
+    end: int
+    marked: tuple[int, int]
+    kind: str
+    begins: bool  # whether the document does so here
+    ends: bool
 
 
 def page_of(connection: ServerConnection, collection: str, citation: Mapping[str, Any]) -> SeenPage | None:
@@ -46,3 +66,30 @@ def page_of(connection: ServerConnection, collection: str, citation: Mapping[str
         return SeenPage(int(number), png, tuple((a, b, c, d) for a, b, c, d in boxes))
     except UNKNOWN:
         raise connection.unknown() from None
+
+
+def text_of(connection: ServerConnection, collection: str, citation: Mapping[str, Any]) -> SeenText | Lost:
+    """No more of the document than stands around the passage. `changed`: it does not say there what was cited."""
+    try:
+        start, document, cited = int(citation["start"]), str(int(citation["document_id"])), str(citation["text"])
+        quote = citation.get("quote") or {"start": start, "end": start, "text": ""}
+        marked, quoted = (int(quote["start"]), int(quote["end"])), str(quote["text"])
+    except UNKNOWN:
+        raise connection.unknown() from None
+    end = start + min(len(cited), LONGEST)
+    first = max(0, start - BEFORE)
+    query = {"start": first, "end": end + BEHIND}
+    try:
+        told = connection.ask("GET", *ROUTE, collection, "documents", document, query=query)
+    except ServerError as error:
+        if error.answered != MISSING:
+            raise
+        return "gone"
+    try:
+        text, length, kind = str(told["text"]), int(told["length"]), str(told["kind"])
+    except UNKNOWN:
+        raise connection.unknown() from None
+    own = (marked[0] - first, marked[1] - first)
+    if text[start - first : end - first] != cited[:LONGEST] or text[slice(*own)] != quoted or own[0] < 0:
+        return "changed"
+    return SeenText(text, start - first, end - first, own, kind, first == 0, first + len(text) >= length)

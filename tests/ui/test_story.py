@@ -66,7 +66,7 @@ def ask_and_look(tab: Tab) -> None:
     begun = words_of(tab)
     answer = tab.answered()
     assert answer.startswith(begun[:20]) and len(answer) > len(begun), "it came all at once"
-    tab.page.locator(".rc-source", has_text=re.compile("minutes.pdf, (p\\.|page) 2")).first.click()
+    tab.page.get_by_label(re.compile(r"^Source \d+: minutes\.pdf, (p\.|page) 2")).first.click()
     picture = tab.page.locator(".rc-panel .rc-page img")
     expect(picture).to_have_attribute("alt", re.compile("Page 2"))
     image, box = picture.bounding_box(), tab.page.locator(".rc-panel .rc-box").first.bounding_box()
@@ -130,7 +130,7 @@ def delete(tab: Tab) -> None:
     tab.walk("Chat")
     tab.ask(FACT)
     tab.answered()
-    sources = tab.answers.last.locator(".rc-source")
+    sources = tab.answers.last.locator(".rc-chip")
     expect(sources.first).to_contain_text("bakery.docx")
     expect(sources.filter(has_text="minutes.pdf")).to_have_count(0)
 

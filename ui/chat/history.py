@@ -26,7 +26,8 @@ def question(text: str) -> str:
 
 def answer(message: Message, number: int) -> str:
     report = message.get("report")
-    return f'<div class="rc-said">{answered(message, number)}{bar(report) if report else ""}</div>'
+    told = bar(report, message.get("citations") or ()) if report else ""
+    return f'<div class="rc-said">{answered(message, number)}{told}</div>'
 
 
 def under_way(text: str, citations: Sequence[Message], number: int) -> str:

@@ -215,9 +215,13 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(unused(connection, hashes))
 
-    def of_document(self, document_id: int) -> list[StoredChunk]:
-        """In their order."""
+    def of_document(self, document_id: int, start: int = 0, end: int | None = None) -> list[StoredChunk]:
+        """In their order, those that share something with this part of its text."""
         query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)
+        if start:
+            query = query.where(CHUNKS.c.end > start)
+        if end is not None:
+            query = query.where(CHUNKS.c.start < end)
         with self._database.reading() as connection:
             return [_chunk(row) for row in connection.execute(query)]
 
