@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, AskOptions
 from app.answering.conversation import NOTHING_ASKED, Conversation
+from app.answering.stream import AnswerStream
 from app.errors import NotFound
 from app.library.catalog.records import Message
 from app.models.cores import in_thread
@@ -166,9 +167,13 @@ def _compared(
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline, collection.name, stored.id)
+    said = [one for one in conversation.messages if one.role == "assistant"]
     if not conversation.messages:
         raise NotFound(NOTHING_ASKED)
-    stream = partial(conversation.again, **options)
+
+    def stream() -> AnswerStream:
+        return service.history.compares(conversation.again(**options), said[-1].report if said else None)
+
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it)
 
 
