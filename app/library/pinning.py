@@ -7,6 +7,7 @@ own, so of a text that two have, each may pin the KV.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from app.errors import MaintenanceError
 from app.library import Library
@@ -23,16 +24,34 @@ def pin_collection(library: Library, models: Models, collection: Collection) -> 
     """What is on the disk of it for the model of the settings -> what that is. Raises MaintenanceError where too much
     would be pinned, and pins nothing then.
     """
+    found = pinnable(library, models, collection)
+    if not found.fits:
+        raise MaintenanceError(
+            f"{found.pinned:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of "
+            f"{found.budget:,} may be (RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
+        )
+    return _each(library, found.items, lambda key: models.store.pin(key, owner=_owner(collection)))
+
+
+@dataclass(frozen=True)
+class Pinnable:
+    """What `pin_collection` would keep."""
+
+    items: list[Item]
+    pinned: int  # bytes, of all that would be pinned then
+    budget: int  # of the disk
+
+    @property
+    def fits(self) -> bool:
+        return self.pinned <= PINNED_SHARE * self.budget
+
+
+def pinnable(library: Library, models: Models, collection: Collection) -> Pinnable:
     items = list(CacheFolder(library.settings.kv_folder).items()) if has_kv(library.settings) else []
     own = collection_items(library, models, collection, items)
-    budget, pinned = models.disk_bytes, {one.address: one.nbytes for one in (*items, *own) if one.pinned}
+    pinned = {one.address: one.nbytes for one in (*items, *own) if one.pinned}
     wanted = sum((pinned | {one.address: one.nbytes for one in own}).values())
-    if wanted > PINNED_SHARE * budget:
-        raise MaintenanceError(
-            f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of {budget:,} may be "
-            "(RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
-        )
-    return _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
+    return Pinnable(own, wanted, models.disk_bytes)
 
 
 def unpin_collection(library: Library, models: Models, collection: Collection) -> FileTally:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, AskOptions
 from app.answering.conversation import NOTHING_ASKED, Conversation
+from app.answering.stream import AnswerStream
 from app.errors import NotFound
 from app.library.catalog.records import Message
 from app.models.cores import in_thread
@@ -174,7 +175,11 @@ def _compared(
     asked = _last([message_card(one) for one in conversation.messages], "user")
     if asked is None:
         raise NotFound(NOTHING_ASKED)
-    stream = partial(conversation.again, **options)
+    said = [one for one in conversation.messages if one.role == "assistant"]
+
+    def stream() -> AnswerStream:
+        return service.history.compares(conversation.again(**options), said[-1].report if said else None)
+
     about = {"question": asked.content, "instead_of": None, "compares": True}
     return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, about)
 

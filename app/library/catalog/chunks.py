@@ -200,6 +200,12 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
+    def lengths(self, collection: Collection) -> dict[str, int]:
+        """Tokens of each text of it, by token hash."""
+        query = select(CHUNKS.c.token_hash, CHUNKS.c.tokens).where(CHUNKS.c.collection_id == collection.id).distinct()
+        with self._database.reading() as connection:
+            return dict(map(tuple, connection.execute(query)))
+
     def hashes_of(self, document_ids: Sequence[int]) -> dict[int, set[str]]:
         """Token hashes by document."""
         found: dict[int, set[str]] = {one: set() for one in document_ids}
