@@ -25,6 +25,7 @@ STYLE = "\n".join(
         "style.css",
         "chat/style.css",
         "documents/style.css",
+        "cache/style.css",
     )
 )
 ICONS = {"chat": "forum", "documents": "description", "cache": "bolt", "settings": "tune"}

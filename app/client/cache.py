@@ -10,7 +10,7 @@ from app.client.connection import ServerConnection
 
 ROUTE = ("v1", "cache")
 COLLECTIONS = ("v1", "collections")
-MOST_REUSED = 12
+MOST_REUSED = 10
 Record = Mapping[str, Any]
 
 
