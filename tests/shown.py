@@ -35,7 +35,8 @@ NAMED = re.compile(r'"id":\s*"([^"]+)",\s*"object":\s*"(job|context_cache|conver
 VARIABLES = {"job": "JOB", "context_cache": "CACHE", "conversation": "CONVERSATION"}
 EVENT = re.compile(r"^id: (\S+)$", re.MULTILINE)
 READY = ["curl", "--silent", "--retry", "60", "--retry-delay", "1"]
-SERVING = re.compile(r"http://\S+(?=/v1 )")
+# Those that go on, and how each tells where it is.
+SERVERS = {"serve": re.compile(r"http://\S+(?=/v1 · )"), "ui": re.compile(r"(?<=The chat is at )http://\S+")}
 # What differs from run to run, and what may stand there.
 VARYING = (
     (r"rk-[\w-]+", r"rk-[\w-]+"),
@@ -146,8 +147,8 @@ class Shell:
 
     def console(self, block: Block) -> None:
         for command, printed in block.steps:
-            if re.match(r"ragcache serve(?! .*--check)", command):
-                told = self.serve(command)
+            if found := re.match(r"ragcache (serve|ui)\b(?! .*--check)", command):
+                told = self.serve(command, SERVERS[found[1]])
             else:
                 told = self.run(command, fails=printed.lower().startswith(("error", "✗")))
             if block.mark == EXACTLY:
@@ -155,20 +156,20 @@ class Shell:
             elif printed.strip():
                 check_printed(printed, told.replace(str(self.home), HOME).replace(self.address, ADDRESS))
 
-    def serve(self, command: str) -> str:
-        """What it told so far. One that runs and was started alike is that server."""
+    def serve(self, command: str, told: re.Pattern[str]) -> str:
+        """What it told so far, from where it tells its address. One that runs and was started alike is that server."""
         started = (command, {name: value for name, value in self._state.items() if name.startswith("RAGCACHE_")})
         log = self.home / "server.log"
         if self.server is None or self._started != started:
             self.end()
             self._started = started
-            state = {**self._state, "RAGCACHE_SERVE_PORT": "0"}
+            state = {**self._state, "RAGCACHE_SERVE_PORT": "0", "RAGCACHE_UI_PORT": "0"}
             with log.open("wb") as out:
                 self.server = subprocess.Popen(
                     ["bash", "-c", f"exec {command}"], cwd=self._place, env=state, stdout=out, stderr=out
                 )
-            wait_until(lambda: SERVING.search(log.read_text()) or self._ended(), PATIENCE_S, log.read_text)
-            found = SERVING.search(log.read_text())
+            wait_until(lambda: told.search(log.read_text()) or self._ended(), PATIENCE_S, log.read_text)
+            found = told.search(log.read_text())
             assert found is not None, log.read_text()
             self.address = found[0]
             # Where it has keys, it tells nobody without one whether it is ready.

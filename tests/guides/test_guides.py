@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 FOLDER = ROOT / "docs" / "guides"
 GUIDES = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
 # Over one collection, by one server. What an operator does comes apart, in a home of its own.
-ASKING = ("cli.md", "api.md", "llama-index.md", "sizing.md")
+ASKING = ("cli.md", "api.md", "llama-index.md", "sizing.md", "chat.md")
 # The torch engine, where a server would choose vLLM; answers that are the same each time, and not long; KV that is
 # linked however short the prompt.
 SETTINGS = {"ENGINE": "torch", "TEMPERATURE": "0", "MAX_TOKENS": "24", "LINK_WHEN": "always"}
