@@ -158,6 +158,8 @@ class Settings(BaseSettings):
     serve_upload_bytes: Bytes = 512 * 1024**2
     serve_origins: str = ""
     serve_grace_s: float = Field(default=30, ge=0)
+    ui_host: Name = "127.0.0.1"
+    ui_port: int = Field(default=8501, ge=0, le=65535)
     server: str = ""
     api_key: SecretStr | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -228,6 +230,12 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
     except ValidationError as error:
         told = [_told(detail, given, in_file, env_file) for detail in error.errors(include_url=False)]
         raise ConfigError("; ".join(told)) from error
+
+
+def environment(**given: str | None) -> dict[str, str]:
+    """For a process that this one starts, with these settings and no others of ours."""
+    others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
+    return others | {variable(name): value for name, value in given.items() if value is not None}
 
 
 def check_names(env_file: Path | None = Path(".env")) -> dict[str, str | None]:

@@ -28,6 +28,7 @@ from benchmarks.search import SearchBenchOptions
 from benchmarks.serve import ServeBenchOptions
 from benchmarks.soak import SoakBenchOptions
 from benchmarks.start import StartBenchOptions
+from benchmarks.support import SupportBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 
 BENCHMARKS: Mapping[str, type[BenchOptions]] = {
@@ -43,6 +44,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "serve": ServeBenchOptions,
     "soak": SoakBenchOptions,
     "start": StartBenchOptions,
+    "support": SupportBenchOptions,
     "quality": QualityBenchOptions,
     "ttft": TtftBenchOptions,
     "kvgen": KvgenBenchOptions,

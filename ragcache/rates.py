@@ -115,6 +115,12 @@ class Rates:
         with self._lock:
             return self._predicted(work)
 
+    @property
+    def settled(self) -> bool:
+        """Whether enough was measured in this run to tell what has not been."""
+        with self._lock:
+            return self._measured > SETTLED
+
     def _predicted(self, work: Work, stale: int = 0) -> float:
         """By rates that have missed so many measurements at most: to solve takes longer than all else here."""
         if self._rates is None or self._since > stale:

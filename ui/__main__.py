@@ -8,6 +8,7 @@ from pathlib import Path
 from streamlit.web import bootstrap
 
 FOLDER = Path(__file__).parent
+FRAME = FOLDER / "frame.py"
 
 
 def main() -> None:
@@ -22,6 +23,8 @@ def main() -> None:
         "server_headless": True,
         "server_maxUploadSize": told.upload_mb,
         "server_fileWatcherType": "none",
+        "server_enableCORS": False,  # ui.web does both, more strictly
+        "server_enableXsrfProtection": False,
         "browser_gatherUsageStats": False,
         "client_toolbarMode": "minimal",
         "client_showErrorDetails": "none",
@@ -29,7 +32,7 @@ def main() -> None:
         "theme_base": str(FOLDER / "theme.toml"),
     }
     bootstrap.load_config_options(options)
-    bootstrap.run(str(FOLDER / "frame.py"), False, [], options)
+    bootstrap.run_asgi_app(str(FRAME), "ui.web:app", [], options)
 
 
 if __name__ == "__main__":

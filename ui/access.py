@@ -33,20 +33,24 @@ def connection() -> ServerConnection:
     return ServerConnection(replace(server(), key=key), patience_s=PATIENCE_S)
 
 
-def admitted() -> bool:
-    """Whether the server knows who asks; else a key is asked for here. Raises ServerError where it does not answer."""
+def admitted(*, asks: bool) -> bool:
+    """Whether the server knows who asks; else a key is asked for here, if it `asks`: before the tab has told what it
+    remembers nobody knows that it has none. Raises ServerError where the server does not answer.
+    """
     try:
         connection().ask("GET", "v1", "models")
     except ServerError as error:
         if error.answered != DENIED:
             raise
-        _ask_for_key()
+        if asks:
+            _ask_for_key()
         return False
     return True
 
 
 def leave() -> None:
-    st.session_state.pop(KEY, None)
+    """None, and not nothing: what the tab told when it was opened still has the key."""
+    st.session_state[KEY] = None
 
 
 def _ask_for_key() -> None:

@@ -10,6 +10,8 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
     setStateValue("remembered", sessionStorage.getItem(SHELF) ?? "{}");
   }
 
+  document.documentElement.dataset.ragcache = data?.known ? "ready" : "opening";
+
   const act = (element) => {
     setTriggerValue("action", { name: element.dataset.rc, value: element.dataset.rcValue ?? "" });
   };
@@ -30,9 +32,13 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
       act(element);
     }
   };
+  // What is to be seen plays an animation of this name when it appears.
+  const onShown = (event) => event.animationName === "rc-show" && event.target.scrollIntoView({ block: "nearest" });
+  document.addEventListener("animationstart", onShown);
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   return () => {
+    document.removeEventListener("animationstart", onShown);
     document.removeEventListener("click", onClick);
     document.removeEventListener("keydown", onKey);
   };

@@ -27,7 +27,7 @@ def listen(remember: dict[str, str]) -> Action | None:
     """What somebody has just done, once. `remember`: what this tab is to know after a reload, and nobody else."""
     told = _mount(
         key=_NAME,
-        data={"remember": remember},
+        data={"remember": remember, "known": remembered() is not None},
         height=1,
         on_action_change=lambda: None,
         on_remembered_change=lambda: None,

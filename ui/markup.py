@@ -37,11 +37,11 @@ def refusal(text: str) -> str:
 
 def rendered(text: str) -> str:
     """Markdown without links, images and HTML, which stay as they were written."""
-    return str(_markdown().render(text))
+    return str(markdown().render(text))
 
 
 @lru_cache(maxsize=1)
-def _markdown() -> MarkdownIt:
+def markdown() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(_FETCHING)
 
 

@@ -158,14 +158,29 @@ def _remembered(citation: Citation) -> list[Place]:
 
 
 @dataclass(frozen=True)
+class SentenceSupport:
+    """`answer[start:end]` is a sentence that claims something. `citation`: the place, from 0, of the citation that
+    supports it, or None; `share`: how much of it that one says, 0 to 1, also where it is too little.
+    """
+
+    start: int
+    end: int
+    citation: int | None
+    share: float
+
+
+@dataclass(frozen=True)
 class Answer:
-    """`notes` say what a user should know of it: what was left out of the prompt, or that it was stopped."""
+    """`notes` say what a user should know of it: what was left out of the prompt, or that it was stopped. `support` is
+    there when it has ended.
+    """
 
     question: str
     text: str
     citations: tuple[Citation, ...]
     report: Report
     notes: tuple[str, ...] = ()
+    support: tuple[SentenceSupport, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -176,6 +191,7 @@ class Answer:
             "question": self.question,
             "answer": self.text,
             "citations": [citation.to_dict() for citation in self.citations],
+            "support": [asdict(one) for one in self.support],
             "report": self.report.to_dict(),
             "notes": list(self.notes),
         }

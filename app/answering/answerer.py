@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.pieces import Pieces
 from app.answering.stream import AnswerStream
+from app.answering.support import Passage, supported
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
@@ -137,7 +138,7 @@ class Answering:
             return Answer(request.question, text, cited, report, notes if whole else (*notes, STOPPED))
 
         stream = AnswerStream(generation, Pieces(self.template.decode, request.stop), cited, finish)
-        stream.then.append(partial(self._quoted, request))
+        stream.then += [partial(self._quoted, request), with_support]
         return stream
 
     def _quoted(self, request: AnswerRequest, answer: Answer) -> Answer:
@@ -155,6 +156,11 @@ class Answering:
     def _pages(self, cited: Citation, start: int, end: int, text: str) -> list[PageName] | None:
         places = locate(self.catalog, cited, start, end, text) if self.catalog else None
         return None if places is None else [(place.page, place.label) for place in places]
+
+
+def with_support(answer: Answer) -> Answer:
+    passages = [Passage(one.text, ". ".join((one.title, *one.heading))) for one in answer.citations]
+    return replace(answer, support=supported(answer.text, passages) if passages else ())
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Conversation:
         self.id = conversation_id  # None until something is stored
         self.unsaved: list[Answer] = []
         self.saved: list[Message] = []  # by the last `save` that stored any
+        self._instead_of: int | None = None
         self._pipeline = pipeline
         self._conversations = pipeline.library.catalog.conversations
 
@@ -73,14 +74,19 @@ class Conversation:
     def ask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         return self.stream(question, **options).answer
 
-    def stream(self, question: str, **options: Unpack[AskOptions]) -> AnswerStream:
-        """Options of a pipeline but `history` and `collection`, which are the conversation's own."""
+    def stream(self, question: str, *, instead_of: int | None = None, **options: Unpack[AskOptions]) -> AnswerStream:
+        """Options of a pipeline but `history` and `collection`, which are the conversation's own. `instead_of`: a
+        question of it, whose place this one takes when its answer is stored; what stands behind goes with it.
+        """
         own = {"history", "collection"} & set(options)
         if own:
             raise TypeError(f"a conversation has its own {' and '.join(sorted(own))}")
         with suppress(CatalogError):  # else it is as unsaved as it was
             self.save()
-        messages = self._said(RECENT)
+        if instead_of is not None:
+            self.place_of(instead_of)
+        messages = self._said(RECENT, before=instead_of)
+        self._instead_of = instead_of
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
         stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
         stream.then.append(self._store)
@@ -96,6 +102,13 @@ class Conversation:
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
         return self._pipeline.start(messages[asked[-1]].content, told, _last_documents(before))
 
+    def place_of(self, message_id: int) -> int:
+        """Among the messages. Raises NotFound where it is no question of this conversation."""
+        for place, message in enumerate(self.messages):
+            if message.id == message_id and message.role == "user":
+                return place
+        raise NotFound(f"no question {message_id} in this conversation: it never was, or another took its place")
+
     async def aask(self, question: str, **options: Unpack[AskOptions]) -> Answer:
         return await (await self.astream(question, **options)).answer()
 
@@ -110,12 +123,15 @@ class Conversation:
         if self.id is None:
             collection = self._pipeline.library.catalog.collections.get(self.collection)
             self.id = self._conversations.create(collection, title).id
-        self.saved = self._conversations.add(self.id, _messages(self.unsaved), title=title)
+        messages, instead_of = _messages(self.unsaved), self._instead_of
+        self.saved = self._conversations.add(self.id, messages, title=title, instead_of=instead_of)
+        self._instead_of = None
         self.unsaved.clear()
 
-    def _said(self, most: int) -> list[NewMessage]:
-        stored = [] if self.id is None else self._conversations.last_said(self.id, most)
-        return [*stored, *_messages(self.unsaved)]
+    def _said(self, most: int, before: int | None = None) -> list[NewMessage]:
+        """The last of them; `before` this message, where one is given, which what is not stored yet stands behind."""
+        stored = [] if self.id is None else self._conversations.last_said(self.id, most, before)
+        return [*stored, *(_messages(self.unsaved) if before is None else ())]
 
     def _store(self, answer: Answer) -> Answer:
         if not answer.text and STOPPED in answer.notes:  # before its first word
@@ -133,7 +149,7 @@ def _messages(answers: Sequence[Answer]) -> list[NewMessage]:
     messages = []
     for answer in answers:
         told = answer.to_dict()
-        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"])
+        said = NewMessage("assistant", answer.text, tuple(told["citations"]), told["report"], tuple(told["support"]))
         messages += [NewMessage("user", answer.question), said]
     return messages
 

@@ -140,6 +140,7 @@ class RagPipeline(ContextVerbs):
             found = self._searching.run(collection, query, asked)
             fits = self._searching.fits(query, asked.retrieval)
             seconds = {"condense": rewritten - started} if asked.history else {}
+            seconds |= {"retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds}
             stream = answering.start(
                 AnswerRequest(
                     question,
@@ -151,11 +152,12 @@ class RagPipeline(ContextVerbs):
                     asked.sampling,
                     asked.quotes,
                     asked.prompt_order or settings.prompt_order,
-                    {**seconds, "retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds},
+                    seconds,
                     (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),))),
                     asked.stop,
                 )
             )
+        stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)
         return stream

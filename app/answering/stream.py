@@ -58,6 +58,8 @@ class AnswerStream:
     def __init__(self, generation: TokenStream, pieces: Pieces, citations: tuple[Citation, ...], finish: Finish):
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
+        self.collection_id: int | None = None  # whose chunks it is made from, where the catalog has them
+        self.finding_s = 0.0  # of the time to its first token, what went before the engine
         self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add to it
         self.heard: list[Callable[[], None]] = []  # called at each token, on the thread that reads
         self._generation = generation

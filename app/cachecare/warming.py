@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 
-from app.errors import MaintenanceError
+from app.errors import CatalogError, MaintenanceError
 from app.library import Library
 from app.library.arrangement import CollectionArrangement, chunks_before, unpacked
 from app.library.catalog.database import batches
@@ -103,13 +105,16 @@ def _warm(
     library.catalog.chunks.retokenize(collection, changed)
     failed = done.failed
     sizes: dict[VariantKey, int] = {}
-    tokens = 0
+    tokens, started = 0, perf_counter()
     try:
         for variant in warmer.document(segments, before):
             sizes[variant.key] = variant.nbytes
             tokens += len(variant)
     except PromptError as error:
         failed += ((document.source, str(error)),)
+    if tokens:
+        with suppress(CatalogError):  # others write: the history is not worth a wait
+            library.catalog.cache_history.captured(collection, tokens, perf_counter() - started)
     return replace(
         done,
         documents=done.documents + 1,

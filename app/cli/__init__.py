@@ -30,6 +30,7 @@ class Commands(TyperGroup):
         "ask": "Answer a question from the documents of a collection.",
         "chat": "Ask several questions after each other.",
         "serve": "Serve the collections by OpenAI's API.",
+        "ui": "Open the chat in the browser, with a server where none runs.",
         "ls": "List the collections, or the documents of one.",
         "show": "Show a document: what it is, its chunks, and which have KV.",
         "rm": "Delete documents, or a whole collection.",

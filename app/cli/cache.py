@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
 from app.library.kv import FileTally
 from app.library.pinning import pin_collection, unpin_collection
-from app.settings import Settings
+from app.settings import Settings, parse_bytes
 from ragcache.errors import RemoteError
 from ragcache.store.base import TierStats
 
@@ -143,6 +144,31 @@ def prune(
     _tell_prune(pruned, as_json)
 
 
+@cache.command()
+@configured(..., "data_dir", "cache_dir")
+def sizing(
+    settings: Settings,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Models, by their config.json; common ones by default."),
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="SIZE", help="How many tokens fit into it.")] = "32GiB",
+    as_json: Json = False,
+) -> None:
+    """Tell how much KV a token of a model takes on the disk, by codec, and how many tokens a budget holds."""
+    from app.cachecare import sizing  # it imports torch
+
+    try:
+        nbytes = int(str(parse_bytes(budget)))
+    except ValueError as error:
+        raise typer.BadParameter(f"{budget!r} {error}", param_hint="--budget") from None
+    found = sizing.rows(sizing.sizes_of(folders) if folders else sizing.known_sizes(), nbytes)
+    if as_json:
+        print_json({"budget": nbytes, "models": found})
+    else:
+        _tell_sizing(found, budget)
+
+
 def _stats_as_json(census: Census, of_collections: list[CollectionShare], tiers: list[TierStats]) -> dict[str, Any]:
     return {
         "tiers": [
@@ -188,6 +214,29 @@ def _tell_stats(census: Census, of_collections: list[CollectionShare], tiers: li
         (name.replace("_", " "), f"{tally.entries:,}", size(tally.nbytes)) for name, tally in _kinds(census).items()
     ]
     print(f"\n{table(('files', 'entries', 'size'), kinds, right=('entries', 'size'))}")
+
+
+def _tell_sizing(found: list[dict[str, Any]], budget: str) -> None:
+    sized, fitting = "_bytes_per_token", "_tokens"
+    codecs = [name.removesuffix(sized) for name in found[0] if name.endswith(sized)]
+    shown = [
+        (
+            *(one["model"], one["layers"], one["kv_heads"], one["head_dim"]),
+            *(f"{one[codec + sized] / 1000:.1f}" for codec in codecs),
+            *(f"{one[codec + fitting] / 1000:,.0f}" for codec in codecs),
+        )
+        for one in found
+    ]
+    titles = (
+        "model",
+        "layers",
+        "KV heads",
+        "head",
+        *(f"{one} KB" for one in codecs),
+        *(f"{one} fit" for one in codecs),
+    )
+    print(table(titles, shown, right=titles[1:]))
+    print(f"\nKB: of KV for each token, on the disk. fit: thousands of tokens whose KV fits into {plain(budget)}.")
 
 
 def _tell_kept(name: str, what: str, of: FileTally, as_json: bool) -> None:

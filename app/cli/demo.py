@@ -22,7 +22,8 @@ ANSWER_TOKENS = 64
 QUESTION = "Who designed the lighthouse?"
 SAMPLES = Path(app.samples.__file__).parent
 NEXT = """\
-Next: `ragcache ingest FOLDER` reads documents of your own, `ragcache ask` and `ragcache chat` answer from them.
+Next: `.venv/bin/ragcache ui` opens the chat in the browser, over documents that you drop there.
+`ragcache ingest FOLDER` reads documents of your own, `ragcache ask` and `ragcache chat` answer from them.
 `ragcache doctor` checks this installation; `ragcache bench quality --data …` measures what reuse costs in answers, on
 questions of your own, and `ragcache bench ttft` what it saves."""
 

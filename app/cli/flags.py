@@ -67,7 +67,7 @@ FLAGS: Mapping[str, Any] = (
     | {"engine": Engine, "model": Model, "device": Device, "dtype": Dtype}
     | {"kv": Kv}
     | {"cache_dir": CacheDir, "data_dir": DataDir}
-    | {"serve_host": Host, "serve_port": Port, "server": Server}
+    | {"serve_host": Host, "serve_port": Port, "ui_host": Host, "ui_port": Port, "server": Server}
 )
 Command = Callable[..., None]
 

@@ -163,7 +163,7 @@ def _tell(result: IngestResult, as_json: bool, state: str = "") -> None:
     seconds = f"{result.seconds:.1f} s"
     if result.dry_run:
         kv = f", KV {size(result.kv_disk_bytes)} on the disk" if result.kv_disk_bytes else ""
-        seconds = _expected(result.expected_seconds)
+        seconds = _expected(result.expected_seconds if result.chunks else 0.0)  # what is unchanged takes none
     print(
         f"{state}{'would have ' if result.dry_run else ''}{told}, failed {len(result.failed):,} "
         f"({count(result.chunks, 'chunk')}, {count(result.tokens, 'token')}{kv}, {seconds})"

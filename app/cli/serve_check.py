@@ -27,14 +27,15 @@ ENGINES = {"vllm": check_vllm, "vllm-server": check_served}
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def check_host(settings: Settings) -> None:
+def check_host(settings: Settings, name: str = "serve_host") -> None:
     """Raises ConfigError where other machines may come, and nobody has a key."""
-    if settings.serve_host in LOOPBACK:
+    host = getattr(settings, name)
+    if host in LOOPBACK:
         return
     with catalog_to_look_at(settings) as catalog:
         if not catalog.keys.any():
             raise ConfigError(
-                f"{variable('serve_host')}={settings.serve_host!r} is open to other machines, and there is no key: "
+                f"{variable(name)}={host!r} is open to other machines, and there is no key: "
                 "make one by `ragcache keys create`, or serve on 127.0.0.1"
             )
 

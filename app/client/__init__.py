@@ -6,5 +6,6 @@
 | `connection` | requests to it, and what it answers |
 | `answers`, `conversation` | questions |
 | `files` | documents and the jobs that ingest them |
+| `cache` | the KV cache: what is in it, what it was good for, and what is done to it |
 | `library` | the same for a page: text and chunks, progress, what a server says of itself |
 """

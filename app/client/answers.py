@@ -60,7 +60,8 @@ class ToldAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """As that of an answer of this machine."""
-        told = {name: self.values[name] for name in ("citations", "report", "notes")}
+        told = {"citations": self.values["citations"], "support": self.values.get("support") or []}
+        told |= {name: self.values[name] for name in ("report", "notes")}
         return {"question": self.question, "answer": self.text, **told}
 
 
@@ -141,6 +142,7 @@ class ServedStream:
             said = data["answer"]  # None where it was stopped before its first word
             about = {"citations": [], "report": None} if said is None else said
             self._about = {name: about[name] for name in ("citations", "report")} | {"notes": data["notes"]}
+            self._about |= {"support": about.get("support")}
         return ""
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
+from app.errors import CatalogError
 from app.ingestion import IngestTally
 from app.ingestion.draft import Draft
 from app.ingestion.room import KvRoom
@@ -48,6 +50,7 @@ class KvCapture:
         self._tally = tally
         self._library = library
         self._evictions = self._count_evictions()
+        self._tokens, self._seconds = 0, 0.0  # that were captured, and what it took
         self._remember(library, collection)
 
     @shared_property
@@ -80,12 +83,22 @@ class KvCapture:
             if not self._keep(partial(self._warmed, own, before)):
                 break
 
+    def told(self, collection: Collection) -> None:
+        """For the history of the cache, what was captured since it was told last."""
+        if self._tokens:
+            with suppress(CatalogError):  # others write: it is not worth a wait
+                self._library.catalog.cache_history.captured(collection, self._tokens, self._seconds)
+        self._tokens, self._seconds = 0, 0.0
+
     def _keep(self, capture: Callable[[], Iterable[Variant]]) -> bool:
         """False where the room ended, and what is there stays."""
+        started = perf_counter()
         try:
             for variant in capture():
                 self._tally.kv_variants += 1
                 self._tally.kv_bytes += variant.nbytes
+                self._tokens += len(variant)
+                self._seconds, started = self._seconds + perf_counter() - started, perf_counter()
         except PromptError as error:
             # The document itself is sound, and its chunks are found; answers compute what is not there.
             self._tally.note(f"some documents have no KV, or not for all of their chunks: {error}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from app.library import Library
 from app.library.catalog import Catalog
@@ -137,23 +139,30 @@ def read_shape(settings: Settings) -> KVShape | None:
     Raises ModelError and ConfigError.
     """
     try:
-        config: dict[str, Any] = json.loads(
+        config = json.loads(
             Path(resolve_model(settings.model, settings.cache_dir), "config.json").read_text(encoding="utf-8")
         )
-        layers, heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
-        width = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-        kv_heads = int(config.get("num_key_value_heads") or heads)
+        return shape_of(config, resolve_dtype(settings, resolve_device(settings)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return KVShape(layers, kv_heads, 1, width, resolve_dtype(settings, resolve_device(settings)))
+
+
+def shape_of(config: Mapping[str, Any], dtype: torch.dtype) -> KVShape:
+    """Of one token's KV. Raises ValueError, KeyError, TypeError and AttributeError where it does not say it."""
+    layers, heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
+    width = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    return KVShape(layers, int(config.get("num_key_value_heads") or heads), 1, width, dtype)
 
 
 def bytes_per_token(settings: Settings) -> float:
     """Of KV on the disk, with what a file has beside it. 0 where the model's configuration does not say it."""
     shape = read_shape(settings)
-    if shape is None:
-        return 0.0
-    return entry_nbytes(replace(shape, tokens=CHUNK), settings.codec, CHUNK, (CHUNK,) * 3, seen=4) / CHUNK
+    return 0.0 if shape is None else nbytes_per_token(shape, settings.codec)
+
+
+def nbytes_per_token(shape: KVShape, codec: str) -> float:
+    """Of a typical chunk amid a document."""
+    return entry_nbytes(replace(shape, tokens=CHUNK), codec, CHUNK, (CHUNK,) * 3, seen=4) / CHUNK
 
 
 def tokens_per_second(catalog: Catalog, kv: bool) -> float | None:

@@ -6,7 +6,8 @@ own, so of a text that two have, each may pin the KV.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from app.errors import MaintenanceError
 from app.library import Library
@@ -23,17 +24,35 @@ def pin_collection(library: Library, models: Models, collection: Collection, bor
     """What is on the disk of it for the model of the settings -> what that is, or for who is `bordered` that within the
     border around it. Raises MaintenanceError where too much would be pinned, and pins nothing then.
     """
+    found = pinnable(library, models, collection)
+    if not found.fits:
+        raise MaintenanceError(
+            f"{found.pinned:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of "
+            f"{found.budget:,} may be (RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
+        )
+    done = _each(library, found.items, lambda key: models.store.pin(key, owner=_owner(collection)))
+    return told_tally(library, models, collection, done, bordered)
+
+
+@dataclass(frozen=True)
+class Pinnable:
+    """What `pin_collection` would keep."""
+
+    items: list[Item]
+    pinned: int  # bytes, of all that would be pinned then
+    budget: int  # of the disk
+
+    @property
+    def fits(self) -> bool:
+        return self.pinned <= PINNED_SHARE * self.budget
+
+
+def pinnable(library: Library, models: Models, collection: Collection) -> Pinnable:
     items = list(CacheFolder(library.settings.kv_folder).items()) if has_kv(library.settings) else []
     own = collection_items(library, models, collection, items)
-    budget, pinned = models.disk_bytes, {one.address: one.nbytes for one in (*items, *own) if one.pinned}
+    pinned = {one.address: one.nbytes for one in (*items, *own) if one.pinned}
     wanted = sum((pinned | {one.address: one.nbytes for one in own}).values())
-    if wanted > PINNED_SHARE * budget:
-        raise MaintenanceError(
-            f"{wanted:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of {budget:,} may be "
-            "(RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
-        )
-    done = _each(library, own, lambda key: models.store.pin(key, owner=_owner(collection)))
-    return told_tally(library, models, collection, done, bordered)
+    return Pinnable(own, wanted, models.disk_bytes)
 
 
 def unpin_collection(library: Library, models: Models, collection: Collection, bordered: bool = False) -> FileTally:
@@ -49,16 +68,18 @@ def unpin_collection(library: Library, models: Models, collection: Collection, b
 
 
 def told_tally(
-    library: Library, models: Models, collection: Collection, items: Iterable[Item], bordered: bool
+    library: Library, models: Models, collection: Collection, items: Sequence[Item], bordered: bool
 ) -> FileTally:
-    """Of items of a collection. Who is `bordered`, and may not see all collections, is told of those within the border
-    around it alone: by the others he could find out whether somebody else has a text.
+    return FileTally.of(told_items(library, models, collection, items) if bordered else items)
+
+
+def told_items(library: Library, models: Models, collection: Collection, items: Iterable[Item]) -> list[Item]:
+    """Of items of a collection those within the border around it. Who may not see all collections is told of these
+    alone: by the others he could find out whether somebody else has a text.
     """
-    if not bordered:
-        return FileTally.of(items)
     identity, hashes = current_identity(models), library.catalog.chunks.hashes(collection)
     inside = set(families_of(identity, hashes, border_around(collection)))
-    return FileTally.of(one for one in items if one.family in inside)
+    return [one for one in items if one.family in inside]
 
 
 def collection_items(

@@ -15,7 +15,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 def confine(parent: int, memory: int) -> None:
     """Of this process, whose parent has this id, and which may take so many bytes of memory."""
-    _end_with(parent)
+    end_with(parent)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     allowed = memory if most == resource.RLIM_INFINITY else min(memory, most)
     resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
@@ -39,7 +39,7 @@ def seal() -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int, how: signal.Signals = signal.SIGKILL) -> None:
     """The kernel kills us when our parent ends, in whatever we are: a pattern that is searched for runs no Python.
 
     Only Linux can. Elsewhere the process sees the end of its input when it has read its file, and `confine_time` ends
@@ -48,6 +48,6 @@ def _end_with(parent: int) -> None:
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, how, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked
         os._exit(1)

@@ -29,8 +29,11 @@ class Caller:
     collections: frozenset[int] | None = None  # ids of those that may be read; None: all
     limits: KeyLimits = field(default_factory=KeyLimits)
 
+    def may(self, scope: Scope) -> bool:
+        return bool({scope, "admin"} & self.scopes)
+
     def check(self, scope: Scope) -> None:
-        if not {scope, "admin"} & self.scopes:
+        if not self.may(scope):
             raise RefusedRequest(403, f"this key may not do that: it takes the scope {scope!r}", code="scope")
 
     @property

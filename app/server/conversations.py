@@ -16,7 +16,7 @@ from app.server.callers import Asking, Caller, Serving
 from app.server.events import sound
 from app.server.problems import RefusedRequest
 from app.server.service import Service
-from app.server.told import told_report
+from app.server.told import SupportedSentence, told_report
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 LONGEST_TITLE = 200
@@ -54,13 +54,14 @@ class ConversationList(BaseModel):
 
 
 class MessageCard(BaseModel):
-    """`id` is None of what is not stored."""
+    """`id` is None of what is not stored; `support` of questions, and of old answers."""
 
     id: int | None
     role: Literal["user", "assistant", "system"]
     content: str
     citations: list[dict[str, Any]]
     report: dict[str, Any] | None
+    support: list[SupportedSentence] | None = None
     created: int | None
 
 
@@ -95,10 +96,13 @@ def conversations(
     caller: Asking,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=64)] = "",
+    q: Annotated[str, Query(max_length=LONGEST_TITLE)] = "",
 ) -> ConversationList:
-    """`after`: the last id of the page before."""
+    """`after`: the last id of the page before. `q`: words in the title, a question or an answer."""
     caller.check("read")
-    page = service.catalog.conversations.page(caller.id, limit + 1, after=after, collections=caller.collections)
+    words = q.replace("\0", "").strip()
+    stored = service.catalog.conversations
+    page = stored.page(caller.id, limit + 1, after=after, collections=caller.collections, words=words)
     seen = {one.id: one for one in service.catalog.collections.all()}  # behind them: some may have gone meanwhile
     cards = [card_of(service, one, seen[one.collection_id]) for one in page[:limit] if one.collection_id in seen]
     return ConversationList(data=cards, has_more=len(page) > limit)
@@ -183,5 +187,6 @@ def message_card(message: Message) -> MessageCard:
         content=sound(message.content),
         citations=sound(message.citations),
         report=None if message.report is None else told_report(message.report),
+        support=None if message.support is None else [SupportedSentence(**one) for one in message.support],
         created=int(message.created.timestamp()),
     )

@@ -26,6 +26,7 @@ from app.server.service import Service
 
 router = APIRouter(prefix="/v1/collections/{name}/documents", tags=["documents"])
 MOST_WITH_KV = 200
+LARGEST = 2**31 - 1
 AT_ONCE = 1 << 20  # bytes that are held of a file that comes
 FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
@@ -71,7 +72,11 @@ class ChunkSpan(BaseModel):
 
 
 class WholeDocument(DocumentCard):
+    """`text` is all of it, or the part that was asked for, which begins at `start`; `chunks` are those of the part."""
+
     text: str
+    start: int
+    length: int  # of the whole text, in characters
     chunks: list[ChunkSpan]
 
 
@@ -149,12 +154,20 @@ def documents(
 
 
 @router.get("/{document_id}")
-def document(name: str, document_id: int, service: Serving, caller: Asking, kv: bool = False) -> WholeDocument:
-    """Its text, and where its chunks stand in it."""
+def document(
+    name: str,
+    document_id: int,
+    service: Serving,
+    caller: Asking,
+    kv: bool = False,
+    start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+    end: Annotated[int, Query(ge=0, le=LARGEST)] = LARGEST,
+) -> WholeDocument:
+    """Its text, and where its chunks stand in it; `start` and `end` ask for a part of the text alone."""
     caller.check("read")
     collection = caller.collection(service, name)
     found = document_of(service, collection, document_id)
-    stored = service.catalog.chunks.of_document(found.id)
+    stored = service.catalog.chunks.of_document(found.id, start, end)
     cached = _with_kv(service, caller, collection, {one.token_hash for one in stored}) if kv else None
     chunks = [
         ChunkSpan(
@@ -169,7 +182,10 @@ def document(name: str, document_id: int, service: Serving, caller: Asking, kv: 
         for one in stored
     ]
     text = service.catalog.documents.text(found.id)
-    return WholeDocument(**_card(found).model_dump(), text=_sound(text), chunks=chunks)
+    start = min(start, len(text))
+    return WholeDocument(
+        **_card(found).model_dump(), text=_sound(text[start:end]), start=start, length=len(text), chunks=chunks
+    )
 
 
 @router.delete("/{document_id}")

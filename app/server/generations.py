@@ -35,14 +35,25 @@ Finish = Callable[[Answer], Mapping[str, Any]]  # what is told of an answer that
 class ServedAnswer:
     """One answer. Its events: `start`, a `piece` for each piece of text, and `done` or `error` at its end."""
 
-    def __init__(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None], frank: bool):
-        """`over` is called at its end, before anybody is told of that. `frank`: see `shown`."""
+    def __init__(
+        self,
+        name: str,
+        begin: Begin,
+        finish: Finish,
+        over: Callable[[], None],
+        frank: bool,
+        about: Mapping[str, Any] | None = None,
+    ):
+        """`over` is called at its end, before anybody is told of that. `frank`: see `shown`. `about`: what `start`
+        tells beside it, for whoever has not asked it himself.
+        """
         self.name = name
         self.id = uuid.uuid4().hex[:12]
         self.ended_at: float | None = None
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None
         self._begin, self._finish, self._over, self._frank = begin, finish, over, frank
+        self._about = about or {}
         self._lock = threading.Lock()  # of all below
         self._events: list[bytes] = []
         self._waiting = ""  # text that is told with the next piece
@@ -117,7 +128,8 @@ class ServedAnswer:
                     self._stream, stopped = stream, self._stopped
                 if stopped:
                     stream.stop()
-                self._tell("start", {"id": self.id, "citations": [one.to_dict() for one in stream.citations]})
+                citations = [one.to_dict() for one in stream.citations]
+                self._tell("start", {"id": self.id, **self._about, "citations": citations})
                 for piece in stream:
                     self._add(piece)
                 answer = stream.answer
@@ -160,7 +172,15 @@ class ServedAnswers:
         self._closed = False
         self._all: list[ServedAnswer] = []  # in the order of their starts
 
-    def start(self, name: str, begin: Begin, finish: Finish, over: Callable[[], None], frank: bool) -> ServedAnswer:
+    def start(
+        self,
+        name: str,
+        begin: Begin,
+        finish: Finish,
+        over: Callable[[], None],
+        frank: bool,
+        about: Mapping[str, Any] | None = None,
+    ) -> ServedAnswer:
         """Raises RefusedRequest where one of this name runs; nothing has begun then, and `over` is not called."""
         with self._lock:
             if self._closed:
@@ -169,7 +189,7 @@ class ServedAnswers:
                 raise RefusedRequest(
                     409, "an answer is being made here: wait for its end, or stop it", code="answering"
                 )
-            new = ServedAnswer(name, begin, finish, over, frank)
+            new = ServedAnswer(name, begin, finish, over, frank, about)
             new.thread.start()
             self._all.append(new)
             return new

@@ -18,8 +18,9 @@ from app.library.kv import FileTally, has_kv
 from app.library.pinning import pin_collection, unpin_collection
 from app.models import Models
 from app.models.cores import release_helpers
+from app.server import jobs
 from app.server.callers import Asking, Caller, Serving
-from app.server.jobs import JobCard, card_of
+from app.server.jobs import JobCard
 from app.server.service import Service
 from ragcache.store.base import TierStats
 from ragcache.store.folder import CacheFolder
@@ -85,7 +86,7 @@ def cache(service: Serving, caller: Asking) -> CacheState:
         model=service.model,
         kv=settings.kv,
         codec=settings.codec,
-        collections=[_card(one) for one in found],
+        collections=[card_of(one) for one in found],
         tiers=[_tier(one) for one in service.tiers()] if caller.runs_all else None,
     )
 
@@ -95,7 +96,7 @@ def warm(name: str, service: Serving, caller: Asking) -> JobCard:
     """A job computes what its chunks lack to serve this caller. 409 where one does that already."""
     caller.check("ingest")
     collection = caller.collection(service, name)
-    return card_of(service.ingests.warm(collection, caller.border_of(collection), caller.id), collection, caller)
+    return jobs.card_of(service.ingests.warm(collection, caller.border_of(collection), caller.id), collection, caller)
 
 
 @router.post(f"{ACTIONS}/evict")
@@ -129,7 +130,7 @@ def _tended(
     return TendedCache(collection=collection.name, done=done, entries=tally.entries, bytes=tally.nbytes)
 
 
-def _card(share: CollectionShare) -> CachedCollection:
+def card_of(share: CollectionShare) -> CachedCollection:
     return CachedCollection(
         name=share.collection.name,
         chunks=share.chunks,

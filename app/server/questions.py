@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.answering import Answer, AskOptions
 from app.answering.conversation import NOTHING_ASKED, Conversation
+from app.answering.stream import AnswerStream
 from app.errors import NotFound
 from app.library.catalog.records import Message
 from app.models.cores import in_thread
@@ -29,7 +30,7 @@ from app.server.generations import ServedAnswer
 from app.server.problems import RefusedRequest
 from app.server.queueing import kept
 from app.server.service import Service
-from app.server.told import told_notes, told_report
+from app.server.told import SupportedSentence, told_notes, told_report
 from app.settings import RetrievalMode
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"])
@@ -60,6 +61,8 @@ class AnswerChoices(RequestBody):
 class AskedQuestion(AnswerChoices):
     question: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION)]
     linker: Annotated[str, Field(max_length=200)] | None = None
+    # A question of this conversation, whose place this one takes, with all behind it, when its answer is stored.
+    instead_of: Annotated[int, Field(ge=1, lt=2**63)] | None = None
 
 
 class EndedAnswer(BaseModel):
@@ -147,18 +150,21 @@ def _asked(
     question, options = check_question(body.question), _options(body, service)
     options["linker"], options["border"] = body.linker, caller.border_of(collection)
     options["collection_id"] = collection.id
-    if service.catalog.conversations.count_messages(stored.id) >= MOST_MESSAGES:
+    if body.instead_of is None and service.catalog.conversations.count_messages(stored.id) >= MOST_MESSAGES:
         raise RefusedRequest(403, f"this conversation has {MOST_MESSAGES:,} messages: begin another one", code="limit")
     answering = service.pipeline.answering
     answering.cache.chosen(body.linker)
     answering.check(question, body.max_tokens or service.settings.max_tokens)
     conversation = Conversation(service.pipeline, collection.name, stored.id)
+    if body.instead_of is not None:
+        conversation.place_of(body.instead_of)
     return service.generations.start(
         stored.id,
-        lambda: conversation.stream(question, **options),
+        lambda: conversation.stream(question, instead_of=body.instead_of, **options),
         partial(_stored, conversation),
         over,
         caller.runs_it,
+        {"question": question, "instead_of": body.instead_of, "compares": False},
     )
 
 
@@ -170,10 +176,16 @@ def _compared(
     options["linker"], options["border"] = FULL, caller.border_of(collection)
     options["collection_id"] = collection.id
     conversation = Conversation(service.pipeline, collection.name, stored.id)
-    if not service.catalog.conversations.count_messages(stored.id):
+    asked = _last([message_card(one) for one in conversation.messages], "user")
+    if asked is None:
         raise NotFound(NOTHING_ASKED)
-    stream = partial(conversation.again, **options)
-    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it)
+    said = [one for one in conversation.messages if one.role == "assistant"]
+
+    def stream() -> AnswerStream:
+        return service.history.compares(conversation.again(**options), said[-1].report if said else None)
+
+    about = {"question": asked.content, "instead_of": None, "compares": True}
+    return service.generations.start(stored.id, stream, _comparison, over, caller.runs_it, about)
 
 
 def _options(body: AnswerChoices, service: Service) -> AskOptions:
@@ -201,6 +213,7 @@ def _comparison(answer: Answer) -> Mapping[str, Any]:
         content=answer.text,
         citations=sound(told["citations"]),
         report=told_report(told["report"]),
+        support=[SupportedSentence(**one) for one in told["support"]],
         created=None,
     )
     return _ended(None, card, answer)

@@ -12,6 +12,7 @@ from app.answering import Answer
 from app.answering.pipeline import RagPipeline, measure_answers
 from app.answering.stream import AnswerStream
 from app.cachecare.budgets import Budgets
+from app.cachecare.history import CacheRecorder
 from app.chat.contexts import Sweeper
 from app.chat.messages import Resolve
 from app.ingestion.queue import IngestQueue
@@ -48,6 +49,8 @@ class Service:
         self.ingests = IngestQueue(library, models, partial(measure_answers, library, models))
         self.generations = ServedAnswers()
         self.budgets = Budgets(models)
+        self.history = CacheRecorder(self.catalog, models)
+        self.pipeline.watchers.append(self.history.watch)
         self.pages = Pages(library)
         # A daemon: whoever asks twice that the process ends does not wait for it.
         self._loading = threading.Thread(target=self._load, name="ragcache-load", daemon=True)
@@ -68,6 +71,7 @@ class Service:
     def start(self) -> None:
         """Loads the models on a thread of their own; requests that come meanwhile wait for them."""
         self.ingests.start()
+        self.history.start()
         self._loading.start()
 
     def _load(self) -> None:
@@ -99,8 +103,12 @@ class Service:
 
     def tiers(self) -> Sequence[TierStats]:
         """Of the store, once there is one."""
-        there = self._loaded.is_set() and self.settings.kv != "off"
-        return self.pipeline.models.store.stats() if there else ()
+        return self.pipeline.models.store.stats() if self.keeps_kv else ()
+
+    @property
+    def keeps_kv(self) -> bool:
+        """In a store, which is open by now."""
+        return self._loaded.is_set() and self.settings.kv != "off"
 
     def lacks(self) -> list[str]:
         """Why it is not ready to serve; nothing where it is."""
@@ -124,6 +132,7 @@ class Service:
             self.ingests.close()
             self._sweeper.close()
             self.generations.close()
+            self.history.close()
         finally:
             try:
                 self.pipeline.close()

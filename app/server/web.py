@@ -14,6 +14,8 @@ from fastapi.middleware.cors import CORSMiddleware
 from app.models.cores import in_thread
 from app.server import (
     cache_budgets,
+    cache_effects,
+    cache_history,
     caches,
     collections,
     conversations,
@@ -50,6 +52,8 @@ ROUTERS = (
     pages.router,
     kv_cache.router,
     cache_budgets.router,
+    cache_effects.router,
+    cache_history.router,
     jobs.router,
     shown_settings.router,
 )

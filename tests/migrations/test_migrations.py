@@ -20,11 +20,14 @@ from app.library.catalog import Catalog
 from app.library.catalog.database import Database
 from app.library.catalog.records import NewMessage
 from app.library.catalog.schema import SCRIPTS, VERSION_TABLE, inspect_schema, upgrade
+from app.library.catalog.serving_records import CacheTally
 from app.library.catalog.tables import METADATA
 from app.library.order import Standing
 from tests.app.library.catalog.samples import document, make_collection
 
-UNNUMBERED = ("context_caches", "conversations", "jobs", "keys", "sentences", "standings")
+UNNUMBERED = (
+    *("cache_history", "chunk_uses", "context_caches", "conversations", "jobs", "keys", "sentences", "standings"),
+)
 ROOT = Path(__file__).parents[2]
 OPENER = """
 import sys
@@ -83,7 +86,7 @@ def test_every_cascade_is_in_the_migrated_tables(database: Database) -> None:
     upgrade(database, 0)
     with database.reading() as connection:
         keys = [key for table in METADATA.tables for key in inspect(connection).get_foreign_keys(table)]
-    assert len(keys) == 11
+    assert len(keys) == 13
     assert {key["options"].get("ondelete") for key in keys} == {"CASCADE"}
 
 
@@ -177,7 +180,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0008",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0010",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 
@@ -221,6 +224,7 @@ def filled(database: Database) -> Catalog:
     catalog.keys.create("a key", ["read"])
     catalog.jobs.create(collection, {"files": ["a.pdf"]})
     catalog.context_caches.create("", border="", model="f", chunks=[[1, 2]], nbytes=8)
+    catalog.cache_history.add({(collection.id, 60): CacheTally(answers=1)}, {(collection.id, 1): (1, 9)})
     (found,) = catalog.collections.all()[:1]
     lacking = catalog.chunks.without_sentences(found, 0, 9)
     catalog.chunks.add_sentences(found, [(chunk, b"") for chunk, _ in lacking])

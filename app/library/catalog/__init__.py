@@ -16,6 +16,7 @@
 | `keys` | of a server: `create`, `get`, `all`, `any`, `revoke`, `verify`, `known` |
 | `jobs` | `create`, `get`, `all`, `cancel`, `retry`, `forget`; of workers `claim`, `renew`, `progress`, `finish`, … |
 | `context_caches` | `create`, `get`, `chunks`, `all`, `touch`, `prolong`, `delete`, `expired` |
+| `cache_history` | what the cache was good for: `add`, `captured`, `points`, `ever`, `reused` |
 | `source(collection)` | what the indexes of `retriever` follow |
 | `alone(*collections)` | a block in which no other process works on them, on no machine |
 | `alone_with(name)` | the same, for the collection that has the name then |
@@ -42,6 +43,7 @@ from typing import TYPE_CHECKING, Self
 from sqlalchemy import func, select
 
 from app.errors import CatalogError
+from app.library.catalog.cache_history import CacheHistory
 from app.library.catalog.chunks import Chunks
 from app.library.catalog.collections import Collections, IngestRuns
 from app.library.catalog.context_caches import ContextCaches
@@ -82,6 +84,7 @@ class Catalog:
         self.keys = Keys(database)
         self.jobs = Jobs(database)
         self.context_caches = ContextCaches(database)
+        self.cache_history = CacheHistory(database)
 
     @property
     def where(self) -> str:

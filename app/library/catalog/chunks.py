@@ -226,6 +226,12 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
+    def lengths(self, collection: Collection) -> dict[str, int]:
+        """Tokens of each text of it, by token hash."""
+        query = select(CHUNKS.c.token_hash, CHUNKS.c.tokens).where(CHUNKS.c.collection_id == collection.id).distinct()
+        with self._database.reading() as connection:
+            return dict(map(tuple, connection.execute(query)))
+
     def hashes_of(self, document_ids: Sequence[int]) -> dict[int, list[str]]:
         """Token hashes by document: one of each chunk, in no order, so that of a text which it repeats comes again."""
         found: dict[int, list[str]] = {one: [] for one in document_ids}
@@ -241,9 +247,13 @@ class Chunks(DatabasePart):
         with self._database.reading() as connection:
             return set(unused(connection, hashes))
 
-    def of_document(self, document_id: int) -> list[StoredChunk]:
-        """In their order."""
+    def of_document(self, document_id: int, start: int = 0, end: int | None = None) -> list[StoredChunk]:
+        """In their order, those that share something with this part of its text."""
         query = select(*_CHUNK).where(CHUNKS.c.document_id == document_id).order_by(CHUNKS.c.ordinal)
+        if start:
+            query = query.where(CHUNKS.c.end > start)
+        if end is not None:
+            query = query.where(CHUNKS.c.start < end)
         with self._database.reading() as connection:
             return [_chunk(row) for row in connection.execute(query)]
 

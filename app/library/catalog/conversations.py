@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, true, update
 
 from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart
@@ -44,12 +44,16 @@ class Conversations(DatabasePart):
             return [StoredConversation(**row._mapping) for row in connection.execute(query)]
 
     def page(
-        self, owner: str, limit: int, *, after: str = "", collections: Iterable[int] | None = None
+        self, owner: str, limit: int, *, after: str = "", collections: Iterable[int] | None = None, words: str = ""
     ) -> list[StoredConversation]:
-        """The first ones of `all`, in these collections, behind `after`. Raises NotFound where that is none of them."""
+        """The first ones of `all`, in these collections, behind `after`, with these words in the title or a message.
+        Raises NotFound where that is none of them.
+        """
         own = _of(owner)
         if collections is not None:
             own &= CONVERSATIONS.c.collection_id.in_(sorted(collections))
+        if words:
+            own &= _saying(words)
         query = select(*_COLUMNS).order_by(CONVERSATIONS.c.updated.desc(), CONVERSATIONS.c.id).where(own).limit(limit)
         with self._database.reading() as connection:
             if after:
@@ -75,10 +79,15 @@ class Conversations(DatabasePart):
                 raise _missing(conversation_id)
 
     def add(
-        self, conversation_id: str, messages: Sequence[NewMessage], owner: str | None = None, title: str = ""
+        self,
+        conversation_id: str,
+        messages: Sequence[NewMessage],
+        owner: str | None = None,
+        title: str = "",
+        instead_of: int | None = None,
     ) -> list[Message]:
         """Append messages, all or none: a question is not kept without its answer unless it is given alone. `title`:
-        of the conversation, where it has none.
+        of the conversation, where it has none. They take the place of the message `instead_of` and of all behind it.
         """
         moment = now()
         with self._database.writing() as connection:
@@ -86,6 +95,9 @@ class Conversations(DatabasePart):
             if title:
                 untitled = update(CONVERSATIONS).where(_one(conversation_id, owner), CONVERSATIONS.c.title == "")
                 connection.execute(untitled.values(title=title))
+            if instead_of is not None:
+                behind = (MESSAGES.c.conversation_id == conversation_id) & (MESSAGES.c.id >= instead_of)
+                connection.execute(delete(MESSAGES).where(behind))
             written = []
             for message in messages:
                 values = {**vars(message), "conversation_id": conversation_id, "created": moment}
@@ -98,11 +110,13 @@ class Conversations(DatabasePart):
             counted = select(func.count()).select_from(MESSAGES).where(MESSAGES.c.conversation_id == conversation_id)
             return int(connection.scalar(counted) or 0)
 
-    def last_said(self, conversation_id: str, most: int) -> list[NewMessage]:
+    def last_said(self, conversation_id: str, most: int, before: int | None = None) -> list[NewMessage]:
         """The last messages in their order, by what the next question needs of them: words, and what the last answer
-        cites.
+        cites. `before`: as if nothing from this message on were there.
         """
         own = MESSAGES.c.conversation_id == conversation_id
+        if before is not None:
+            own &= MESSAGES.c.id < before
         words = select(MESSAGES.c.role, MESSAGES.c.content).where(own).order_by(MESSAGES.c.id.desc()).limit(most)
         answers = own & (MESSAGES.c.role == "assistant")
         cited = select(MESSAGES.c.citations).where(answers).order_by(MESSAGES.c.id.desc()).limit(1)
@@ -121,11 +135,26 @@ class Conversations(DatabasePart):
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, owner))) is None:
                 raise _missing(conversation_id)
             rows = connection.execute(query).mappings()
-            return [Message(**(dict(row) | {"citations": tuple(row["citations"])})) for row in rows]
+            return [_message(dict(row)) for row in rows]
+
+
+def _message(row: dict[str, Any]) -> Message:
+    support = row["support"]
+    lists = {"citations": tuple(row["citations"]), "support": None if support is None else tuple(support)}
+    return Message(**(row | lists))
 
 
 def _of(owner: str | None) -> ColumnElement[bool]:
     return true() if owner is None else CONVERSATIONS.c.owner == owner
+
+
+def _saying(words: str) -> ColumnElement[bool]:
+    """A database folds the case of ASCII at least; other letters are looked for as they are written most."""
+    written = dict.fromkeys((words, words.lower(), words.upper(), words.capitalize()))
+    titles = [CONVERSATIONS.c.title.icontains(one, autoescape=True) for one in written]
+    contents = [MESSAGES.c.content.icontains(one, autoescape=True) for one in written]
+    said = exists().where(MESSAGES.c.conversation_id == CONVERSATIONS.c.id, or_(*contents))
+    return or_(*titles, said)
 
 
 def _one(conversation_id: str, owner: str | None) -> ColumnElement[bool]:

@@ -189,6 +189,7 @@ class NewMessage:
     content: str
     citations: tuple[Mapping[str, Any], ...] = ()
     report: Mapping[str, Any] | None = None
+    support: tuple[Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class Message:
     citations: tuple[Mapping[str, Any], ...]
     report: Mapping[str, Any] | None
     created: datetime
+    support: tuple[Mapping[str, Any], ...] | None = None  # of its sentences; of old answers nobody knows it
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -80,3 +80,54 @@ class ContextCache:
     expires: datetime | None
     pinned: bool
     nbytes: int
+
+
+@dataclass(frozen=True)
+class CacheTally:
+    """Sums of what the answers over a collection had of the cache, and of what computing its KV took."""
+
+    answers: int = 0
+    reused: int = 0  # tokens of chunks, by what became of them
+    repaired: int = 0
+    computed: int = 0
+    ram: int = 0  # of the reused ones, by where they came from
+    disk: int = 0
+    bucket: int = 0
+    prefix: int = 0
+    first_s: float = 0.0  # to the first tokens
+    estimated: int = 0  # answers of which the running rates tell what they would have taken without cache
+    estimated_s: float = 0.0  # by which their first tokens were sooner than that
+    compared: int = 0  # answers that were made once more, without cache
+    compared_s: float = 0.0  # by which their first tokens were sooner than those
+    captured: int = 0  # tokens whose KV was computed to be kept, by ingests and warming
+    captured_s: float = 0.0
+
+    def __add__(self, more: CacheTally) -> CacheTally:
+        return CacheTally(*(one + other for one, other in zip(astuple(self), astuple(more), strict=True)))
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """A step of time; `start` is in seconds of the epoch."""
+
+    start: int
+    tally: CacheTally
+
+
+@dataclass(frozen=True)
+class ReusedChunk:
+    """A chunk of a collection whose KV served answers over that collection."""
+
+    collection_id: int
+    document_id: int
+    source: str
+    title: str
+    chunk_id: int
+    token_hash: str
+    start: int  # in the document
+    end: int
+    text: str  # its beginning
+    tokens: int
+    uses: int
+    reused: int  # tokens, in all uses together
+    used: datetime  # the last time

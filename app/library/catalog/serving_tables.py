@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
+from app.library.catalog.serving_records import CacheTally
 from app.library.catalog.tables import METADATA, AnyName, AnyText, Id, Json, Moment, PackedJson
 
 _value = partial(Column, nullable=False)
@@ -68,4 +69,25 @@ CONTEXT_CACHES = Table(
     _value("nbytes", Id),
     # Last, since SQLite reads through what stands before a column.
     _value("chunks", PackedJson),
+)
+
+
+# What answers had of the cache, in steps of time that are kept for a while: cache_history.py.
+CACHE_HISTORY = Table(
+    "cache_history",
+    METADATA,
+    Column("collection_id", ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("step", Integer, primary_key=True, autoincrement=False),  # seconds
+    Column("start", Id, primary_key=True, autoincrement=False),  # the first second of it
+    *(_value(name, Float(53) if isinstance(zero, float) else Id) for name, zero in vars(CacheTally()).items()),
+)
+
+
+CHUNK_USES = Table(
+    "chunk_uses",
+    METADATA,
+    Column("chunk_id", ForeignKey("chunks.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    _value("uses", Id, index=True),
+    _value("reused", Id),  # tokens
+    _value("used", Moment),
 )

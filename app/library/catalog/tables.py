@@ -3,8 +3,7 @@
 The rest of the program meets the frozen records of `records.py`, never these. Where another table points at a row that
 can go, the database removes what hangs on it (ON DELETE CASCADE).
 
-They are SQLAlchemy's plain tables: its mapper of classes, which nothing here needs, was a fifth of what `ragcache ls`
-takes.
+They are SQLAlchemy's plain tables: its mapper of classes, which nothing here needs, took a fifth of `ragcache ls`.
 """
 
 from __future__ import annotations
@@ -283,6 +282,7 @@ MESSAGES = _numbered(
     _value("citations", Json),
     _maybe("report", Json),
     _value("created", Moment, default=now),
+    _maybe("support", Json),
 )
 
 

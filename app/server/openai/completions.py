@@ -257,7 +257,7 @@ def _chunk(kind: str, naming: Naming, choices: list[dict[str, Any]], **more: Any
 def _about(answer: Answer) -> AboutAnswer:
     values = answer.to_dict()
     report, notes = told_report(values["report"]), told_notes(values["notes"])
-    return AboutAnswer(citations=values["citations"], report=report, notes=notes)
+    return AboutAnswer(citations=values["citations"], support=values["support"], report=report, notes=notes)
 
 
 def _usages(found: Sequence[Collected]) -> dict[int, Usage]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from app.server.bodies import RequestBody, Several
 from app.server.problems import RefusedRequest
+from app.server.told import SupportedSentence
 
 LONGEST_LIST = 2048  # of texts in one request
 MOST_BIASES = 2048
@@ -168,9 +169,12 @@ class ChatChoice(BaseModel):
 
 
 class AboutAnswer(BaseModel):
-    """Ours, of an answer from documents: what is cited, what of the prompt was reused, what its user should know."""
+    """Ours, of an answer from documents: what is cited, and by which sentence, what of the prompt was reused, what its
+    user should know.
+    """
 
     citations: list[dict[str, Any]]
+    support: list[SupportedSentence]
     report: dict[str, Any]
     notes: list[str]
 

@@ -212,7 +212,7 @@ def test_the_async_methods_do_the_same(pipeline: RagPipeline) -> None:
 def test_an_answer_is_json(pipeline: RagPipeline) -> None:
     answer = pipeline.ask(QUESTION)
     told = json.loads(json.dumps(answer.to_dict()))
-    assert set(told) == {"question", "answer", "citations", "report", "notes"}
+    assert set(told) == {"question", "answer", "citations", "report", "notes", "support"}
     assert told["answer"] == answer.text == str(answer)
     assert told["citations"][0]["source"] == answer.citations[0].source
 

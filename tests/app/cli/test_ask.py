@@ -35,7 +35,7 @@ def test_the_answer_then_its_citations_and_beside_them_the_report(run: Run) -> N
 def test_as_json(run: Run) -> None:
     ran = run("ask", QUESTION, "--json", "--top-k", "2", "--no-cache")
     assert (ran.code, ran.err) == (0, "")
-    assert set(ran.json) == {"question", "answer", "citations", "report", "notes"}
+    assert set(ran.json) == {"question", "answer", "citations", "support", "report", "notes"}
     assert ran.json["question"] == QUESTION
     assert len([Citation.from_dict(one) for one in ran.json["citations"]]) == 2
     assert ran.json["report"]["linker"] == "full"

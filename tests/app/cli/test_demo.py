@@ -27,7 +27,7 @@ def test_the_demo(tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"Question: {QUESTION}\nAnswer:   " in shown
     assert re.search(r"\n\[1\] lighthouse\.md, .+\n\[2\] ", shown)
     assert re.search(LINE.format(where), shown), shown
-    assert re.search(r"\n\nNext: `ragcache ingest FOLDER`", shown)
+    assert re.search(r"\n\nNext: `\.venv/bin/ragcache ui` opens", shown)
     assert not data.exists(), "the documents of the user's are not touched"
     with RagPipeline(own_settings(settings)) as pipeline:
         found = pipeline.retrieve(QUESTION)

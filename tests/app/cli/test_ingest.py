@@ -219,6 +219,7 @@ def test_pruning_has_two_strengths(ingest: Run, tmp_path: Path) -> None:
     assert ingest("docs", "--kv", "on-use").returncode == 0
     (docs / "a.txt").unlink()
     rehearsed = ingest("--dry-run", "--prune", "docs")
+    assert "(0 chunks, 0 tokens, about 0 s)" in rehearsed.stdout  # whatever was ingested before
     assert rehearsed.stdout.startswith(
         f"would prune {docs / 'a.txt'}\nwould have added 0, replaced 0, unchanged 2, pruned 1"
     )

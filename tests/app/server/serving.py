@@ -32,19 +32,19 @@ def beside(settings: Settings, folder: Path) -> Settings:
 
 @contextmanager
 def served(
-    settings: Settings, headers: Mapping[str, str] | None = None, *, waits: bool = True
+    settings: Settings, headers: Mapping[str, str] | None = None, *, waits: bool = True, port: int = 0
 ) -> Iterator[httpx2.Client]:
     """A client of it, when it is ready, or only listens. It has ended behind the block."""
-    with serving(Service(settings), headers, waits=waits) as client:
+    with serving(Service(settings), headers, waits=waits, port=port) as client:
         yield client
 
 
 @contextmanager
 def serving(
-    service: Service, headers: Mapping[str, str] | None = None, *, waits: bool = True
+    service: Service, headers: Mapping[str, str] | None = None, *, waits: bool = True, port: int = 0
 ) -> Iterator[httpx2.Client]:
     """The same, of a service that a test looks into."""
-    sockets = bound("127.0.0.1", 0)
+    sockets = bound("127.0.0.1", port)
     port = sockets[0].getsockname()[1]
     server = ServerProcess(create_app(service), service.turns, GRACE_S)
     thread = threading.Thread(target=server.run, args=(sockets,), name="server")

@@ -129,3 +129,36 @@ def test_what_is_no_text_is_told_as_text(client: httpx2.Client, catalog: Catalog
         {"incidents": ["?"]},
     )
     assert '"c?d"' in client.get(f"{path}/answer").text
+
+
+def test_words_are_looked_for_in_titles_and_messages(client: httpx2.Client, catalog: Catalog) -> None:
+    made = [
+        client.post("/v1/conversations", json={"title": one}).json()["id"] for one in ("Über Häfen", "100 % b_c", "")
+    ]
+    catalog.conversations.add(made[2], [NewMessage("user", "Who?"), NewMessage("assistant", "The KEEPER of Tarrow")])
+
+    def found(words: str) -> list[str]:
+        return [one["id"] for one in client.get("/v1/conversations", params={"q": words}).json()["data"]]
+
+    assert found("häfen") == found("ÜBER") == [made[0]]
+    assert found("keeper of") == found(" Who? ") == [made[2]]
+    assert found("0 %") == found("b_c") == [made[1]]
+    assert found("b%c") == found("nowhere said") == found("KEEPER\0 at") == []
+
+
+def test_words_find_nothing_of_other_owners(client: httpx2.Client, catalog: Catalog) -> None:
+    default = catalog.collections.get("default")
+    catalog.conversations.create(default, "the secret quay", owner="somebody")
+    assert client.get("/v1/conversations", params={"q": "secret quay"}).json()["data"] == []
+
+
+def test_messages_take_the_place_of_an_earlier_question(client: httpx2.Client, catalog: Catalog) -> None:
+    made = client.post("/v1/conversations", json={"title": "t"}).json()["id"]
+    other = client.post("/v1/conversations", json={"title": "o"}).json()["id"]
+    for name in (made, other):
+        for number in range(3):
+            catalog.conversations.add(name, [NewMessage("user", f"q{number}"), NewMessage("assistant", f"a{number}")])
+    second = catalog.conversations.messages(made)[2]
+    catalog.conversations.add(made, [NewMessage("user", "new"), NewMessage("assistant", "!")], instead_of=second.id)
+    assert [one.content for one in catalog.conversations.messages(made)] == ["q0", "a0", "new", "!"]
+    assert len(catalog.conversations.messages(other)) == 6

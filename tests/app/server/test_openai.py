@@ -85,6 +85,7 @@ def test_a_collection_is_asked_as_a_model(openai: OpenAI, model: str, pipeline: 
     )
     extras = [chunk.model_extra["ragcache"] for chunk in chunks if chunk.model_extra]  # type: ignore[index]
     assert [extra["citations"] for extra in extras] == [about["citations"]]
+    assert [extra["support"] for extra in extras] == [about["support"]]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == found.choices[0].message.content
 
 

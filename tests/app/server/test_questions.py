@@ -63,6 +63,10 @@ def test_an_answer_comes_in_pieces_and_is_stored(client: httpx2.Client, conversa
     assert done["answer"]["content"] == text_of(events)
     assert len(text_of(events)) > 3
     assert done["answer"]["report"]["prompt_tokens"] > 100
+    assert done["question"]["support"] is None
+    for one in done["answer"]["support"]:
+        assert done["answer"]["content"][one["start"] : one["end"]].strip()
+        assert one["citation"] is None or one["citation"] < len(done["answer"]["citations"])
     assert [one["source"] for one in done["answer"]["citations"]] == [
         one["source"] for one in events[0].data["citations"]
     ]
@@ -149,6 +153,29 @@ def test_the_last_question_again_uses_no_cache_and_stores_nothing(client: httpx2
     assert again["report"]["prompt_tokens"] == second["report"]["prompt_tokens"]
     full = client.post(f"{conversation}/messages", json=options | {"question": "x", "linker": "full", "stream": False})
     assert full.json()["answer"]["report"]["linker"] == "full"
+
+
+def test_a_question_takes_the_place_of_an_earlier_one(client: httpx2.Client, conversation: str) -> None:
+    first = ask(client, conversation, max_tokens=4)[-1].data["question"]
+    ask(client, conversation, SECOND, max_tokens=4)
+    events = ask(client, conversation, "Who kept the light?", max_tokens=4, instead_of=first["id"])
+    told = {"question": "Who kept the light?", "instead_of": first["id"], "compares": False}
+    assert {name: events[0].data[name] for name in told} == told
+    assert [one["content"] for one in messages(client, conversation)] == [told["question"], text_of(events)]
+    for gone in (first["id"], events[-1].data["answer"]["id"]):
+        body = {"question": FIRST, "instead_of": gone}
+        assert client.post(f"{conversation}/messages", json=body).status_code == 404
+    assert len(messages(client, conversation)) == 2
+
+
+def test_a_question_of_another_conversation_stays(client: httpx2.Client, conversation: str) -> None:
+    other = f"/v1/conversations/{client.post('/v1/conversations', json={}).json()['id']}"
+    theirs = ask(client, other, max_tokens=4)[-1].data["question"]["id"]
+    ask(client, conversation, max_tokens=4)
+    body = {"question": FIRST, "instead_of": theirs}
+    assert client.post(f"{conversation}/messages", json=body).status_code == 404
+    assert len(messages(client, other)) == len(messages(client, conversation)) == 2
+    client.delete(other)
 
 
 def test_a_deletion_ends_the_answer_and_leaves_nothing(client: httpx2.Client, conversation: str) -> None:

@@ -17,14 +17,16 @@ def test_a_conversation_keeps_its_messages_in_order(catalog: Catalog, collection
     assert catalog.conversations.get(conversation.id) == conversation
     assert catalog.conversations.messages(conversation.id) == []
     question = NewMessage("user", "Wann?\0")
-    answer = NewMessage("assistant", "Um 7.", ({"file": "a.pdf", "page": 3},), {"ttft_ms": 12.5})
+    said = {"start": 0, "end": 5, "citation": 0, "share": 0.9}
+    answer = NewMessage("assistant", "Um 7.", ({"file": "a.pdf", "page": 3},), {"ttft_ms": 12.5}, (said,))
     written = catalog.conversations.add(conversation.id, [question, answer])
     written += catalog.conversations.add(conversation.id, [NewMessage("user", "Und zurück?")])
     found = catalog.conversations.messages(conversation.id)
     assert found == written
     assert [message.content for message in found] == ["Wann?\0", "Um 7.", "Und zurück?"]
     assert (found[1].role, found[1].citations, found[1].report) == ("assistant", answer.citations, answer.report)
-    assert (found[0].citations, found[0].report) == ((), None)
+    assert (found[0].citations, found[0].report, found[0].support) == ((), None, None)
+    assert found[1].support == (said,)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 9])

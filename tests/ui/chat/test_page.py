@@ -1,0 +1,264 @@
+"""The chat over a real server: asked, answered, edited and compared; nothing that was typed is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import RagPipeline, Settings
+from tests.app.filling import fill
+from tests.app.server.event_streams import asked
+from tests.app.server.serving import served
+from tests.tiny_folder import write_tiny_folder
+from ui import access
+from ui.chat import talk, turn
+from ui.chat.history import SHOWN
+from ui.settings import CHOSEN
+
+PATIENCE_S = 60.0
+QUESTION, SECOND = "Who designed the lighthouse?", "How tall is it?"
+HOSTILE = "<img src=x onerror=alert(1)> ![x](http://evil.example) **b** https://evil.example $a$"
+READER = "X-Key-Of-A-Reader"  # of another collection; kept beside the client's own, and read by no server
+
+
+def script() -> None:
+    import streamlit as st
+
+    from ui.bridge import Action
+    from ui.chat.page import show
+
+    done = st.session_state.get("done", None)
+    st.session_state["done"] = None
+    show(Action(*done) if done else None)
+
+
+@pytest.fixture(scope="module")
+def client(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    folder = tmp_path_factory.mktemp("chat")
+    tiny = write_tiny_folder(tmp_path_factory.mktemp("tiny"), smollm2)
+    settings = Settings(model=str(tiny), data_dir=folder / "data", cache_dir=folder / "cache", max_tokens=12)
+    with RagPipeline(settings) as pipeline:
+        fill(pipeline, ("lighthouse.md",), "docs")
+        fill(pipeline, ("bakery.md",), "other")
+        catalog = pipeline.library.catalog
+        _, reader = catalog.keys.create("reader", ["read"], [catalog.collections.get("other")])
+        _, admin = catalog.keys.create("admin", ["admin"])
+    with served(settings, {"Authorization": f"Bearer {admin}"}) as client:
+        client.headers[READER] = reader
+        yield client
+
+
+@pytest.fixture
+def page(client: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest]:
+    monkeypatch.setenv("RAGCACHE_SERVER", str(client.base_url))
+    enter(client.headers["Authorization"].removeprefix("Bearer "), monkeypatch)
+    yield AppTest.from_function(script, default_timeout=PATIENCE_S)
+    access.server.cache_clear()
+
+
+def enter(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGCACHE_API_KEY", key)
+    access.server.cache_clear()
+
+
+@pytest.fixture
+def talked(client: httpx2.Client) -> Iterator[str]:
+    """A conversation with one exchange."""
+    made = str(client.post("/v1/conversations", json={"collection": "docs"}).json()["id"])
+    ask(client, made, QUESTION)
+    yield made
+    client.delete(f"/v1/conversations/{made}")
+
+
+def ask(client: httpx2.Client, name: str, question: str) -> None:
+    body = {"question": question, "stream": False, "max_tokens": 6}
+    assert client.post(f"/v1/conversations/{name}/messages", json=body).status_code == 200
+
+
+def said(client: httpx2.Client, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"/v1/conversations/{name}/messages").json()["data"]
+    return found
+
+
+def shown(page: AppTest) -> str:
+    assert not page.exception, page.exception
+    return "\n".join(str(one.proto.body) for one in page.get("html"))
+
+
+def act(page: AppTest, name: str, value: str = "") -> str:
+    page.session_state["done"] = (name, value)
+    return shown(page.run())
+
+
+def opened(page: AppTest, name: str) -> str:
+    page.query_params["c"] = name
+    return shown(page.run())
+
+
+def button(page: AppTest, text: str) -> str:
+    (found,) = [one for one in page.button if one.label == text]
+    return shown(found.click().run())
+
+
+def questions(html: str) -> list[str]:
+    return [part.split("</div>")[0] for part in html.split('<div class="rc-question" dir="auto">')[1:]]
+
+
+def test_a_question_begins_a_conversation_and_follow_ups_go_on_with_it(page: AppTest, client: httpx2.Client) -> None:
+    html = shown(page.run())
+    assert "What do you want to know from “docs”?" in html and 'data-rc="chat-ask"' in html
+    html = shown(page.chat_input[0].set_value(f" {QUESTION} ").run())
+    (name,) = page.query_params["c"]
+    assert questions(html) == [QUESTION] and "rc-answer" in html and "rc-waiting" not in html
+    assert f'aria-current="page" title="{QUESTION}"' in html
+    html = shown(page.chat_input[0].set_value(SECOND).run())
+    assert questions(html) == [QUESTION, SECOND]
+    assert [one["content"] for one in said(client, name)][::2] == [QUESTION, SECOND]
+    assert questions(button(page, "New chat")) == [] and page.query_params["collection"] == ["docs"]
+
+
+def test_a_suggestion_is_asked(page: AppTest) -> None:
+    page.run()
+    assert questions(act(page, "chat-ask", SECOND)) == [SECOND]
+
+
+def test_texts_do_nothing_but_stand_there(page: AppTest, client: httpx2.Client, talked: str) -> None:
+    ask(client, talked, HOSTILE)
+    client.patch(f"/v1/conversations/{talked}", json={"title": HOSTILE})
+    html = opened(page, talked)
+    assert html.count("&lt;img src=x") >= 4 and "<img" not in html and "<a " not in html
+    assert not page.markdown
+
+
+def test_the_last_question_is_edited_and_asked_again(page: AppTest, client: httpx2.Client, talked: str) -> None:
+    ask(client, talked, SECOND)
+    before = said(client, talked)
+    opened(page, talked)
+    assert questions(button(page, "Again")) == [QUESTION, SECOND]
+    again = said(client, talked)
+    assert [one["content"] for one in again[::2]] == [QUESTION, SECOND] and again[2]["id"] > before[3]["id"]
+    button(page, "Edit")
+    page.text_area[0].set_value("Who kept the light?")
+    assert questions(button(page, "Ask")) == [QUESTION, "Who kept the light?"]
+    assert len(said(client, talked)) == 4 and not page.text_area
+    button(page, "Edit")
+    button(page, "Leave it")
+    assert not page.text_area and len(said(client, talked)) == 4
+
+
+def test_an_answer_without_cache_stands_beside_and_after_a_reload(
+    page: AppTest, client: httpx2.Client, talked: str
+) -> None:
+    assert "rc-compare" not in opened(page, talked)
+    html = button(page, "Answer without cache")
+    assert html.count("to the first word") == 2 and "with the cache." in html
+    assert len(said(client, talked)) == 2
+    fresh = AppTest.from_function(script, default_timeout=PATIENCE_S)
+    assert opened(fresh, talked).count("to the first word") == 2
+    fresh.chat_input[0].set_value(SECOND)
+    assert "rc-compare" not in shown(fresh.run())
+
+
+def test_whoever_comes_in_mid_answer_sees_all_of_it_and_is_asked_next(
+    page: AppTest, client: httpx2.Client, talked: str
+) -> None:
+    body = {"question": SECOND, "max_tokens": 150, "temperature": 2.0, "seed": 1}
+    with asked(client, "POST", f"/v1/conversations/{talked}/messages", json=body) as events:
+        next(events)
+    page.session_state[turn.TYPED] = (talked, "And then?")
+    assert questions(opened(page, talked)) == [QUESTION, SECOND, "And then?"]
+    contents = [one["content"] for one in said(client, talked)]
+    assert contents[::2] == [QUESTION, SECOND, "And then?"]
+    assert turn.TYPED not in page.session_state
+
+
+def test_what_is_refused_stands_there_to_be_sent_again(page: AppTest, client: httpx2.Client, talked: str) -> None:
+    page.session_state[CHOSEN] = {"linker": "nope"}
+    opened(page, talked)
+    html = shown(page.chat_input[0].set_value(SECOND).run())
+    assert questions(html) == [QUESTION, SECOND] and "nope" in html and "rc-refusal" in html
+    page.session_state[CHOSEN] = {}
+    html = button(page, "Send it again")
+    assert questions(html) == [QUESTION, SECOND] and "rc-refusal" not in html
+    assert len(said(client, talked)) == 4
+
+
+def test_a_question_that_a_server_lost_stands_there(page: AppTest, talked: str) -> None:
+    page.session_state[turn.ASKED] = turn.SentQuestion(talked, "Was it lost?", None, False, Future())
+    html = opened(page, talked)
+    assert questions(html) == [QUESTION, "Was it lost?"] and turn.LOST in html
+    assert questions(button(page, "Dismiss")) == [QUESTION]
+
+
+def test_a_source_opens_beside_and_closes(page: AppTest, talked: str) -> None:
+    opened(page, talked)
+    html = act(page, "cite", "1:0")
+    assert "rc-panel" in html and page.query_params[talk.SOURCE] == ["1:0"]
+    assert "rc-panel" not in act(page, "close")
+    for odd in ("1:99", "0:0", "7:0", "x", "1:²"):
+        assert "rc-panel" not in act(page, "cite", odd)
+
+
+def test_a_long_conversation_shows_its_end_first(page: AppTest, client: httpx2.Client, talked: str) -> None:
+    for number in range(SHOWN):
+        ask(client, talked, f"Question {number}?")
+    html = opened(page, talked)
+    assert "Show 40 earlier" in html and questions(html)[0] == "Question 19?"
+    html = act(page, "chat-earlier")
+    assert questions(html)[:2] == [QUESTION, "Question 0?"] and len(questions(html)) == SHOWN + 1
+
+
+def test_conversations_are_looked_for_renamed_and_deleted(page: AppTest, client: httpx2.Client, talked: str) -> None:
+    opened(page, talked)
+    page.text_input(key="chat-words").set_value("nowhere said")
+    assert "Nothing has these words." in shown(page.run())
+    page.text_input(key="chat-words").set_value("designed the")
+    assert talked in shown(page.run())
+    (title,) = [one for one in page.text_input if one.label == "Title"]
+    title.set_value("Keepers")
+    assert '<h1 class="rc-title" dir="auto">Keepers</h1>' in button(page, "Rename")
+    button(page, "Delete this conversation")
+    assert client.get(f"/v1/conversations/{talked}").status_code == 404 and "c" not in page.query_params
+
+
+def test_others_see_nothing_of_it(
+    page: AppTest, client: httpx2.Client, talked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(client.headers[READER], monkeypatch)
+    html = opened(page, talked)
+    assert "This conversation is not there" in html and QUESTION not in html
+    html = button(page, "Start a new chat")
+    assert "“other”" in html and "No conversations yet." in html and page.selectbox[0].options == ["other"]
+    html = shown(page.chat_input[0].set_value("What flour is used?").run())
+    assert "bakery.md" in html and "lighthouse" not in html.casefold()
+
+
+def test_with_nothing_to_ask_it_says_what_to_do(
+    page: AppTest, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client.library.listed_collections", lambda connection: [])
+    assert "There is nothing to ask yet" in shown(page.run()) and not page.chat_input
+
+
+def test_an_answer_that_said_nothing_leaves_its_question(page: AppTest, talked: str) -> None:
+    def ended() -> None:
+        import streamlit as st
+
+        from app.client.conversations import FollowedAnswer
+        from ui.chat import turn
+
+        turn.settle(st.query_params["c"], FollowedAnswer(question="What then?", ended=True))
+
+    stopped = AppTest.from_function(ended)
+    stopped.query_params["c"] = talked
+    stopped.run()
+    for name in (turn.FAILED, turn.SETTLED):
+        page.session_state[name] = stopped.session_state[name]
+    html = opened(page, talked)
+    assert questions(html) == [QUESTION, "What then?"] and turn.STOPPED in html

@@ -1,0 +1,174 @@
+"""A question on its way: sent by a thread, so that no click loses it, and its answer, read as the server makes it.
+
+Streamlit ends a run at each click. What was typed is in the session until its answer has come to an end, whatever that
+is; the answer is the server's, and each run reads it from its start again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import streamlit as st
+
+from app.client import conversations
+from app.client.connection import ServerConnection
+from app.client.conversations import FollowedAnswer
+from ragcache.errors import HandingOver, RagcacheError
+from ui.settings import CHOSEN
+
+# Of the session, which knows one question of each kind. What is settled is the conversation whose last answer is known.
+TYPED, SENDING, ASKED, FAILED = "question-typed", "question-sending", "question-asked", "question-failed"
+SETTLED, COMPARED = "answer-settled", "answer-compared"
+PAINT_S = 0.08  # between two paintings of an answer
+STOPPED = "The answer was stopped before its first word, so nothing of it is kept."
+LOST = "The server ended before it had answered this."
+
+
+@dataclass(frozen=True)
+class SentQuestion:
+    """`begun` has the error where the server does not take it."""
+
+    conversation_id: str
+    question: str
+    instead_of: int | None
+    compares: bool
+    begun: Future[None]
+
+
+@dataclass(frozen=True)
+class FailedQuestion:
+    """It is shown with what went wrong, and can be sent again."""
+
+    conversation_id: str
+    question: str
+    instead_of: int | None
+    compares: bool
+    reason: str
+
+
+def type_in(conversation_id: str, question: str) -> None:
+    """It is sent as soon as that conversation has no other one under way."""
+    st.session_state[TYPED] = (conversation_id, question)
+
+
+def typed(conversation_id: str) -> str:
+    found = st.session_state.get(TYPED)
+    return str(found[1]) if isinstance(found, tuple) and found[0] == conversation_id else ""
+
+
+def take_back() -> None:
+    st.session_state.pop(TYPED, None)
+
+
+def send(connection: ServerConnection, conversation_id: str, question: str, instead_of: int | None = None) -> None:
+    choices = dict(st.session_state.get(CHOSEN, {}))
+    if instead_of is not None:
+        choices["instead_of"] = instead_of
+    begun: Future[None] = Future()
+    dismiss()
+    st.session_state[SENDING] = SentQuestion(conversation_id, question, instead_of, False, begun)
+    _start(begun, conversations.send, connection, conversation_id, question, choices)
+
+
+def compare(connection: ServerConnection, conversation_id: str, question: str) -> None:
+    choices = {name: value for name, value in st.session_state.get(CHOSEN, {}).items() if name != "linker"}
+    begun: Future[None] = Future()
+    dismiss()
+    st.session_state[SENDING] = SentQuestion(conversation_id, question, None, True, begun)
+    _start(begun, conversations.compare, connection, conversation_id, choices)
+
+
+def sending(conversation_id: str) -> SentQuestion | None:
+    found = st.session_state.get(SENDING)
+    return found if isinstance(found, SentQuestion) and found.conversation_id == conversation_id else None
+
+
+def failed(conversation_id: str) -> FailedQuestion | None:
+    found = st.session_state.get(FAILED)
+    return found if isinstance(found, FailedQuestion) and found.conversation_id == conversation_id else None
+
+
+def taken(sent: SentQuestion) -> bool:
+    """Whether the server has it. Waits until that is known; what it refuses is kept with the reason."""
+    error = sent.begun.exception()
+    st.session_state.pop(SENDING, None)
+    st.session_state.pop(SETTLED, None)
+    if isinstance(error, RagcacheError):
+        fail(sent, str(error))
+        return False
+    if error is not None:
+        raise error
+    st.session_state[ASKED] = sent
+    return True
+
+
+def settled(conversation_id: str) -> bool:
+    """Whether this session has seen how the last answer of it came to its end."""
+    return bool(st.session_state.get(SETTLED) == conversation_id)
+
+
+def settle(conversation_id: str, answer: FollowedAnswer) -> None:
+    """Keep what the server does not: what failed, and what is only compared."""
+    asked = st.session_state.pop(ASKED, None)
+    st.session_state[SETTLED] = conversation_id
+    if (
+        isinstance(asked, SentQuestion)
+        and asked.conversation_id == conversation_id
+        and asked.question != answer.question
+    ):
+        fail(asked, LOST)
+        return
+    told = SentQuestion(conversation_id, answer.question, answer.instead_of, answer.compares, Future())
+    if answer.error:
+        fail(told, answer.error)
+    elif answer.compares and answer.message is not None:
+        st.session_state[COMPARED] = (conversation_id, answer.message)
+    elif not answer.compares:
+        st.session_state.pop(COMPARED, None)
+        if answer.message is None and answer.question:
+            fail(told, STOPPED)
+
+
+def fail(sent: SentQuestion, reason: str) -> None:
+    failed = FailedQuestion(sent.conversation_id, sent.question, sent.instead_of, sent.compares, reason)
+    st.session_state[FAILED] = failed
+
+
+def refuse(conversation_id: str, question: str, reason: str) -> None:
+    """One that was not even sent."""
+    fail(SentQuestion(conversation_id, question, None, False, Future()), reason)
+
+
+def dismiss() -> None:
+    st.session_state.pop(FAILED, None)
+
+
+def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
+    """Those that are worth painting: the first word at once, then so many a second, and the end."""
+    painted_at, had_text = 0.0, False
+    for answer in answers:
+        now = time.monotonic()
+        first = bool(answer.text) and not had_text
+        had_text = had_text or first
+        if first or answer.ended or not answer.text or now - painted_at >= PAINT_S:
+            painted_at = now
+            yield answer
+
+
+def comparison(conversation_id: str) -> Mapping[str, Any] | None:
+    found = st.session_state.get(COMPARED)
+    return found[1] if isinstance(found, tuple) and found[0] == conversation_id else None
+
+
+def _start(begun: Future[None], act: Any, *arguments: Any) -> None:
+    def run() -> None:
+        with HandingOver(begun):
+            act(*arguments)
+            begun.set_result(None)
+
+    Thread(target=run, name="question", daemon=True).start()
