@@ -234,8 +234,8 @@ def load_settings(env_file: Path | None = Path(".env"), **flags: Any) -> Setting
 
 def environment(**given: str | None) -> dict[str, str]:
     """For a process that this one starts, with these settings and no others of ours."""
-    others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-    return others | {variable(name): value for name, value in given.items() if value is not None}
+    own = {variable(name): value for name, value in given.items() if value is not None}
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)} | own
 
 
 def check_names(env_file: Path | None = Path(".env")) -> dict[str, str | None]:
@@ -250,8 +250,8 @@ def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
     """What the file decides of where data goes and which models run, for the log; "" where it is nothing of that."""
     environment = {name.upper() for name in os.environ} | {variable(name) for name, value in flags.items() if value}
     told = [variable(name) for name in REDIRECTING]
-    found = [name for name in told if name in read_env_file(env_file, PREFIX) and name not in environment]
-    return f"{env_file} in {Path.cwd()} sets {', '.join(found)}" if found else ""
+    found = ", ".join(name for name in told if name in read_env_file(env_file, PREFIX) and name not in environment)
+    return f"{env_file} in {Path.cwd()} sets {found}" if found else ""
 
 
 def traces_wanted() -> bool:
@@ -259,11 +259,16 @@ def traces_wanted() -> bool:
     return any(os.environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", "TRACES_"))
 
 
+def default_variables(defaults: Mapping[str, str]) -> set[str]:
+    """Variables of other libraries, set where the environment has none of the name; those are returned."""
+    unset = set(defaults) - set(os.environ)
+    os.environ.update({name: defaults[name] for name in unset})
+    return unset
+
+
 def _refuse_unknown(names: Mapping[str, str | None], where: str) -> None:
     known = [variable(name) for name in Settings.model_fields]
-    for name in names:
-        if not name.upper().startswith(PREFIX):
-            continue
+    for name in (one for one in names if one.upper().startswith(PREFIX)):
         if name.upper() not in known:
             closest = get_close_matches(name.upper(), known, n=1, cutoff=0)[0]
             raise ConfigError(f"unknown setting {name} in {where}: did you mean {closest}?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,7 +16,9 @@ from ui.markup import refusal
 PATIENCE_S = 20.0  # with a server that has no room: a person waits no longer
 PAGES = "pages"  # of the session: those that there are, by their part of the address
 KEY = "access-key"  # of the session, and of the tab's own memory
-DENIED = 401
+GOOD = "access-key-that-was-taken"  # of the session
+DENIED, FORBIDDEN = 401, 403
+WRITTEN = re.compile(r"[\x21-\x7e]{1,200}")  # as a header can carry it
 
 
 @lru_cache(maxsize=1)
@@ -40,12 +43,23 @@ def admitted(*, asks: bool) -> bool:
     try:
         connection().ask("GET", "v1", "models")
     except ServerError as error:
-        if error.answered != DENIED:
+        if error.answered != DENIED and not (error.answered == FORBIDDEN and st.session_state.get(KEY)):
             raise
         if asks:
             _ask_for_key()
         return False
+    st.session_state[GOOD] = st.session_state.get(KEY)
     return True
+
+
+def to_remember() -> dict[str, str]:
+    """The tab's key, once the server has taken it: a wrong one would be there again after each reload."""
+    key = st.session_state.get(KEY)
+    return {KEY: key} if key and key == st.session_state.get(GOOD) else {}
+
+
+def left() -> bool:
+    return KEY in st.session_state and st.session_state[KEY] is None
 
 
 def leave() -> None:
@@ -60,7 +74,10 @@ def _ask_for_key() -> None:
         st.caption("Whoever runs it makes one by `ragcache keys create`. It stays in this tab, until you close it.")
         key = st.text_input("Key", type="password", placeholder="rk-…", autocomplete="off")
         if wrong:
-            st.html(refusal("That key is not known here, or has been revoked."))
+            st.html(refusal("That key is not known here, has been revoked, or may read nothing."))
         if st.form_submit_button("Open", type="primary") and key.strip():
+            if WRITTEN.fullmatch(key.strip()) is None:
+                st.html(refusal("That is no key: it has letters, digits and hyphens, such as rk-…"))
+                return
             st.session_state[KEY] = key.strip()
             st.rerun()

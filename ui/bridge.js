@@ -3,12 +3,10 @@ const SHELF = "ragcache";
 
 export default function bridge({ data, setTriggerValue, setStateValue }) {
   const remember = data?.remember ?? {};
-  if (Object.keys(remember).length) sessionStorage.setItem(SHELF, JSON.stringify(remember));
-  else if (window.ragcacheTold) sessionStorage.removeItem(SHELF);
-  if (!window.ragcacheTold) {
-    window.ragcacheTold = true;
-    setStateValue("remembered", sessionStorage.getItem(SHELF) ?? "{}");
-  }
+  if (data?.forget) sessionStorage.removeItem(SHELF);
+  else if (Object.keys(remember).length) sessionStorage.setItem(SHELF, JSON.stringify(remember));
+  // Also a session that begins without a reload, when a connection was lost for long, has not been told.
+  if (!data?.known) setStateValue("remembered", sessionStorage.getItem(SHELF) ?? "{}");
 
   document.documentElement.dataset.ragcache = data?.known ? "ready" : "opening";
 

@@ -23,11 +23,13 @@ class Action:
     value: str
 
 
-def listen(remember: dict[str, str]) -> Action | None:
-    """What somebody has just done, once. `remember`: what this tab is to know after a reload, and nobody else."""
+def listen(remember: dict[str, str], *, forget: bool = False) -> Action | None:
+    """What somebody has just done, once. `remember`: what this tab is to know after a reload, and nobody else, until it
+    is to `forget` it.
+    """
     told = _mount(
         key=_NAME,
-        data={"remember": remember, "known": remembered() is not None},
+        data={"remember": remember, "forget": forget, "known": remembered() is not None},
         height=1,
         on_action_change=lambda: None,
         on_remembered_change=lambda: None,

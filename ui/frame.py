@@ -65,10 +65,12 @@ def _let_in() -> None:
     known = bridge.remembered()
     if known and access.KEY in known and access.KEY not in st.session_state:
         st.session_state[access.KEY] = known[access.KEY]
-    key = st.session_state.get(access.KEY)
-    heard[0] = bridge.listen({access.KEY: key} if key else {})
+    told = access.to_remember()
+    heard[0] = bridge.listen(told, forget=access.left())
     if not access.admitted(asks=known is not None):
         return
+    if access.to_remember() not in (told, known):
+        st.rerun()  # the server has taken the key only now
     st.session_state[access.PAGES] = pages
     _links(pages)
     opened.run()

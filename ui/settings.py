@@ -104,16 +104,27 @@ def _choice(
     chosen: Mapping[str, Any],
 ) -> str:
     names = list(options)
-    place = names.index(chosen[name]) if chosen.get(name) in names else 0
+    _seed(name, chosen[name] if chosen.get(name) in names else AS_SET)
     told = f"The server is set to {_value(settings, name)}."
-    return str(widget(text, names, index=place, format_func=options.__getitem__, help=told))
+    return str(widget(text, names, key=_key_of(name), format_func=options.__getitem__, help=told))
 
 
 def _number(text: str, settings: Mapping[str, Setting], name: str, chosen: int | None, most: int) -> int | None:
-    value: int | None = st.number_input(
-        text, min_value=1, max_value=most, value=chosen, step=1, placeholder=f"as the server: {_value(settings, name)}"
-    )
+    _seed(name, chosen)
+    placeholder = f"as the server: {_value(settings, name)}"
+    value: int | None = st.number_input(text, 1, most, value=None, step=1, placeholder=placeholder, key=_key_of(name))
     return value
+
+
+def _key_of(name: str) -> str:
+    return f"setting-{name}"
+
+
+def _seed(name: str, value: object) -> None:
+    """Streamlit forgets a widget that another page does not show. As its default the value would make it another one
+    with each choice, which loses every second.
+    """
+    st.session_state.setdefault(_key_of(name), value)
 
 
 def _value(settings: Mapping[str, Setting], name: str) -> str:

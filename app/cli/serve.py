@@ -10,6 +10,7 @@ import typer
 from app.cli.flags import configured
 from app.cli.serve_check import check_host, examine_server
 from app.models.vllm import check_vllm
+from app.server.memory import bound_libraries
 from app.server.process import ServerProcess, bound
 from app.server.service import Service
 from app.server.web import create_app
@@ -23,6 +24,7 @@ def serve(
     check: Annotated[bool, typer.Option("--check", help="Look whether the configuration can serve, and end.")] = False,
 ) -> None:
     """Serve the collections by OpenAI's API, to programs of this machine alone unless there are keys."""
+    bound_libraries()
     settings = _with_engine(settings)
     if check:
         findings = examine_server(settings)

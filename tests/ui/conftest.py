@@ -1,4 +1,4 @@
-"""A browser, a server with the bundled models, and the page over it: started once for all tests of a process."""
+"""A browser for each file; a server with the bundled models and the page over it, once for all tests of a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's loop counts as running as long as it lives: no other file could run one
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser

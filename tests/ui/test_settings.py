@@ -83,6 +83,9 @@ def test_what_is_chosen_stays_until_it_is_let_go(
         page.radio[0].set_value("full").run()
         page.number_input[0].set_value(8).run()
         assert page.session_state[CHOSEN] == {"linker": "full", "chunks": 8}
+        page.radio[0].set_value("fast").run()  # a second time: the widget is still the same one
+        page.radio[0].set_value("full").run()
+        assert page.session_state[CHOSEN] == {"linker": "full", "chunks": 8}
         page.radio[0].set_value(AS_SET).run()
         assert page.session_state[CHOSEN] == {"chunks": 8}
     access.server.cache_clear()

@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.client import conversations
+from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
 from app.client.conversations import FollowedAnswer
 from ui.chat import comparison, history, sidebar, turn
@@ -197,7 +198,7 @@ def _last_question(messages: Sequence[Message]) -> int:
 
 def _cited(messages: Sequence[Message]) -> tuple[int, int] | None:
     """Which citation of which answer is open."""
-    number, _, at = st.query_params.get(SOURCE, "").partition(":")
-    if not (number.isdecimal() and at.isdecimal() and int(number) < len(messages)):
+    message, at = (number(one) for one in (st.query_params.get(SOURCE, "") + ":").split(":")[:2])
+    if message is None or at is None or message >= len(messages):
         return None
-    return (int(number), int(at)) if int(at) < len(messages[int(number)]["citations"]) else None
+    return (message, at) if at < len(messages[message]["citations"]) else None

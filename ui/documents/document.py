@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
 from ui.bridge import Action
 from ui.documents.amounts import counted, size
@@ -31,7 +32,8 @@ def show(connection: ServerConnection, collection: str, wanted: str, action: Act
     if action is not None and action.name == TURN_TO:
         st.query_params[AT] = action.value
     try:
-        found = library.document(connection, collection, int(wanted)) if wanted.isdecimal() else None
+        one = number(wanted)
+        found = None if one is None else library.document(connection, collection, one)
     except ServerError as error:
         if error.answered != MISSING:
             raise
@@ -105,8 +107,7 @@ def _text(found: Mapping[str, Any]) -> None:
     if not text:
         return
     spans = windows(text, chunks)
-    at = st.query_params.get(AT, "0")
-    place = min(int(at), len(spans) - 1) if at.isdecimal() else 0
+    place = min(number(st.query_params.get(AT, "0")) or 0, len(spans) - 1)
     st.html(f"{LEGEND}{_turns(place, len(spans))}{coloured(text, chunks, spans[place])}{_turns(place, len(spans))}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.client import library
+from app.client.answers import number
 from app.client.connection import ServerConnection, ServerError
 from ui import access
 from ui.bridge import Action
@@ -68,6 +69,8 @@ def _first(connection: ServerConnection) -> None:
 def _chosen(connection: ServerConnection, names: Sequence[str]) -> str:
     wanted = st.query_params.get(COLLECTION)
     st.session_state[CHOSEN] = wanted if wanted in names else names[0]
+    if wanted and wanted not in names:
+        st.html(refusal(f"The collection that was open is not there any more: this is “{names[0]}”."))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Collection", names, key=CHOSEN, on_change=_choose, width=320)
         with st.popover("New collection", icon=":material/add:"):
@@ -111,12 +114,18 @@ def _overview(connection: ServerConnection, card: Mapping[str, Any]) -> None:
     if empty:
         return
     _facts(connection, card)
-    if card["chunks"] and not (jobs and progress.outcome(jobs)):
-        progress.offer_questions(name)
-    after = st.query_params.get(AFTER, "0")
-    listed, more = library.page_of_documents(connection, name, int(after) if after.isdecimal() else 0)
+    if card["chunks"]:
+        _offer_questions(name)
+    after = number(st.query_params.get(AFTER, "0")) or 0
+    listed, more = library.page_of_documents(connection, name, after)
     st.html(table(listed, more))
     _delete_collection(connection, card)
+
+
+def _offer_questions(collection: str) -> None:
+    chat = st.session_state.get(access.PAGES, {}).get("chat")
+    if chat is not None:
+        st.page_link(chat, label="Ask about it", icon=":material/forum:", query_params={"collection": collection})
 
 
 def _facts(connection: ServerConnection, card: Mapping[str, Any]) -> None:
@@ -178,7 +187,8 @@ def _delete_collection(connection: ServerConnection, card: Mapping[str, Any]) ->
     with st.popover("Delete the collection", icon=":material/delete:"):
         goes = f"{counted(card['documents'], 'document')}, {counted(card['chunks'], 'chunk')}, their KV, and all"
         st.html(f'<p class="rc-hint">{goes} conversations about them go for good.</p>')
-        if not st.button("Delete it all", type="primary"):
+        # A click that comes when another one has been deleted meanwhile, and the page shows the next, is none on this.
+        if not st.button("Delete it all", type="primary", key=f"delete-{card['name']}-{card['created']}"):
             return
         try:
             library.delete_collection(connection, str(card["name"]))

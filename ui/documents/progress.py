@@ -10,7 +10,6 @@ import streamlit as st
 
 from app.client import library
 from app.client.connection import ServerConnection, ServerError
-from ui.access import PAGES
 from ui.bridge import Action
 from ui.documents.amounts import counted, duration, size
 from ui.markup import escape, label, refusal
@@ -71,17 +70,9 @@ def _look(connection: ServerConnection, collection: str) -> None:
     if rows := [one for one in jobs if moving or one["state"] != "done"]:
         st.html(told(rows))
     if line := outcome(jobs):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/check: {line}", width="content")
-            offer_questions(collection)
+        st.markdown(f":material/check: {line}")
     if waited - st.session_state[WAITED]:
         st.rerun()  # what has ended changes the rest of the page
-
-
-def offer_questions(collection: str) -> None:
-    chat = st.session_state.get(PAGES, {}).get("chat")
-    if chat is not None:
-        st.page_link(chat, label="Ask about it", icon=":material/forum:", query_params={"collection": collection})
 
 
 def under_way(jobs: Sequence[Job]) -> list[Job]:

@@ -33,7 +33,7 @@ def refused() -> None:
 def offer(connection: ServerConnection, collection: str, *, new: bool = False, samples: bool = False) -> None:
     """`new`: the collection is made for the first file."""
     turn = st.session_state.setdefault(TURN, 0)  # another widget each time, which is empty
-    files = st.file_uploader(KINDS, accept_multiple_files=True, key=f"upload-{turn}")
+    files = st.file_uploader(KINDS, accept_multiple_files=True, key=f"upload-{collection}-{turn}")
     if samples and st.button("Load the sample documents", icon=":material/auto_stories:"):
         _sent_samples(connection, collection, new)
     if files:
@@ -41,10 +41,10 @@ def offer(connection: ServerConnection, collection: str, *, new: bool = False, s
 
 
 def replacement(connection: ServerConnection, collection: str, name: str) -> None:
-    """A new version of a document, under its name."""
+    """A new version of a document, under its name, by a widget of its own: it never becomes one of another document."""
     turn = st.session_state.setdefault(TURN, 0)
     suffix = name.rpartition(".")[2].lower()
-    file = st.file_uploader("New version", type=[suffix], key=f"replace-{turn}")
+    file = st.file_uploader("New version", type=[suffix], key=f"replace-{collection}-{name}-{turn}")
     if file is not None:
         _send(connection, collection, [file], new=False, name=name)
 
@@ -66,7 +66,9 @@ def _send(
 ) -> None:
     """A click meanwhile ends this run, and the next one goes on behind what is sent."""
     sent: set[str] = st.session_state.setdefault(SENT, set())
-    told = st.session_state[REFUSED] = []
+    if not any(file.file_id in sent for file in files):  # else a run that goes on
+        st.session_state[REFUSED] = []
+    told = st.session_state.setdefault(REFUSED, [])
     if new:
         _make(connection, collection)
     for number, file in enumerate(files):

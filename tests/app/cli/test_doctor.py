@@ -107,7 +107,7 @@ def test_every_setting_that_is_a_name_is_looked_at() -> None:
     """The models and the server have checks of their own, and a collection may have any name."""
     kinds = get_type_hints(Settings, include_extras=True)
     named = {setting for setting, kind in kinds.items() if kind in (Name, Name | None)}
-    assert named - {"model", "embedder", "collection", "serve_host"} == set(STRATEGIES)
+    assert named - {"model", "embedder", "collection", "serve_host", "ui_host"} == set(STRATEGIES)
 
 
 @pytest.mark.parametrize(

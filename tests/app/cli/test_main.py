@@ -87,7 +87,7 @@ def test_help_does_not_wait_for_model_libraries(command: str) -> None:
 def test_each_command_of_the_table_is_there_and_says_what_the_table_says() -> None:
     group: Any = typer.main.get_command(cli)
     assert isinstance(group, Commands)
-    assert len(group.table) == 15
+    assert len(group.table) == 16
     for name, told in group.table.items():
         command = group.get_command(typer.Context(group), name)
         first = re.split("[;,.:]", told)[0]

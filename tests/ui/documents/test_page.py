@@ -135,3 +135,26 @@ def test_a_key_that_reads_is_offered_nothing_else(
     access.server.cache_clear()
     assert "This key reads and asks" in shown(page.run())
     assert not page.file_uploader
+
+
+def test_a_click_meant_for_a_collection_that_has_gone_deletes_no_other(page: AppTest, client: httpx2.Client) -> None:
+    for name in ("archive", "shelf"):
+        client.post("/v1/collections", json={"name": name})
+        client.put(f"/v1/collections/{name}/documents/quays.md", content=b"# Quays\n\nThe quays are old.")
+    ended(client)
+    page.query_params["collection"] = "shelf"
+    page.run()
+    client.delete("/v1/collections/shelf")
+    button(page, "Delete it all")
+    assert "The collection that was open is not there any more" in shown(page)
+    assert [one["name"] for one in client.get("/v1/collections").json()["data"]] == ["archive"]
+
+
+@pytest.mark.parametrize("told", ["²", "9" * 5000, "-1", "1.5"])
+def test_an_address_that_names_no_number_is_a_page(page: AppTest, client: httpx2.Client, told: str) -> None:
+    client.post("/v1/collections", json={"name": "shelf"})
+    client.put("/v1/collections/shelf/documents/quays.md", content=b"# Quays\n\nThe quays are old.")
+    ended(client)
+    for name in ("document", "after", "at"):
+        page.query_params["collection"], page.query_params[name] = "shelf", told
+        shown(page.run())
