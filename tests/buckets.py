@@ -99,7 +99,8 @@ class Proxy:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for writer in self._writers:
-            writer.transport.abort()
+            with suppress(AttributeError):  # asyncio aborts none that has closed once its last bytes were out
+                writer.transport.abort()
         for writer in self._writers:
             with suppress(ConnectionError):
                 await writer.wait_closed()

@@ -28,6 +28,8 @@ from ragcache.types import Chunk, System, Text
 from tests.benchmarks.conftest import letters
 from tests.benchmarks.test_quality import FIELDS, TIMES, options
 
+ROUNDING = 1e-12  # a matrix's sums depend on how its memory is aligned
+
 SYSTEM, QUESTION = System((1, 2, 3)), Text((4, 5))
 A, B, C, D = (Chunk((10 * n,) * n) for n in range(1, 5))  # of 1 to 4 tokens
 
@@ -211,4 +213,4 @@ def test_what_is_placed_changes_nothing_but_the_time(parts: TorchModel) -> None:
     full = answering.reference(asked.segments)
     answering.cache.system_variant(made.placed)
     assert answering.linked(made.segments, "naive", full).divergence.kl < 1e-6
-    assert answering.linked(made.segments, "full", full).divergence.kl == 0.0
+    assert answering.linked(made.segments, "full", full).divergence.kl < ROUNDING

@@ -1,4 +1,4 @@
-"""A browser for each file; a server with the bundled models and the page over it, once for all tests of a process."""
+"""A browser, a server with the bundled models, and the page over it: started once for the tests of a file."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bundled(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Of a server with nothing in it."""
     folder = tmp_path_factory.mktemp("bundled")
     return Settings(model=str(smollm2), data_dir=folder / "data", cache_dir=folder / "cache", max_tokens=ANSWER_TOKENS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(bundled: Settings) -> Iterator[httpx2.Client]:
-    """Without keys. Each test that fills it takes collections of its own."""
+    """Without keys."""
     with served(bundled) as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def url(server: httpx2.Client) -> Iterator[str]:
     with opened_page(str(server.base_url)) as url:
         yield url
