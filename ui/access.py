@@ -11,6 +11,7 @@ import streamlit as st
 from app.client.address import NamedServer, find_server
 from app.client.connection import ServerConnection, ServerError
 from ragcache.errors import ConfigError
+from ui import bridge
 from ui.markup import refusal
 
 PATIENCE_S = 20.0  # with a server that has no room: a person waits no longer
@@ -64,7 +65,14 @@ def left() -> bool:
 
 def leave() -> None:
     """None, and not nothing: what the tab told when it was opened still has the key."""
-    st.session_state[KEY] = None
+    _take(None)
+
+
+def _take(key: str | None) -> None:
+    """Whoever comes next sees nothing of what somebody else asked and chose here."""
+    for name in [one for one in st.session_state if one != bridge.NAME]:
+        del st.session_state[name]
+    st.session_state[KEY] = key
 
 
 def _ask_for_key() -> None:
@@ -79,5 +87,5 @@ def _ask_for_key() -> None:
             if WRITTEN.fullmatch(key.strip()) is None:
                 st.html(refusal("That is no key: it has letters, digits and hyphens, such as rk-…"))
                 return
-            st.session_state[KEY] = key.strip()
+            _take(key.strip())
             st.rerun()

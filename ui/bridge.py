@@ -13,8 +13,8 @@ from typing import Any
 
 import streamlit as st
 
-_NAME = "ragcache_bridge"
-_mount = st.components.v2.component(_NAME, js=(Path(__file__).parent / "bridge.js").read_text(encoding="utf-8"))
+NAME = "ragcache_bridge"
+_mount = st.components.v2.component(NAME, js=(Path(__file__).parent / "bridge.js").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def listen(remember: dict[str, str], *, forget: bool = False) -> Action | None:
     is to `forget` it.
     """
     told = _mount(
-        key=_NAME,
+        key=NAME,
         data={"remember": remember, "forget": forget, "known": remembered() is not None},
         height=1,
         on_action_change=lambda: None,
@@ -39,7 +39,7 @@ def listen(remember: dict[str, str], *, forget: bool = False) -> Action | None:
 
 def remembered() -> dict[str, str] | None:
     """What the tab knew when it was opened; None until it has told."""
-    state: Any = st.session_state.get(_NAME)
+    state: Any = st.session_state.get(NAME)
     told = state.get("remembered") if state else None
     try:
         values = json.loads(told) if isinstance(told, str) else None

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from app.answering import Answer, Asked, AskOptions
@@ -86,10 +87,9 @@ class Conversation:
         if instead_of is not None:
             self.place_of(instead_of)
         messages = self._said(RECENT, before=instead_of)
-        self._instead_of = instead_of
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
         stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
-        stream.then.append(self._store)
+        stream.then.append(partial(self._store, instead_of))
         return stream
 
     def again(self, **options: Unpack[AskOptions]) -> AnswerStream:
@@ -130,12 +130,16 @@ class Conversation:
 
     def _said(self, most: int, before: int | None = None) -> list[NewMessage]:
         """The last of them; `before` this message, where one is given, which what is not stored yet stands behind."""
-        stored = [] if self.id is None else self._conversations.last_said(self.id, most, before)
+        upto = self._instead_of if before is None else before
+        stored = [] if self.id is None else self._conversations.last_said(self.id, most, upto)
         return [*stored, *(_messages(self.unsaved) if before is None else ())]
 
-    def _store(self, answer: Answer) -> Answer:
+    def _store(self, instead_of: int | None, answer: Answer) -> Answer:
         if not answer.text and STOPPED in answer.notes:  # before its first word
             return answer
+        if instead_of is not None:  # what could not be stored stands behind it
+            self.unsaved.clear()
+            self._instead_of = instead_of if self._instead_of is None else min(instead_of, self._instead_of)
         self.unsaved.append(answer)
         try:
             self.save()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.cachecare import CollectionShare, shares
@@ -54,10 +54,10 @@ class EvictionEffect:
 
 @dataclass(frozen=True)
 class PinningEffect:
-    """What would be kept; bytes of all pins then, and how many there may be."""
+    """What would be kept; bytes of all pins then, within a border None, and how many there may be."""
 
     kept: FileTally
-    pinned: int
+    pinned: int | None
     most: int
 
 
@@ -73,12 +73,15 @@ class KeptCost:
 
 
 class CacheEffects:
-    """On one collection, for whoever is served within `border`."""
+    """On one collection, for whoever is served within `border`: he is not told what was computed to be kept, since of a
+    text that others have too it is nothing.
+    """
 
     def __init__(self, library: Library, models: Models, collection: Collection, border: str):
         self._library, self._models, self._collection, self._border = library, models, collection, border
         self._lengths = library.catalog.chunks.lengths(collection)
-        self.history = library.catalog.cache_history.ever(collection)
+        ever = library.catalog.cache_history.ever(collection)
+        self.history = replace(ever, captured=0, captured_s=0.0) if border else ever
 
     def share(self) -> CollectionShare:
         items = CacheFolder(self._models.settings.kv_folder).items() if has_kv(self._models.settings) else ()
@@ -101,7 +104,8 @@ class CacheEffects:
 
     def pinning(self) -> PinningEffect:
         found = pinnable(self._library, self._models, self._collection)
-        return PinningEffect(FileTally.of(self._told(found.items)), found.pinned, round(PINNED_SHARE * found.budget))
+        pinned = None if self._border else found.pinned
+        return PinningEffect(FileTally.of(self._told(found.items)), pinned, round(PINNED_SHARE * found.budget))
 
     def cost(self) -> KeptCost:
         return cost_of(self.history)

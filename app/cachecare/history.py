@@ -115,7 +115,9 @@ class CacheRecorder:
 
     def _compared(self, collection_id: int, earlier: Mapping[str, Any], answer: Answer) -> Answer:
         report = answer.report
-        alike = report.prompt_tokens == earlier.get("prompt_tokens") and earlier.get("linker") != UNCACHED
+        read = [one.get("chunk") for one in earlier.get("chunks", ())]
+        alike = report.prompt_tokens == earlier.get("prompt_tokens") and [one.chunk for one in report.chunks] == read
+        alike = alike and earlier.get("linker") != UNCACHED
         first_s = earlier.get("ttft_s")
         if alike and report.answer_tokens and isinstance(first_s, float):
             self._count(collection_id, self._second(), CacheTally(compared=1, compared_s=report.ttft_s - first_s))

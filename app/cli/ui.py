@@ -179,11 +179,12 @@ def _check_keys(settings: Settings, server: NamedServer) -> None:
 
 
 def _wait(reached: Callable[[], bool], child: ChildProgram, ended: Queue[ChildProgram], name: str) -> None:
-    """Look again and again. Raises ConfigError where the child ends before."""
+    """Look again and again. Raises ConfigError where a child ends before: this one, or one that it needs."""
     while not reached():
         with suppress(Empty):
-            if ended.get(timeout=LOOK_S) is child:
-                raise ConfigError(f"{name} ended while it started: {child.reason}")
+            first = ended.get(timeout=LOOK_S)
+            told = f"{name} ended while it started" if first is child else f"what {name} asks has ended"
+            raise ConfigError(f"{told}: {first.reason}")
 
 
 def _answers(host: str, port: int, path: str) -> bool:

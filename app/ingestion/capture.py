@@ -136,8 +136,8 @@ class KvCapture:
 class KvRemoval:
     """The KV of chunks that nobody has any more. Make it before the collection's engine changes."""
 
-    def __init__(self, library: Library, models: Models, tally: IngestTally):
-        self._library, self._models = library, models
+    def __init__(self, library: Library, models: Models, collection: Collection, tally: IngestTally):
+        self._library, self._models, self._collection = library, models, collection
         self._tally = tally
         self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
@@ -154,7 +154,7 @@ class KvRemoval:
                 self._identities = identities_to_drop(self._library, self._models)
                 if self._identities:
                     self._identities |= self._recorded
-            drop_chunks(self._models, self._identities, chunks)
+            drop_chunks(self._models, self._identities, chunks, self._collection)
 
     def finish(self) -> set[str]:
         """What was computed over them goes too -> chunks that have lost KV by that. A text that has come back under

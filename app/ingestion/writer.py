@@ -68,7 +68,7 @@ class Writer:
         self._collection = collection
         self._tally = tally
         self._room = room
-        self._removal = KvRemoval(library, models, tally)
+        self._removal = KvRemoval(library, models, collection, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
         self._in_parts = 0  # chunks

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 from app.library import Library
@@ -198,19 +199,19 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
     return known_identities(library, models) if may_have_kv(library.settings) else set()
 
 
-def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str]) -> int:
-    """Delete all KV of chunks that nobody has any more: of every engine and System segment by the hash, also of those
-    that nobody names any more, and of these `identities` also what a header does not tell; returns how many variants
-    went. Raises StoreError.
+def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str], collection: Collection) -> int:
+    """Delete all KV of chunks that nobody has any more, this collection the last: everybody's, and that within the
+    border around it. Of every engine and System segment by the hash, also of those that nobody names any more, and of
+    these `identities` also what a header does not tell; returns how many variants went. Raises StoreError.
     """
     chunks = list(hashes)
     if not chunks or not may_have_kv(models.settings):
         return 0
     first, *rest = [*identities] or [Identity("", "")]
     drop, gone = models.store.drop_chunk, 0
-    for chunk in chunks:
-        gone += drop(first.fingerprint, first.system, chunk, elsewhere=True)
-        gone += sum(drop(one.fingerprint, one.system, chunk) for one in rest)
+    for chunk, border in product(chunks, ("", border_around(collection))):
+        gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True)
+        gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
     return gone
 
 

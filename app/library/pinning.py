@@ -26,9 +26,10 @@ def pin_collection(library: Library, models: Models, collection: Collection, bor
     """
     found = pinnable(library, models, collection)
     if not found.fits:
+        what = "more KV" if bordered else f"{found.pinned:,} bytes of KV"
         raise MaintenanceError(
-            f"{found.pinned:,} bytes of KV would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of "
-            f"{found.budget:,} may be (RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
+            f"{what} would be pinned, and {PINNED_SHARE:.0%} of the disk's budget of {found.budget:,} may be "
+            "(RAGCACHE_DISK_BYTES): unpin another collection, or raise it"
         )
     done = _each(library, found.items, lambda key: models.store.pin(key, owner=_owner(collection)))
     return told_tally(library, models, collection, done, bordered)

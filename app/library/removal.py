@@ -36,7 +36,7 @@ def remove_documents(library: Library, models: Models, collection: Collection, d
         removed = library.catalog.documents.delete(collection, document_ids)
         Originals(library).drop(sent)
         indexes.catch_up(library, collection)
-        return _with_kv(models, removed, identities)
+        return _with_kv(models, collection, removed, identities)
 
 
 def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
@@ -48,16 +48,19 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
         removed = library.catalog.collections.delete(collection)
         Originals(library).drop(sent)
         indexes.discard(library, collection)
-        removal = _with_kv(models, removed, identities, prefixes=True)
+        removal = _with_kv(models, collection, removed, identities, prefixes=True)
     library.catalog.discard_lock(collection)
     return removal
 
 
-def _with_kv(models: Models, removed: Removed, identities: Iterable[Identity], prefixes: bool = False) -> Removal:
+def _with_kv(
+    models: Models, collection: Collection, removed: Removed, identities: Iterable[Identity], prefixes: bool = False
+) -> Removal:
     try:
         if prefixes:
             drop_prefixes(models)
-        dropped = drop_chunks(models, identities, removed.orphans) + len(drop_traces(models, removed.orphans))
+        dropped = drop_chunks(models, identities, removed.orphans, collection)
+        dropped += len(drop_traces(models, removed.orphans))
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"

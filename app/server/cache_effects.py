@@ -42,11 +42,11 @@ class ToEvict(BaseModel):
 
 
 class ToPin(BaseModel):
-    """`pinned`: bytes of all pins then, of `most` that may be."""
+    """`pinned`: bytes of all pins then, of `most` that may be; None for a key of some collections."""
 
     entries: int
     bytes: int
-    pinned: int
+    pinned: int | None
     most: int
 
 
@@ -90,7 +90,7 @@ def effects(name: str, service: Serving, caller: Asking) -> TendableCache:
             evict=_evict(found.eviction()) if tends else None,
             pin=_pin(found.pinning()) if pins else None,
             cost=_cost(found.cost()),
-            ever=use_of(found.history),
+            ever=use_of(found.history, caller),
         )
     finally:
         release_helpers()

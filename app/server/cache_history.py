@@ -47,8 +47,8 @@ class CacheUse(BaseModel):
     ttft_s: float  # all together
     estimated: Saving  # by the running rates of the engine
     measured: Saving  # against the same prompt without cache
-    captured: int  # tokens whose KV was computed to be kept, by ingests and warming
-    captured_s: float
+    captured: int | None  # tokens whose KV was computed to be kept, by ingests and warming
+    captured_s: float | None  # for a key of some collections both are None: they tell what others have already
 
 
 class CachePoint(CacheUse):
@@ -100,8 +100,8 @@ def history(service: Serving, caller: Asking, step: Step = "hour", collection: N
     since = (int(time.time()) // seconds - KEPT[seconds] + 1) * seconds
     service.history.write()
     found = service.catalog.cache_history.points(seconds, since, [one.id for one in seen])
-    points = [CachePoint(start=one.start, **use_of(one.tally).model_dump()) for one in found]
-    total = use_of(sum((one.tally for one in found), CacheTally()))
+    points = [CachePoint(start=one.start, **use_of(one.tally, caller).model_dump()) for one in found]
+    total = use_of(sum((one.tally for one in found), CacheTally()), caller)
     return CacheTimeline(step=step, seconds=seconds, since=since, data=points, total=total)
 
 
@@ -119,7 +119,7 @@ def reused(
         release_helpers()
 
 
-def use_of(tally: CacheTally) -> CacheUse:
+def use_of(tally: CacheTally, caller: Caller) -> CacheUse:
     served = tally.reused + tally.repaired
     tokens = served + tally.computed
     return CacheUse(
@@ -132,8 +132,8 @@ def use_of(tally: CacheTally) -> CacheUse:
         ttft_s=tally.first_s,
         estimated=Saving(answers=tally.estimated, seconds=tally.estimated_s),
         measured=Saving(answers=tally.compared, seconds=tally.compared_s),
-        captured=tally.captured,
-        captured_s=tally.captured_s,
+        captured=None if caller.bordered else tally.captured,
+        captured_s=None if caller.bordered else tally.captured_s,
     )
 
 

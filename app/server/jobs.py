@@ -124,7 +124,7 @@ def card_of(found: StoredJob, collection: Collection, caller: Caller) -> JobCard
     there before.
     """
     request, progress, error = found.request, dict(found.progress), found.error
-    if caller.bordered and found.kind == "ingest":
+    if caller.bordered and (found.kind == "ingest" or request.get("border") != caller.border_of(collection)):
         progress = {name: value for name, value in progress.items() if name not in COMPUTED}
     if not caller.runs_it:
         error = error and placeless(sound(error))

@@ -26,6 +26,7 @@ LOOKS = {
     "phone": (PHONE, "light"),
     "broad": ({"width": 1920, "height": 1080}, "light"),
 }
+STILL = "() => document.getAnimations().every((one) => one.playState !== 'running')"
 SIDEWAYS = "() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -37,6 +38,8 @@ class Look:
 
     def shoot(self, state: str) -> None:
         self.tab.settled()
+        self.tab.page.mouse.move(0, 0)
+        self.tab.page.wait_for_function(STILL)
         self.tab.page.screenshot(path=self.folder / f"{state}-{self.name}.png", animations="disabled")
         assert self.tab.page.evaluate(SIDEWAYS) <= 0, f"{state} is wider than the window"
         assert "Traceback" not in self.tab.text

@@ -49,7 +49,14 @@ def _asked(tier: str, one: Record) -> int | None:
     now = None if one["budget"] is None else round(one["budget"] / GB, 3)
     name = NAMES.get(tier, tier)
     value = st.number_input(
-        f"{name}, in GB", LEAST, MOST, value=now, step=0.5, format="%.3f", key=f"budget-{tier}-{now}", width=220
+        f"{name}, in GB",
+        min_value=LEAST if now is None else min(LEAST, now),
+        max_value=MOST if now is None else max(MOST, now),
+        value=now,
+        step=0.5,
+        format="%.3f",
+        key=f"budget-{tier}-{now}",
+        width=220,
     )
     return None if value is None or value == now else round(value * GB)
 

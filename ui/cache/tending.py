@@ -113,7 +113,7 @@ def lacking(found: Record, kv: str) -> str:
 def _warm(connection: ServerConnection, name: str, effect: Record) -> None:
     with st.popover("Warm", icon=":material/local_fire_department:"):
         st.html(f'<p class="rc-hint">{warming(effect)}</p>')
-        if st.button("Compute it", type="primary", disabled=not effect["chunks"], key="cache-warm"):
+        if st.button("Compute it", type="primary", disabled=not effect["chunks"], key=f"cache-warm-{name}"):
             _do(lambda: cache.warm(connection, name), lambda done: f"{label(name)} is being warmed.")
 
 
@@ -131,9 +131,9 @@ def warming(effect: Record) -> str:
 def _evict(connection: ServerConnection, name: str, effect: Record, card: Record) -> None:
     with st.popover("Evict", icon=":material/delete_sweep:"):
         st.html(f'<p class="rc-hint">{evicting(effect, card)}</p>')
-        sure = st.checkbox("I do not need it now", key="cache-sure", disabled=not effect["entries"])
+        sure = st.checkbox("I do not need it now", key=f"cache-sure-{name}", disabled=not effect["entries"])
         text = f"Evict {size(effect['bytes'])}"
-        if st.button(text, type="primary", disabled=not (effect["entries"] and sure), key="cache-evict"):
+        if st.button(text, type="primary", disabled=not (effect["entries"] and sure), key=f"cache-evict-{name}"):
             _do(lambda: cache.evict(connection, name), lambda done: _gone(name, done))
 
 
@@ -156,15 +156,15 @@ def _gone(name: str, done: Record) -> str:
 def _pin(connection: ServerConnection, name: str, effect: Record, card: Record) -> None:
     with st.popover("Pin", icon=":material/keep:"):
         st.html(f'<p class="rc-hint">{pinning(effect)}</p>{_pins(effect)}')
-        new = effect["bytes"] > card["pinned_bytes"] and effect["pinned"] <= effect["most"]
-        if st.button("Pin what is there", type="primary", disabled=not new, key="cache-pin"):
+        new = effect["bytes"] > card["pinned_bytes"] and (effect["pinned"] or 0) <= effect["most"]
+        if st.button("Pin what is there", type="primary", disabled=not new, key=f"cache-pin-{name}"):
             _do(lambda: cache.pin(connection, name), lambda done: f"{label(name)}: {size(done['bytes'])} stay.")
         if card["pinned_bytes"]:
             st.html(
                 f'<p class="rc-hint">{size(card["pinned_bytes"])} of it are pinned. Let go, they make room again for '
                 "what is used more.</p>"
             )
-            if st.button("Unpin", key="cache-unpin"):
+            if st.button("Unpin", key=f"cache-unpin-{name}"):
                 _do(lambda: cache.unpin(connection, name), lambda done: f"{label(name)} is not pinned any more.")
 
 
@@ -175,13 +175,15 @@ def pinning(effect: Record) -> str:
         f"{counted(effect['entries'], 'entry', 'entries')} ({size(effect['bytes'])}) never make room for other KV "
         "then, until they are let go. What is computed later is not among them."
     )
-    if effect["pinned"] > effect["most"]:
+    if (effect["pinned"] or 0) > effect["most"]:
         return f"{told} But that would be more than may be pinned: unpin another collection, or give the disk more."
     return told
 
 
 def _pins(effect: Record) -> str:
     pinned, most = effect["pinned"], effect["most"]
+    if pinned is None:  # of others too, which this key may not see
+        return ""
     about = f"{size(pinned)} of {size(most)} that may be pinned would be"
     return f'<p class="rc-sub">{about}</p>{bar(pinned / most if most else 0.0, about)}'
 

@@ -10,6 +10,10 @@ from typing import Any
 from ui.markup import escape
 
 MOST_WORDS = 1500  # of each; longer answers are shown without marks
+OTHER_PROMPT = (
+    "The two read different passages, since the settings or the documents have changed between them, so their times "
+    "tell nothing of the cache."
+)
 _WORD = re.compile(r"\S+|\s+")
 
 
@@ -36,6 +40,17 @@ def differences(left: str, right: str) -> tuple[str, str]:
     return "".join(told[0]), "".join(told[1])
 
 
+def alike(answer: Mapping[str, Any], plain: Mapping[str, Any]) -> bool:
+    """Whether both read the same passages in the same order."""
+    passages, tokens = zip(*(_read(one) for one in (answer, plain)), strict=True)
+    return bool(passages[0] == passages[1] and tokens[0] == tokens[1])
+
+
+def _read(message: Mapping[str, Any]) -> tuple[list[tuple[Any, ...]], Any]:
+    passages = [tuple(one[name] for name in ("document_id", "start", "end")) for one in message.get("citations") or ()]
+    return passages, (message.get("report") or {}).get("prompt_tokens")
+
+
 def _side(title: str, html: str, seconds: float | None) -> str:
     time = "" if seconds is None else f'<span class="rc-compare-time">{seconds:.2f} s to the first word</span>'
     return f'<section><h4>{title}</h4>{time}<div class="rc-compare-text" dir="auto">{html}</div></section>'
@@ -52,6 +67,8 @@ def _verdict(answer: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
         return ""
     same = str(answer["content"]) == str(plain["content"])
     words = "The answers are the same." if same else "Words that differ are marked."
+    if not alike(answer, plain):
+        return f'<p class="rc-hint">{OTHER_PROMPT} {words}</p>'
     ratio = theirs / ours
     if ratio >= 1.05:
         told = f"The first word came {ratio:.1f} times as soon with the cache."

@@ -19,6 +19,7 @@ CITE, CLOSE, ASK = "cite", "close", "chat-ask"  # actions
 QUESTION = "chat-question"  # of the session: what is being written
 LONGEST_NAME = 60  # of a collection, where one writes
 MISSING = 404
+GONE = "The collection “{}” is not there any more. Here another is asked."
 Card = Mapping[str, Any]
 
 
@@ -38,8 +39,12 @@ def show(action: Action | None) -> None:
         sidebar.show(connection, None)
         sidebar.missing()
         return
+    meant = st.session_state.get(sidebar.CHOSEN)  # where what was typed was typed
     collection = sidebar.choose(names, opened)
     st.chat_input(f"Ask about {_short(collection)}", key=QUESTION, max_chars=talk.LONGEST, on_submit=_take_question)
+    if opened is None and meant not in (None, *names) and (question := turn.typed("")):
+        turn.take_back()
+        turn.refuse("", question, GONE.format(meant))
     opened = _ask(connection, opened, collection)
     sidebar.show(connection, opened)
     if opened is None:
@@ -79,14 +84,15 @@ def _ask(connection: ServerConnection, opened: Card | None, collection: str) -> 
     question = turn.typed(name)
     if not question or (opened and (opened["answering"] or turn.sending(name))):
         return opened
-    turn.take_back()
     try:
         opened = opened or conversations.create(connection, collection)
     except ServerError as error:
+        turn.take_back()
         turn.refuse("", question, str(error))
         return None
     st.query_params.from_dict({CONVERSATION: str(opened["id"])})
     turn.send(connection, str(opened["id"]), question)
+    turn.take_back()  # not sooner: a click meanwhile ends this run, and the next one would know of no question
     return opened
 
 

@@ -21,10 +21,10 @@ class TableRow:
 
 
 def table(seen: SeenText) -> str:
-    """As HTML, with the cited rows marked; "" where its items are no rows."""
+    """As HTML, with the cited rows marked; "" where its items are no rows, or none of the cited ones is whole."""
     rows = list(_rows(seen))[:MOST_ROWS]
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))[:MOST_COLUMNS]
-    if len(columns) < 2 or len(rows) < 2:
+    if len(columns) < 2 or len(rows) < 2 or not any(row.cited for row in rows):
         return ""
     head = "".join(f'<th scope="col" dir="auto">{escape(name)}</th>' for name in columns)
     body = "".join(_row(row, columns) for row in rows)

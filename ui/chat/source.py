@@ -27,7 +27,8 @@ def show_source(
     """The citation `at` (from 0) of the answer `number`; buttons and keys lead to the ones beside it."""
     shown = _shown(connection, collection, citations[at])
     head = _head(citations, number, at)
-    st.html(f'<aside class="rc-panel" aria-label="Source">{head}<div class="rc-panel-body">{shown}</div></aside>')
+    body = f'<div class="rc-panel-body" tabindex="0" role="region" aria-label="Passage">{shown}</div>'
+    st.html(f'<aside class="rc-panel" aria-label="Source">{head}{body}</aside>')
 
 
 def _shown(connection: ServerConnection, collection: str, citation: Citation) -> str:

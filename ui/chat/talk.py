@@ -34,7 +34,7 @@ def show(connection: ServerConnection, opened: Card, collection: str) -> None:
             number, at = place
             show_source(connection, collection, messages[number]["citations"], number, at)
     with chat, st.container(key="chat-column"):
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="center", key="chat-head"):
             st.html(f'<h1 class="rc-title" dir="auto">{escape(str(opened["title"]) or "New chat")}</h1>')
             sidebar.menu(connection, opened)
         _talk(connection, name, messages, answering=opened["answering"] is True)
@@ -47,7 +47,7 @@ def _talk(connection: ServerConnection, name: str, messages: Sequence[Message], 
         _answering(connection, name, messages, before, sent)
         return
     if not turn.settled(name):
-        _settle(connection, name)
+        _settle(connection, name, messages)
     first = _last_question(messages)
     _earlier(before, name, messages[:first])
     if first < len(messages):
@@ -71,12 +71,12 @@ def _answering(
     before: DeltaGenerator,
     sent: turn.SentQuestion | None,
 ) -> None:
-    """From its start: whoever reloads sees all of it."""
+    """From its start: whoever reloads sees all of it. Its sources open when it is one of the messages."""
     kept = _kept(messages, sent.instead_of if sent else None)
     asked, place = st.empty(), st.empty()
     if sent is not None and not sent.compares:
         asked.html(history.question(sent.question))
-        place.html(history.under_way("", (), len(kept) + 1))
+        place.html(history.under_way("", (), len(messages)))
     _earlier(before, name, kept)
     with st.container(horizontal=True, key="chat-actions"):
         st.button(
@@ -95,12 +95,12 @@ def _answering(
             _earlier(before, name, kept)
         if answer.question and (sent is None or sent.compares):
             asked.html(history.question(answer.question))
-        place.html(history.under_way(answer.text, answer.citations, len(kept) + 1))
-    turn.settle(name, answer)
+        place.html(history.under_way(answer.text, answer.citations, len(messages)))
+    turn.settle(name, answer, _newest(messages))
     st.rerun()
 
 
-def _settle(connection: ServerConnection, name: str) -> None:
+def _settle(connection: ServerConnection, name: str, messages: Sequence[Message]) -> None:
     """Learn how the last answer ended, of which this session has not seen the end: an error is told once more."""
     answer = FollowedAnswer()
     try:
@@ -108,7 +108,7 @@ def _settle(connection: ServerConnection, name: str) -> None:
     except ServerError as error:
         if error.answered != MISSING:  # nothing has been asked here
             raise
-    turn.settle(name, answer)
+    turn.settle(name, answer, _newest(messages))
 
 
 def _waiting(name: str) -> None:
@@ -134,7 +134,7 @@ def _last(connection: ServerConnection, name: str, messages: Sequence[Message], 
     place = st.empty()
     if behind:
         place.html(history.answer(behind[-1], len(messages) - 1))
-        if (plain := turn.comparison(name)) is not None:
+        if (plain := turn.comparison(name, _newest(messages))) is not None:
             st.html(comparison.beside(behind[-1], plain))
     if st.session_state.get(EDITED) == asked["id"]:
         _edit(connection, name, asked)
@@ -189,6 +189,10 @@ def _failure(connection: ServerConnection, name: str) -> None:
             resent = (connection, name, failed.question, failed.instead_of)
             st.button("Send it again", icon=":material/refresh:", key="chat-resend", on_click=turn.send, args=resent)
         st.button("Dismiss", key="chat-dismiss", on_click=turn.dismiss)
+
+
+def _newest(messages: Sequence[Message]) -> int | None:
+    return int(messages[-1]["id"]) if messages else None
 
 
 def _last_question(messages: Sequence[Message]) -> int:

@@ -112,8 +112,8 @@ def settled(conversation_id: str) -> bool:
     return bool(st.session_state.get(SETTLED) == conversation_id)
 
 
-def settle(conversation_id: str, answer: FollowedAnswer) -> None:
-    """Keep what the server does not: what failed, and what is only compared."""
+def settle(conversation_id: str, answer: FollowedAnswer, newest: int | None) -> None:
+    """Keep what the server does not: what failed, and what is only compared, to the `newest` message."""
     asked = st.session_state.pop(ASKED, None)
     st.session_state[SETTLED] = conversation_id
     if (
@@ -127,7 +127,7 @@ def settle(conversation_id: str, answer: FollowedAnswer) -> None:
     if answer.error:
         fail(told, answer.error)
     elif answer.compares and answer.message is not None:
-        st.session_state[COMPARED] = (conversation_id, answer.message)
+        st.session_state[COMPARED] = (conversation_id, newest, answer.message)
     elif not answer.compares:
         st.session_state.pop(COMPARED, None)
         if answer.message is None and answer.question:
@@ -160,9 +160,10 @@ def painted(answers: Iterator[FollowedAnswer]) -> Iterator[FollowedAnswer]:
             yield answer
 
 
-def comparison(conversation_id: str) -> Mapping[str, Any] | None:
+def comparison(conversation_id: str, newest: int | None) -> Mapping[str, Any] | None:
+    """With this message, and no other that has come since."""
     found = st.session_state.get(COMPARED)
-    return found[1] if isinstance(found, tuple) and found[0] == conversation_id else None
+    return found[2] if isinstance(found, tuple) and found[:2] == (conversation_id, newest) else None
 
 
 def _start(begun: Future[None], act: Any, *arguments: Any) -> None:

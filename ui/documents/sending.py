@@ -74,12 +74,12 @@ def _send(
     for number, file in enumerate(files):
         if file.file_id in sent:
             continue
+        sent.add(file.file_id)  # before: a run that a click ends goes on with the file that it has begun, and no other
         with st.spinner(f"Sending {label(file.name)} ({number + 1} of {len(files)})"):
             try:
                 library.send(connection, collection, name or file.name, file)
             except ServerError as error:
                 told.append((file.name, str(error)))
-        sent.add(file.file_id)
     st.session_state[TURN] += 1
     st.session_state[SENT] = set()
     st.query_params.from_dict({"collection": collection})  # where they are seen on their way

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, true, update
@@ -13,7 +14,10 @@ from app.errors import CatalogError, NotFound
 from app.library.catalog.database import DatabasePart
 from app.library.catalog.records import Collection, Message, NewMessage, StoredConversation
 from app.library.catalog.tables import CONVERSATIONS, MESSAGES, now
+from app.library.catalog.text_search import says
 
+CITED = 2  # answers whose citations are read for a question
+FOLDED = str.maketrans(ascii_uppercase, ascii_lowercase)
 _COLUMNS = [CONVERSATIONS.c[name] for name in StoredConversation.__dataclass_fields__]
 _MESSAGE = [MESSAGES.c[name] for name in Message.__dataclass_fields__]
 
@@ -112,21 +116,24 @@ class Conversations(DatabasePart):
 
     def last_said(self, conversation_id: str, most: int, before: int | None = None) -> list[NewMessage]:
         """The last messages in their order, by what the next question needs of them: words, and what the last answer
-        cites. `before`: as if nothing from this message on were there.
+        cites; and the one before it, which the last question itself stands behind. `before`: as if nothing from this
+        message on were there.
         """
         own = MESSAGES.c.conversation_id == conversation_id
         if before is not None:
             own &= MESSAGES.c.id < before
         words = select(MESSAGES.c.role, MESSAGES.c.content).where(own).order_by(MESSAGES.c.id.desc()).limit(most)
-        answers = own & (MESSAGES.c.role == "assistant")
-        cited = select(MESSAGES.c.citations).where(answers).order_by(MESSAGES.c.id.desc()).limit(1)
+        of_answers = own & (MESSAGES.c.role == "assistant")
+        cited = select(MESSAGES.c.citations).where(of_answers).order_by(MESSAGES.c.id.desc()).limit(CITED)
         with self._database.reading() as connection:
             if connection.scalar(select(CONVERSATIONS.c.id).where(_one(conversation_id, None))) is None:
                 raise _missing(conversation_id)
             said = [NewMessage(role, content) for role, content in connection.execute(words)][::-1]
-            citations = tuple(connection.scalar(cited) or ())
-        last = max((place for place, one in enumerate(said) if one.role == "assistant"), default=None)
-        return [replace(one, citations=citations) if place == last else one for place, one in enumerate(said)]
+            citations = [tuple(one) for one in connection.scalars(cited)]
+        answers = [place for place, one in enumerate(said) if one.role == "assistant"]
+        for place, one in zip(reversed(answers), citations, strict=False):
+            said[place] = replace(said[place], citations=one)
+        return said
 
     def messages(self, conversation_id: str, owner: str | None = None) -> list[Message]:
         """In their order."""
@@ -149,10 +156,12 @@ def _of(owner: str | None) -> ColumnElement[bool]:
 
 
 def _saying(words: str) -> ColumnElement[bool]:
-    """A database folds the case of ASCII at least; other letters are looked for as they are written most."""
-    written = dict.fromkeys((words, words.lower(), words.upper(), words.capitalize()))
-    titles = [CONVERSATIONS.c.title.icontains(one, autoescape=True) for one in written]
-    contents = [MESSAGES.c.content.icontains(one, autoescape=True) for one in written]
+    """A database folds the case of ASCII at least; other letters are looked for as they are written most. It looks for
+    them as they stand: by a pattern it would try each of its signs at each place.
+    """
+    written = dict.fromkeys(one.translate(FOLDED) for one in (words, words.lower(), words.upper(), words.capitalize()))
+    titles = [says(CONVERSATIONS.c.title, one) for one in written]
+    contents = [says(MESSAGES.c.content, one) for one in written]
     said = exists().where(MESSAGES.c.conversation_id == CONVERSATIONS.c.id, or_(*contents))
     return or_(*titles, said)
 

@@ -93,6 +93,33 @@ def test_the_documents_of_the_last_turn_lead(pipeline: RagPipeline) -> None:
     assert last in titles
 
 
+def test_the_last_question_is_answered_again_from_the_same_passages(pipeline: RagPipeline) -> None:
+    """In the order in which its own answer had them: what is compared is the same prompt."""
+    conversation = pipeline.conversation()
+    conversation.ask("What do meerkats eat?")
+    answer = conversation.ask("And what is eaten at the bakery and in the lighthouse?")
+    with conversation.again(linker="full") as stream:
+        assert [one.chunk_id for one in stream.answer.citations] == [one.chunk_id for one in answer.citations]
+
+
+def test_what_takes_a_place_does_so_when_it_can_be_stored(
+    pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = pipeline.conversation()
+    for question in (FIRST, SECOND):
+        conversation.ask(question)
+
+    def busy(*_: object, **__: object) -> None:
+        raise CatalogError("busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(pipeline.library.catalog.conversations), "add", busy)
+        conversation.ask("Edited?", instead_of=conversation.messages[0].id)
+        conversation.ask("And then?")
+    conversation.save()
+    assert [one.content for one in conversation.messages if one.role == "user"] == ["Edited?", "And then?"]
+
+
 @pytest.mark.slow
 def test_another_program_goes_on(sampled: Settings, pipeline: RagPipeline) -> None:
     conversation = pipeline.conversation()

@@ -186,11 +186,12 @@ def test_keys_of_different_collections_see_nothing_of_each_other(watched: Watche
         watched.asks()
     reader, stranger = watched.keys["reader"], watched.keys["stranger"]
     nothing = watched.history(stranger)
-    assert (nothing["data"], nothing["total"]["answers"], nothing["total"]["captured"]) == ([], 0, 0)
+    assert (nothing["data"], nothing["total"]["answers"], nothing["total"]["captured"]) == ([], 0, None)
     assert watched.reused(stranger) == []
     alone = watched.effects("copies", stranger)
-    assert (alone["ever"]["answers"], alone["ever"]["captured"], alone["collection"]["cached"]) == (0, 0, 0)
+    assert (alone["ever"]["answers"], alone["ever"]["captured"], alone["collection"]["cached"]) == (0, None, 0)
     assert alone["warm"]["takes"]["basis"] != "measured", "the pace of another collection is none of it"
+    assert (alone["cost"]["captured_s"], alone["pin"]["pinned"]) == (None, None), "they would tell what others have"
     for path in ("/v1/cache/history", "/v1/cache/reused"):
         refused = watched.client.get(path, params={"collection": "harbour"}, headers=stranger)
         assert refused.status_code == 404

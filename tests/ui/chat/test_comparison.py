@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ui.chat.comparison import MOST_WORDS, beside, differences
+from ui.chat.comparison import MOST_WORDS, OTHER_PROMPT, beside, differences
 
 
 def message(content: str, seconds: float | None) -> dict[str, Any]:
@@ -45,3 +45,10 @@ def test_the_verdict_is_what_was_measured(ours: float, theirs: float, told: str)
 def test_what_was_not_measured_is_not_told(ours: float | None) -> None:
     html = beside(message("a", ours), message("a b", 1.0))
     assert "times as" not in html and html.count("to the first word") == 1
+
+
+def test_answers_from_other_passages_say_nothing_of_the_cache() -> None:
+    cited: dict[str, Any] = {"document_id": 1, "start": 0, "end": 9}
+    left, right = message("a", 0.5) | {"citations": [cited]}, message("a", 2.0) | {"citations": []}
+    assert "times as soon" not in beside(left, right) and OTHER_PROMPT in beside(left, right)
+    assert "times as soon" in beside(left, right | {"citations": [cited]})

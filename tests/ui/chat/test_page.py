@@ -253,7 +253,7 @@ def test_an_answer_that_said_nothing_leaves_its_question(page: AppTest, talked: 
         from app.client.conversations import FollowedAnswer
         from ui.chat import turn
 
-        turn.settle(st.query_params["c"], FollowedAnswer(question="What then?", ended=True))
+        turn.settle(st.query_params["c"], FollowedAnswer(question="What then?", ended=True), None)
 
     stopped = AppTest.from_function(ended)
     stopped.query_params["c"] = talked
@@ -262,3 +262,14 @@ def test_an_answer_that_said_nothing_leaves_its_question(page: AppTest, talked: 
         page.session_state[name] = stopped.session_state[name]
     html = opened(page, talked)
     assert questions(html) == [QUESTION, "What then?"] and turn.STOPPED in html
+
+
+def test_a_question_to_a_collection_that_has_gone_is_asked_of_no_other(page: AppTest, client: httpx2.Client) -> None:
+    client.post("/v1/collections", json={"name": "papers"})
+    page.query_params["collection"] = "papers"
+    shown(page.run())
+    client.delete("/v1/collections/papers")
+    before = client.get("/v1/conversations").json()["data"]
+    html = shown(page.chat_input[0].set_value(QUESTION).run())
+    assert questions(html) == [QUESTION] and "“papers” is not there any more" in html
+    assert client.get("/v1/conversations").json()["data"] == before

@@ -86,6 +86,18 @@ def test_pages_of_conversations_are_those_of_the_whole_list(
     assert conversations.page("anna", 2, collections=[]) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("LIGHT", True), ("100 %", True), ("größe", True), ("Größe", True), ("灯塔", True), ("l_ght", False), ("%", True),
+     ("\\", False), ("nowhere", False)],
+)  # fmt: skip
+def test_words_are_looked_for_as_they_stand(catalog: Catalog, collection: Collection, words: str, found: bool) -> None:
+    made = catalog.conversations.create(collection, "Die Größe", "anna")
+    catalog.conversations.add(made.id, [NewMessage("user", "The Light, 100 % of 灯塔")])
+    assert [one.id for one in catalog.conversations.page("anna", 5, words=words)] == [made.id] * found
+    assert catalog.conversations.page("bob", 5, words=words) == []
+
+
 def test_rename_and_delete(catalog: Catalog, collection: Collection) -> None:
     conversation = catalog.conversations.create(collection)
     catalog.conversations.rename(conversation.id, "new")
