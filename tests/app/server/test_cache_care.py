@@ -129,13 +129,14 @@ def test_a_key_within_a_border_is_warmed_within_it(tended: TendedServer) -> None
 
 
 def test_what_is_deleted_leaves_no_kv_within_a_border(tended: TendedServer) -> None:
-    before = tended.files()
     job = tended.warmed("harbour", tended.bordered)
-    told = tended.client.get(f"/v1/jobs/{job['id']}", headers=tended.stranger)
-    assert tended.files() > before and told.status_code == 404
+    assert tended.client.get(f"/v1/jobs/{job['id']}", headers=tended.stranger).status_code == 404
+    own = tended.cached("harbour", tended.bordered)
     (document,) = tended.client.get("/v1/collections/harbour/documents").json()["data"]
-    tended.client.delete(f"/v1/collections/harbour/documents/{document['id']}").raise_for_status()
-    assert tended.files() == before
+    gone = tended.client.delete(f"/v1/collections/harbour/documents/{document['id']}").json()
+    assert gone["kv_variants"] == own["entries"] > 0
+    assert sent(tended.client, "again.md", read_samples()[SAMPLES["harbour"]], "harbour")["state"] == "done"
+    assert tended.cached("harbour", tended.bordered)["cached"] == 0
 
 
 def test_each_key_sees_and_tends_what_it_may(tended: TendedServer) -> None:

@@ -33,15 +33,16 @@ def test_a_conversation_keeps_its_messages_in_order(catalog: Catalog, collection
 def test_what_was_said_last_is_the_end_of_what_was_said(catalog: Catalog, collection: Collection, most: int) -> None:
     conversation, other = (catalog.conversations.create(collection) for _ in range(2))
     assert catalog.conversations.last_said(conversation.id, most) == []
-    cited = [({"document_id": number},) for number in range(2)]
-    for number in range(2):
+    cited = [({"document_id": number},) for number in range(3)]
+    for number in range(3):
         answer = NewMessage("assistant", f"{number}.", cited[number], {"ttft_s": 1.0})
         catalog.conversations.add(conversation.id, [NewMessage("user", f"{number}?"), answer])
     catalog.conversations.add(other.id, [NewMessage("assistant", "elsewhere", ({"document_id": 9},))])
     words = [NewMessage(one.role, one.content) for one in catalog.conversations.messages(conversation.id)]
-    words[-1] = NewMessage("assistant", "1.", cited[1])
+    for number in (1, 2):  # the last question stands behind the one, the next behind the other
+        words[2 * number + 1] = NewMessage("assistant", f"{number}.", cited[number])
     assert catalog.conversations.last_said(conversation.id, most) == words[-most:]
-    assert catalog.conversations.count_messages(conversation.id) == 4
+    assert catalog.conversations.count_messages(conversation.id) == 6
     with pytest.raises(CatalogError):
         catalog.conversations.last_said("nope", most)
 
