@@ -20,6 +20,7 @@ from tests.ui.tabs import PHONE, WIDE, Tab, tab
 from tests.ui.test_story import PAGES
 
 SHELF, QUESTION, OF_THE_PDF = "handbook", "When was the light first shown?", "Who designed the lighthouse?"
+FULL = ("light", "dark", "phone")
 LOOKS = {
     "light": (WIDE, "light"),
     "dark": (WIDE, "dark"),
@@ -142,11 +143,15 @@ def looks(browser: Browser, url: str, shots: Path, name: str, *states: Callable[
             state(Look(seen, name, shots))
 
 
-@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("name", FULL)
 def test_with_nothing_in_it(browser: Browser, url: str, shots: Path, name: str) -> None:
     looks(browser, url, shots, name, empty)
 
 
-@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("name", FULL)
 def test_with_documents_and_answers(browser: Browser, url: str, shots: Path, talk: str, name: str) -> None:
     looks(browser, url, shots, name, documents, lambda look: chat(look, talk), answering, cache, settings)
+
+
+def test_on_a_broad_screen(browser: Browser, url: str, shots: Path, talk: str) -> None:
+    looks(browser, url, shots, "broad", documents, lambda look: chat(look, talk), cache)
