@@ -15,7 +15,7 @@ from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
 from ragcache.store.base import RAM
 
-__all__ = ["LinkWhen", "Rates", "Terms", "Work", "worthwhile"]
+__all__ = ["LinkWhen", "Rates", "Terms", "Work", "first_pass", "worthwhile"]
 
 LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
@@ -107,10 +107,27 @@ def _load_seconds(chunk: PlannedChunk, rates: Rates) -> float:
 
 
 def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> float:
+    loads = sum(_load_seconds(chunk, rates) for chunk in plan.chunks)
+    return rates.seconds(_linked(plan, linker, rates, terms)) + loads + terms.steps * terms.step_seconds
+
+
+def first_pass(plan: Plan, linker: Linker, rates: Rates) -> Work:
+    """What is computed over the lower layers of what is cached before its upper ones are needed."""
+    if not _probes(plan, linker):
+        return _linked(plan, linker, rates, Terms())
+    return (Work.of_rows(plan.question, len(plan.ids)) + Work(passes=1)) * PROBE_DEPTH
+
+
+def _probes(plan: Plan, linker: Linker) -> bool:
+    return linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks)
+
+
+def _linked(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> Work:
+    """What is left to do once all that is cached has been read."""
     known, again = terms.known, rates.link_share(linker.choosing)
     question = Work.of_rows(max(known, plan.question), len(plan.ids))
-    work, missing, load = question, 0.0, 0.0
-    if linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks):
+    work, missing = question, 0.0
+    if _probes(plan, linker):
         work += (question + Work(passes=1)) * PROBE_DEPTH
     covered = plan.head  # the System segment's own KV is as good as there
     for chunk in plan.chunks:
@@ -120,13 +137,10 @@ def _link_seconds(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> flo
         if not chunk.candidates:
             work, missing = work + rows, missing + rows.rows
             continue
-        best = chunk.candidates[0]
-        load += _load_seconds(chunk, rates)
-        work += rows * (0.0 if best.unchanged else again) + Work(placed=rows.rows)
+        work += rows * (0.0 if chunk.candidates[0].unchanged else again) + Work(placed=rows.rows)
     texts = max(0, plan.question - covered)
     work += Work.of_rows(plan.question - texts, plan.question)
-    passes = 1 + _passes(missing + texts, terms)
-    return rates.seconds(work + Work(passes=passes)) + load + terms.steps * terms.step_seconds
+    return work + Work(passes=1 + _passes(missing + texts, terms))
 
 
 def _passes(rows: float, terms: Terms) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from app.models import resolve_model
@@ -73,6 +74,17 @@ def _interrupts_arrive() -> None:
     pass there.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """How the rows of a product are dealt out among threads decides how they are summed, and how many compute follows
+    what else the machine does: who compares bits asks for this.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,9 @@ class ScatteredLoader(Loader):
         self._random, self._tokens = Random(seed), tokens
         self.closed = False
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         ends = [bring(store, piece) for piece in pieces]
         blocks = [(end, block) for end in ends for whole in end.blocks for block in self._cut(whole)]
         self._random.shuffle(blocks)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,17 +69,6 @@ class Talk:
         self.history += (*question.ids, *answer)
         self.reports.append(report)
         return prompt
-
-
-@contextmanager
-def on_one_thread() -> Iterator[None]:
-    """How the rows of a product are dealt out among threads decides how they are summed."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def same_bits(ours: Prefilled, theirs: Prefilled) -> bool:

@@ -17,7 +17,7 @@ from ragcache.errors import ConfigError
 
 EXACT, _ = KINDS = ("exact", "chunks")
 THROTTLED, REAL = DISKS = ("throttled", "real")
-SYNC, ASYNC = PRELOADS = ("sync", "async")
+SYNC, ASYNC, LAYER = PRELOADS = ("sync", "async", "layer")
 MODEL = "model"
 SHAPE_NAMES = (MODEL, "mha", "gqa", "gqa8")
 # Seconds of loading over seconds of computing, times Gbps: 5.62 and 1.21 times of Cake's own at 7 Gbps.
@@ -49,7 +49,8 @@ class CakeBenchOptions(BenchOptions):
     traces: int = option(0, "Drawn by lot: disk and device change all the time, instead of the grid.", least=0)
     preload: tuple[str, ...] = option(
         SYNC,
-        "Loading begins when the engine is free (sync) or while the request waits (async).",
+        "Loading begins when the engine is free (sync) or while the request waits (async); the upper layers come while "
+        "the lower ones are computed over (layer).",
         read=some_of(*PRELOADS),
     )
     wait: float = option(0.54, "A request's wait for the engine, in times that loading takes (async).", least=0.0)

@@ -81,14 +81,36 @@ class QueuedLoader(Loader):
     def arrived(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> None:
         self._begun = (pieces, self._loader.begin(pieces, store, rates))
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         """What is on its way, if that is what is wanted now."""
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] == pieces:
             return begun[1]
         if begun is not None:
             begun[1].stop()
-        return self._loader.begin(pieces, store, rates)
+        return self._loader.begin(pieces, store, rates, linking)
+
+    def close(self) -> None:
+        self._loader.close()
+
+
+class ToldLoader(Loader):
+    """By layers, as fast as the disk is known to be and the link to take."""
+
+    def __init__(self, loader: Loader, bytes_per_s: float, linking: float):
+        self._loader, self._linking = loader, linking
+        self._rates = Rates({"work": [0.0, 0.0, 0.0, 0.0], "loads": {"disk": [0.0, 1.0 / bytes_per_s, 0.1]}})
+
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
+        return self._loader.begin(pieces, store, self._rates, self._linking)
+
+    @property
+    def whole(self) -> Loader:
+        return self._loader.whole
 
     def close(self) -> None:
         self._loader.close()

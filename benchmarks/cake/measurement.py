@@ -11,7 +11,7 @@ from tqdm import tqdm
 from app.models.loading import TorchModel, load_torch_model
 from app.settings import Settings
 from benchmarks.caches import capture, memory_cache
-from benchmarks.cake import ASYNC, EXACT, PAPER_RATIO, REAL, CakeBenchOptions
+from benchmarks.cake import ASYNC, EXACT, LAYER, PAPER_RATIO, REAL, CakeBenchOptions
 from benchmarks.cake.conditions import Conditions
 from benchmarks.cake.costs import plain_seconds
 from benchmarks.cake.prompt import AGAINST, ColdPrompt, ColdStore
@@ -36,9 +36,19 @@ EXTRA = ("preload", "trace", "shape", "codec", *AGAINST)  # columns that the tab
 def main(settings: Settings, options: CakeBenchOptions, out: Path) -> None:
     for codec in options.codecs:
         open_codec(codec)  # a wrong one is said before anything is loaded
-    if options.disk == REAL and (options.traces or ASYNC in options.preload):
-        raise ConfigError("--disk real has its own speed: measure --traces and --preload async on the throttled one")
+    check(options)
     run(load_torch_model(settings), read_texts(options.data), options, out)
+
+
+def check(options: CakeBenchOptions) -> None:
+    """Raises ConfigError."""
+    if options.disk == REAL and (options.traces or set(options.preload) & {ASYNC, LAYER}):
+        raise ConfigError("--disk real has its own speed: measure --traces and --preload on the throttled one")
+    if LAYER in options.preload and (options.traces or set(options.utilisations) != {1.0}):
+        raise ConfigError(
+            "--preload layer awaits layers within a pass, which others' share of the device would be charged for: give "
+            "--utilisations 1 and no --traces"
+        )
 
 
 def run(parts: TorchModel, texts: Sequence[str], options: CakeBenchOptions, out: Path | None) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,8 +12,8 @@ from time import sleep
 
 from app.models.loading import LOAD_LIMIT_S, TorchModel
 from benchmarks.caches import forget_pages
-from benchmarks.cake import ASYNC, EXACT, REAL, SYNC, CakeBenchOptions
-from benchmarks.cake.conditions import Conditions, QueuedLoader, SharedDevice
+from benchmarks.cake import ASYNC, EXACT, LAYER, REAL, SYNC, CakeBenchOptions
+from benchmarks.cake.conditions import Conditions, QueuedLoader, SharedDevice, ToldLoader
 from benchmarks.cake.costs import computes, measured_costs
 from benchmarks.output import Row, Value
 from benchmarks.timing import Case, first_token, median_ttft, paired
@@ -21,7 +21,9 @@ from benchmarks.ttft.measurement import QUESTION
 from ragcache.cache import ChunkCache
 from ragcache.linkage import Linkage
 from ragcache.loader import Loader
+from ragcache.loader.auto import AutoLoader
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import READERS, DiskThreads
 from ragcache.loader.throttle import Throttle
@@ -39,6 +41,13 @@ FROM_RAM = "ram"  # the mode beside a real disk
 PATIENCE = 100 * LOAD_LIMIT_S  # the slowest disk of the grid is slow on purpose
 WARM_UPS = 2  # in which Cake's rates become this machine's
 Mode = tuple[str, str]  # of PRELOADS, and the mode
+# By whether layers may lag, and the mode.
+LOADERS: Mapping[tuple[bool, str], Callable[..., Loader]] = {
+    (False, CAKE): CakeLoader,
+    (False, LOADED): SequentialLoader,
+    (True, CAKE): AutoLoader,
+    (True, LOADED): LayerwiseLoader,
+}
 
 
 @dataclass(frozen=True)
@@ -76,11 +85,10 @@ class ColdPrompt:
     def rows(self, conditions: Conditions) -> list[Row]:
         """Of all modes; at a bandwidth of None the disk's own."""
         bytes_per_s = conditions.speed / self.seconds_per_byte
-        wait = self.options.wait * sum(self.costs.nbytes) / bytes_per_s
         device = SharedDevice(conditions.device)
         with ExitStack() as ending:
             cases = {
-                (preload, mode): self._case(mode, conditions, device, bytes_per_s, wait * (preload == ASYNC), ending)
+                (preload, mode): self._case(preload, mode, conditions, device, bytes_per_s, ending)
                 for preload, mode in self._modes()
             }
             for (_, mode), case in cases.items():
@@ -94,7 +102,7 @@ class ColdPrompt:
                 for name, case in cases.items():
                     reports[name].append(case())
         best = {
-            preload: [one.optimum(conditions, bytes_per_s, wait * (preload == ASYNC)) for one in costs]
+            preload: [one.optimum(conditions, bytes_per_s, self._wait(preload, bytes_per_s)) for one in costs]
             for preload in self.options.preload
         }
         return [self._row(*one, conditions, reports, best) for one in reports]
@@ -112,20 +120,27 @@ class ColdPrompt:
 
     # -- cases ------------------------------------------------------------------------------------------------------
 
+    def _wait(self, preload: str, bytes_per_s: float) -> float:
+        """Seconds of a request, while loading goes on."""
+        return self.options.wait * sum(self.costs.nbytes) / bytes_per_s if preload == ASYNC else 0.0
+
     def _case(
         self,
+        preload: str,
         mode: str,
         conditions: Conditions,
         device: SharedDevice,
         bytes_per_s: float,
-        wait: float,
         ending: ExitStack,
     ) -> Case:
         pace = None if self._real else Throttle(bytes_per_s, conditions.disk)
+        wait = self._wait(preload, bytes_per_s)
         loader: Loader = SequentialLoader()
         if mode in (CAKE, LOADED):  # threads of its own: what it gives up may still be read when the next begins
             threads = DiskThreads(READERS, "ragcache-read", PATIENCE)
-            loader = CakeLoader(threads, pace=pace) if mode == CAKE else SequentialLoader(threads, pace=pace)
+            loader = LOADERS[preload == LAYER, mode](threads, pace=pace)
+        if (preload, mode) == (LAYER, LOADED):
+            loader = ToldLoader(loader, bytes_per_s, self.costs.linked)
         loader = QueuedLoader(loader) if wait else loader
         ending.callback(loader.close)
         rates, linker = Rates() if mode == CAKE else None, "full" if mode == COMPUTE else self.linker

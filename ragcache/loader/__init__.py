@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 SYSTEM = -1  # the System segment's place among the chunks
 RECHECK_S = 0.05  # what is awaited may be given up meanwhile
+UNKNOWN = -1.0  # seconds of reading that are not over
+
+
+class PieceLost(Exception):
+    """Upper layers of a piece do not come, whose lower ones are computed over by now: the prompt begins anew."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +40,14 @@ class SegmentPiece:
 
 @dataclass(frozen=True)
 class PieceLoaded:
-    """What became of a piece: all its blocks were delivered, or none of its variants serves."""
+    """What became of a piece: all its blocks were delivered (see `Loading.lags`), or none of its variants serves."""
 
     index: int
     chosen: int | None  # which of the piece's keys; None for none
     tier: str = ""
     nbytes: int = 0
     lossless: bool = True  # see Variant
-    seconds: float = 0.0  # of reading
+    seconds: float = 0.0  # of reading, or UNKNOWN
     incidents: tuple[str, ...] = ()
     read: tuple[float, float] | None = None  # from when until when, by perf_counter
 
@@ -117,6 +122,17 @@ class Loading(ABC):
     def stop(self) -> None:
         """Nobody wants the rest."""
 
+    @property
+    def lags(self) -> bool:
+        """Whether pieces that are told as loaded lack upper layers, which `layer` brings."""
+        return False
+
+    def layer(self, layer: int) -> Iterator[Delivery]:
+        """What is left of them up to this layer, to be placed before it is computed; waits for it. The last delivery of
+        a piece tells once more what became of it. Raises PieceLost.
+        """
+        return iter(())
+
     def deliveries(self) -> Iterator[Delivery]:
         """All that is left, waiting for it."""
         while not self.ended:
@@ -132,10 +148,18 @@ class Loader(ABC):
     overlaps: ClassVar[bool] = False  # whether it leaves the front to be computed where that is sooner
 
     @abstractmethod
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         """Bring each piece in its first variant that is there and sound, in blocks and an order of its own choosing. A
         bad entry is told with its piece; nothing is raised for it. `rates`: of whoever takes, to whom they are told.
+        `linking`: seconds of the first pass that is then computed over the pieces, through all layers.
         """
+
+    @property
+    def whole(self) -> Loader:
+        """One that brings a piece at once, for a prompt that begins anew since some of it was lost."""
+        return self
 
     @abstractmethod
     def close(self) -> None:

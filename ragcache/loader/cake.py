@@ -95,7 +95,9 @@ class CakeLoader(Loader):
         """`claims`: whoever takes does; else all is read that is not dropped."""
         self._threads, self._pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         return _Meeting(
             self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._claims
         )

@@ -27,7 +27,9 @@ class SequentialLoader(Loader):
         """`front` chunks are left to be computed even where they are cached, and with `system` that segment too."""
         self._threads, self._front, self._system, self._pace = threads, front, system, pace
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         first = SYSTEM if self._system else 0
         front = [piece for piece in pieces if first <= piece.index < self._front]
         loaded = [piece for piece in pieces if piece not in front]

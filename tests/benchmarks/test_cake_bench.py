@@ -97,6 +97,14 @@ def test_what_is_loaded_while_a_request_waits_does_not_count(parts: TorchModel) 
     assert seconds["async", "load"] < seconds["sync", "load"]
 
 
+def test_layers_may_come_while_those_below_are_computed_over(parts: TorchModel) -> None:
+    options = asked(preload=("sync", "layer"), bandwidths=(7.0, 1e6), kinds=("chunks",))
+    rows = cake.run(parts, TEXTS, options, None)
+    per_speed = [*(("sync", mode) for mode in MODES), ("layer", "cake"), ("layer", "load")]
+    assert [(row["preload"], row["mode"]) for row in rows] == 2 * per_speed
+    assert [row["computed_share"] for row in rows if (row["preload"], row["mode"]) == ("layer", "load")] == [0.0, 0.0]
+
+
 def test_a_real_disk_is_set_against_ram(parts: TorchModel) -> None:
     rows = cake.run(parts, TEXTS, asked(disk="real"), None)
     assert [row["mode"] for row in rows] == [*MODES, "ram"]
@@ -105,7 +113,10 @@ def test_a_real_disk_is_set_against_ram(parts: TorchModel) -> None:
 
 
 @pytest.mark.parametrize("given", [{"codecs": ("int2",)}, {"disk": "real", "traces": 1},
-                                   {"disk": "real", "preload": ("async",)}])  # fmt: skip
+                                   {"disk": "real", "preload": ("async",)},
+                                   {"disk": "real", "preload": ("layer",)},
+                                   {"traces": 1, "preload": ("layer",)},
+                                   {"utilisations": (0.5, 1.0), "preload": ("layer",)}])  # fmt: skip
 def test_what_cannot_be_measured_is_said_first(given: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         cake.main(load_settings(None, model=str(tmp_path / "none")), asked(**given), tmp_path / "out.json")

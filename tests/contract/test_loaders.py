@@ -12,7 +12,9 @@ import torch
 from benchmarks.caches import prefill_prompt
 from ragcache.cache import ChunkCache
 from ragcache.loader import SYSTEM, Delivery, Loader, SegmentPiece
+from ragcache.loader.auto import AutoLoader
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.rates import Rates
@@ -31,8 +33,11 @@ LOADERS: Mapping[str, Callable[[], Loader]] = {
     "cake for a thread that waits for no disk": lambda: CakeLoader(
         DiskThreads(2, "test-read", 60.0), clock=lambda: 0.0, ahead=16, claims=False
     ),
+    "by layers": lambda: LayerwiseLoader(DiskThreads(2, "test-read", 60.0)),
+    "auto": lambda: AutoLoader(DiskThreads(2, "test-read", 60.0)),
     "scattered": ScatteredLoader,
 }
+pytestmark = pytest.mark.usefixtures("one_thread")
 SEGMENT, QUESTION = make_system(), make_question()
 DOCUMENT = make_chunks(20, 31, 18, 25)
 PROMPT: list[Segment] = [SEGMENT, DOCUMENT[2], DOCUMENT[0], DOCUMENT[3], QUESTION]

@@ -91,6 +91,7 @@ def test_scattered_rows_in_turns(long_tiny: Tiny) -> None:
     assert_same_kv(buffer, expected)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_what_can_wait_holds_the_rows_of_one_turn(long_tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 1,200, and pauses before each turn in each layer."""
     count, engine = 1200, long_tiny.engine

@@ -1,6 +1,6 @@
 """Faults of a disk at random blocks, while the front of a prompt is computed: each answer is as without the cache.
 
-    python -m tests.fuzz.cold_loads --seed 1 --count 1000 [--model FOLDER]
+    python -m tests.fuzz.cold_loads --seed 1 --count 1000 [--model FOLDER] [--layers]
 
 Whatever else comes (another answer, an exception, a thread or a descriptor that stays, rows computed twice) is a find.
 With a model of its own it tells how much longer a prompt takes than computing all of it.
@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -32,15 +32,19 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import StoreError
 from ragcache.loader import Loader
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.loader.threads import READERS, DiskThreads
+from ragcache.rates import Rates
 from ragcache.report import COMPUTED
 from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import Chunk, Segment
+from tests.loaders import known_rates
 from tests.tiny import assert_close, make_chunks, make_question, make_system, make_tiny
 
 LIMIT_S = 20.0
+GIVEN_UP_S = 0.2  # of a read by layers, which nobody computes meanwhile
 BLOCK = 16  # tokens of what is read at a time
 SOON = (0.001, 0.005, 0.02)  # seconds of a read that is late
 MOST_FAULTS = 5
@@ -79,6 +83,7 @@ class Campaign:
     chunks: Sequence[Chunk]
     random: Random
     tolerance: float = 1e-4
+    layers: bool = False  # they come while those below are computed over
     kinds: Counter[str] = field(default_factory=Counter)
     fronts: Counter[int] = field(default_factory=Counter)
     delays: list[float] = field(default_factory=list)  # over computing all
@@ -95,43 +100,44 @@ class Campaign:
         self.expected = prefill_prompt(self.plain, self.segments, "full").logits.clone()
         self.rows = 0
 
-    def _cache(self, loader: Loader) -> ChunkCache:
+    def _cache(self, loader: Loader, rates: Rates | None = None) -> ChunkCache:
         chunks = len(self.chunks)
-        return ChunkCache(self.engine, self.store, context_chunks=chunks, keep_missed=False, loader=loader)
+        return ChunkCache(self.engine, self.store, context_chunks=chunks, keep_missed=False, loader=loader, rates=rates)
+
+    def _cold(self, threads: DiskThreads, disk: Disk) -> ChunkCache:
+        if not self.layers:
+            return self._cache(CakeLoader(threads, pace=disk))
+        return self._cache(LayerwiseLoader(threads, pace=disk), known_rates(1.0, 1e-9))
 
     def run(self, count: int) -> None:
         descriptors = _descriptors()
-        threads = DiskThreads(READERS, THREADS, LIMIT_S)
         with self._counted():
             for _ in range(count):
-                self._one(threads)
-        threads.close()
-        assert not [one for one in threading.enumerate() if one.name == THREADS], "a thread has stayed"
-        assert _descriptors() == descriptors, "a file has stayed open"
+                self._one()
+        assert not (left := _descriptors() - descriptors), f"files have stayed open: {left}"
         self.store.check_integrity()
 
-    def _one(self, threads: DiskThreads) -> None:
-        disk = Disk({})
+    def _one(self) -> None:
+        disk, threads = Disk({}), DiskThreads(READERS, THREADS, GIVEN_UP_S if self.layers else LIMIT_S)
         for _ in range(self.random.randint(1, MOST_FAULTS)):
             kind = self.random.choice(KINDS)
             disk.faults[self.random.randrange(4 * len(self.chunks))] = self._fault(kind, disk)
             self.kinds[kind] += 1
         self.rows, started = 0, perf_counter()
         try:
-            made = prefill_prompt(self._cache(CakeLoader(threads, pace=disk)), self.segments, "naive")
+            made = prefill_prompt(self._cold(threads, disk), self.segments, "naive")
             took = perf_counter() - started
         finally:
             disk.end.set()
+            threads.close()
+        assert not [one for one in threading.enumerate() if one.name == THREADS], "a thread has stayed"
         assert_close(made.logits, self.expected, self.tolerance)
-        assert self.rows <= len(made.plan.ids), "no row is computed twice"
+        began_anew = self.layers and bool(made.report.incidents)
+        assert self.rows <= len(made.plan.ids) * (1 + began_anew), "no row is computed twice"
         self.fronts[sum(chunk.tier == COMPUTED for chunk in made.report.chunks)] += 1
         started = perf_counter()
         prefill_prompt(self.plain, self.segments, "full")
         self.delays.append(took / (perf_counter() - started))
-        # Where each thread comes to one of these, none is at what was given up.
-        meeting = threading.Barrier(READERS, timeout=LIMIT_S)
-        for task in [threads.submit(meeting.wait) for _ in range(READERS)]:
-            task.future.result(LIMIT_S)
         self._mend()
 
     def _mend(self) -> None:
@@ -183,9 +189,13 @@ class Campaign:
         return f"{faults}; over computing all: median {median(delays):.2f}, 95 % {late:.2f}, most {delays[-1]:.2f}"
 
 
-def _descriptors() -> int:
-    opened = Path("/proc/self/fd")
-    return len(list(opened.iterdir())) if opened.is_dir() else 0
+def _descriptors() -> Counter[str]:
+    """Of files, by their names."""
+    opened, found = Path("/proc/self/fd"), Counter[str]()
+    for path in opened.iterdir() if opened.is_dir() else ():
+        with suppress(OSError):  # the folder's own
+            found[str(path.readlink())] += 1
+    return found
 
 
 def main() -> None:
@@ -193,6 +203,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--model", type=Path, help="folder of a model; a tiny random one")
+    parser.add_argument("--layers", action="store_true", help="layers come while those below are computed over")
     given = parser.parse_args()
     logging.disable(logging.WARNING)  # each fault is told there
     engine, lengths, tolerance = make_tiny().engine, (20, 31, 18, 45, 22, 14, 37, 19), 1e-4
@@ -200,7 +211,7 @@ def main() -> None:
         engine = TorchEngine.from_folder(given.model, torch.bfloat16, torch.device("cpu"))
         lengths, tolerance = (100,) * 8, 0.1
     with tempfile.TemporaryDirectory() as folder:
-        campaign = Campaign(engine, Path(folder), make_chunks(*lengths), Random(given.seed), tolerance)
+        campaign = Campaign(engine, Path(folder), make_chunks(*lengths), Random(given.seed), tolerance, given.layers)
         campaign.run(given.count)
     print(f"cold_loads: seed {given.seed}, {given.count} prompts, {campaign.told()}")
 

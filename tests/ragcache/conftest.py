@@ -14,6 +14,11 @@ SYSTEM = make_system()
 MakeCache = Callable[..., ChunkCache]
 
 
+@pytest.fixture(autouse=True)
+def _bits_are_compared(one_thread: None) -> None:
+    pass
+
+
 @pytest.fixture
 def make_cache(tiny: Tiny) -> MakeCache:
     def make(

@@ -112,7 +112,9 @@ def test_the_copy_that_was_placed_tells(tiny: Tiny, tmp_path: Path, lost: str) -
     leaving = cache.kvgen.system_key(SYSTEM) if lost == "system" else variants[0].key
 
     class LateLoader(SequentialLoader):
-        def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+        def begin(
+            self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+        ) -> Loading:
             assert ram.delete(leaving)
             return super().begin(pieces, store, rates)
 

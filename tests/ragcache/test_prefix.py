@@ -22,7 +22,7 @@ from ragcache.report import COMPUTED, PREFIX
 from ragcache.store import open_store
 from ragcache.types import Chunk, System, Text
 from tests.loaders import ScatteredLoader
-from tests.prefixes import SYSTEM, blocks_of, cache_over, disk, on_one_thread, same_bits, stored, text, warm
+from tests.prefixes import SYSTEM, blocks_of, cache_over, disk, same_bits, stored, text, warm
 from tests.tiny import draw, make_chunks, make_system, make_tiny
 
 LONG = [SYSTEM, text(600, 1)]
@@ -33,12 +33,6 @@ LOADERS = {
     "cake": lambda: CakeLoader(DiskThreads(2, "test-read", 60.0), claims=False),
     "scattered": ScatteredLoader,
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with on_one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

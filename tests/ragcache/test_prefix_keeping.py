@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,18 +21,12 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.store.folder import CacheFolder
 from ragcache.types import Segment, Text, Variant
-from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, on_one_thread, said, same_bits, stored, text, warm
+from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, said, same_bits, stored, text, warm
 from tests.rounding import rounded
 from tests.tiny import make_chunks, make_tiny
 
 DOCUMENT = make_chunks(90, 130, 75, 60)
 LONG: list[Segment] = [SYSTEM, text(600, 1)]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with on_one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,8 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.prefix import BLOCK
 from ragcache.prefix_keeping import SHARE
 from ragcache.store import open_store
-from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, on_one_thread, said, same_bits, stored, text, warm
+from tests.prefixes import SYSTEM, Talk, blocks_of, cache_over, disk, said, same_bits, stored, text, warm
 from tests.tiny import make_tiny
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    with on_one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

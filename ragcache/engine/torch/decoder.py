@@ -73,6 +73,7 @@ class KVBuffer:
         before any row attends to it.
         """
         self.k, self.v = kv.unbind()
+        self.lacks: Callable[[int], None] | None = None  # called before a layer is computed, to place what it lacks
 
     def place(self, block: Block, rope: Rope) -> None:
         """The block lies in the buffer's memory."""
@@ -155,6 +156,8 @@ class Decoder:
             positions, self.rope.cos[positions][:, None], self.rope.sin[positions][:, None], hidden.dtype
         )
         for index in layers:
+            if buffer.lacks is not None:
+                buffer.lacks(index)
             layer = self.layers[index]
             q, k, v = self._project(layer, layer.input_norm(hidden), rows, partial(tap.kv, index) if tap else None)
             keys, values = buffer.k[index], buffer.v[index]  # [kv_heads, capacity, dim]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,25 +13,23 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
+from ragcache.engine.torch.pieces import PiecesLoading
 from ragcache.engine.torch.sampler import Sampler, token_logprobs
 from ragcache.errors import FAULTS
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
-from ragcache.loader import SYSTEM, Loading, PieceLoaded
-from ragcache.loader.sequential import SequentialLoader
+from ragcache.loader import SYSTEM, PieceLost
 from ragcache.planning import Plan, first_address, plan_prompt
 from ragcache.policy import Rates, Work
 from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import TokenLogprobs
 from ragcache.store.base import KVStore
-from ragcache.timeline import COMPUTE, LINK, PLACE
+from ragcache.timeline import LINK
 from ragcache.types import Span, VariantKey
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
-
-LOOK_S = 0.005  # while nothing comes: whether it would be sooner computed
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,24 @@ class Prefilled:
 def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Prefilled:
     """KV of the whole prompt, with room left for the answer."""
     started = perf_counter()
+    try:
+        return _prefilled(engine, prompt, source, started)
+    except PieceLost as lost:
+        assert source.loader is not None, "who reads piece by piece loses none of its layers"
+        made = _prefilled(engine, prompt, replace(source, loader=source.loader.whole), started)
+        made.report.incidents += [told for told in lost.args if told not in made.report.incidents]
+        return made
+
+
+def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
     job = LinkJob(_linkage(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
     with report.stage("load"):
-        placing = load_pieces(engine, job, buffer, source)
-    report.seconds["load"] -= placing
-    report.seconds["place"] = placing
-    with report.stage("link"):
+        pieces = PiecesLoading(engine, job, buffer, source)
+        pieces.place()
+    with report.stage("link"), pieces.upper_layers():
         began = perf_counter()
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.tail, job.placed, job.missing)
         job.choose(linked)
@@ -65,10 +71,11 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
         report.charged = linked.charged
         engine.synchronize()
         job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))
+    pieces.tell(report)
     _use(source.store, job.passed)
     if source.rates is not None:
         with report.stage("learn"):
-            _learn(source.rates, job, linked.work, placing)
+            _learn(source.rates, job, linked.work, pieces.placing)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
@@ -82,74 +89,6 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     if source.rates is not None:
         plan = worth_linking(plan, linker, source.rates, overlaps)
     return Linkage(plan, linker, first_address(plan, name))
-
-
-def load_pieces(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource) -> float:
-    """Place what the loader brings, and compute what it leaves meanwhile -> the seconds of placing alone."""
-    placing, rates = 0.0, source.rates or Rates()
-    loading = (source.loader or SequentialLoader()).begin(job.pieces, source.store, rates)
-    try:
-        while not loading.ended:
-            if (delivery := loading.take()) is None:
-                if not _computed_front(engine, job, buffer, loading, rates):
-                    wait(loading.awaited, LOOK_S, FIRST_COMPLETED)
-                continue
-            started, loaded = perf_counter(), delivery.loaded
-            for block in delivery.blocks:
-                engine.place_block(buffer, job.fitting(delivery.piece, block))
-            placing += (ended := perf_counter()) - started
-            if delivery.blocks:
-                job.note(PLACE, delivery.piece.index, started, ended)
-            if loaded is None:
-                continue
-            if tier := job.planned_tier(loaded):
-                rates.observe_load(tier, loaded.nbytes, loaded.seconds)
-            job.loaded(_with_system(engine, job, buffer, source, loaded))
-        while (piece := job.awaited) is not None:  # none, unless a loader loses one
-            job.loaded(_with_system(engine, job, buffer, source, PieceLoaded(piece.index, None)))
-    finally:
-        loading.stop()
-    return placing
-
-
-def _computed_front(engine: TorchEngine, job: LinkJob, buffer: KVBuffer, loading: Loading, rates: Rates) -> bool:
-    """Compute the first piece that has not come, or leave it to the repair, where the loader is sooner done without it;
-    says whether.
-    """
-    piece, final = job.awaited, job.final
-    if piece is None:
-        return False
-    rows = job.rows_until(piece)
-    work = Work(1, len(rows), int(rows.sum()) + len(rows))
-    if not loading.claim(piece, rates.seconds(work), final=final):
-        return False
-    if not final:
-        job.lacks(piece)
-        return True
-    started, ids = perf_counter(), job.linkage.plan.ids
-    engine.compute([ids[row] for row in rows], rows.tolist(), buffer)
-    engine.synchronize()
-    rates.observe(work, (ended := perf_counter()) - started)
-    job.computed(piece)
-    if len(rows):
-        job.note(COMPUTE, piece.index, started, ended, Span(int(rows[0]), int(rows[-1]) + 1))
-    return True
-
-
-def _with_system(
-    engine: TorchEngine, job: LinkJob, buffer: KVBuffer, source: LinkSource, loaded: PieceLoaded
-) -> PieceLoaded:
-    """A System segment that did not come is computed at once and stored, for all prompts to come."""
-    if loaded.index != SYSTEM or loaded.chosen is not None:
-        return loaded
-    system, key = job.linkage.plan.system, job.linkage.system
-    assert system is not None
-    assert key is not None
-    is_told = any(key.digest in told for told in job.report.incidents)  # by the plan
-    incidents = [] if is_told else list(loaded.incidents)
-    found = source.system(system, incidents, is_told or bool(incidents))
-    engine.place(buffer, found.variant, 0)
-    return PieceLoaded(SYSTEM, 0, found.tier, found.nbytes, found.variant.lossless, incidents=tuple(incidents))
 
 
 def _use(store: KVStore, passed: Sequence[VariantKey]) -> None:

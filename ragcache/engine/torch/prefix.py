@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ragcache.engine import LinkSource
-from ragcache.engine.torch.generation import load_pieces
+from ragcache.engine.torch.pieces import PiecesLoading
 from ragcache.keeping import Pause
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
@@ -36,7 +36,7 @@ def prefix_blocks(
     until, system = blocks[-1].span.end, first_address(plan, engine.spec.fingerprint)
     job = LinkJob(Linkage(plan, Naive(), system, exact=len(plan.ids)))
     buffer = engine.buffer(len(plan.ids), apart=True)
-    load_pieces(engine, job, buffer, replace(source, loader=None, rates=None))
+    PiecesLoading(engine, job, buffer, replace(source, loader=None, rates=None)).place()
     incidents += job.report.incidents
     if not job.lossless:
         return

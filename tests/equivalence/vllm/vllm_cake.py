@@ -84,7 +84,9 @@ class Behind(Loader):
     front: int
     system: bool
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         left = {*range(self.front), *([SYSTEM_PIECE] if self.system else [])}
         rest = [piece for piece in pieces if piece.index not in left]
         return BehindLoading(SequentialLoader(self.threads).begin(rest, store), left)

@@ -67,7 +67,9 @@ class PatientLoader(CakeLoader):
         super().__init__(threads, pace=gate)
         self._gate = gate
 
-    def begin(self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None) -> Loading:
+    def begin(
+        self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
+    ) -> Loading:
         loading, gate = super().begin(pieces, store, rates), self._gate
         claim = loading.claim
 
