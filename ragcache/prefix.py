@@ -7,6 +7,7 @@ number format than that of variants, and the engine's name tells that.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,7 @@ def addresses(segments: Sequence[Segment], fingerprint: str) -> Iterator[BlockAd
     """Of all whole blocks that may be kept, from the front: up to where two borders meet, of whom neither may see what
     was computed over the other, or more chunks than a lineage tells.
     """
-    ids = tuple(token for segment in segments for token in segment.ids)
+    ids = tuple(itertools.chain.from_iterable(segment.ids for segment in segments))
     name = prefix_name(fingerprint)
     chain, borders, seen = digest_of("prefix", name), set[str](), dict[str, None]()
     coming, reached = iter(segments), 0

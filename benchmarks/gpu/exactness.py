@@ -20,6 +20,7 @@ from ragcache.engine.torch.engine import TorchEngine
 from ragcache.errors import ModelError
 from ragcache.loader import Block
 from ragcache.store import open_store
+from ragcache.store.memory import room
 from ragcache.types import Segment
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
@@ -31,6 +32,7 @@ SIZES = {
 # Of the largest logit: what rounding alone may do.
 ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 CONTEXT = 2  # chunks
+READ = 24  # chunks, one behind the other
 STAGED = (32, 2, 8, 200, 128)  # K and V of the layers of a chunk
 QUESTION = 40  # tokens: more than one block of rows, so that they are a run behind others (attention.py)
 Forward = Callable[[Sequence[int]], torch.Tensor]  # ids -> logits of the last one
@@ -41,7 +43,10 @@ Load = Callable[[], tuple[TorchEngine, Forward]]  # raises ModelError
 def measure(part: str, options: GpuBenchOptions) -> Iterator[tuple[str, list[Row]]]:
     device, seed, rows = torch.device(options.device), options.seed, list[Row]()
     for dtype in ALLOWED:
-        rows.append({"model": "any", "dtype": str(dtype).removeprefix("torch.")} | dict(_staged(device, dtype, seed)))
+        for staged in (_staged, _read):
+            rows.append(
+                {"model": "any", "dtype": str(dtype).removeprefix("torch.")} | dict(staged(device, dtype, seed))
+            )
         for name, load in _models(device, dtype, seed):
             common = {"model": name, "dtype": str(dtype).removeprefix("torch.")}
             rows += [common | dict(row) for row in _checked(load, dtype, seed)]
@@ -55,6 +60,18 @@ def _staged(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
     sent = [stage.brought(block) for _ in range(3)]
     same = all(torch.equal(of.cpu(), part) for one in sent for of, part in zip((one.k, one.v), parts, strict=True))
     return _judged("sent to the device", dtype, 0.0 if same else math.inf)
+
+
+def _read(device: torch.device, dtype: torch.dtype, seed: int) -> Row:
+    """Memory that files are read into, lent again as soon as nobody holds it: it may be on its way yet."""
+    rows = torch.randn(STAGED, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    stage, sent = Stage(device), list[Block]()
+    for turn in range(READ):
+        memory = torch.frombuffer(room(rows.nbytes), dtype=dtype).view(rows.shape).copy_(rows * turn)
+        sent.append(stage.brought(Block(0, 0, memory[:, 0], memory[:, 1])))
+        del memory
+    same = all(torch.equal(torch.stack((block.k, block.v), 1).cpu(), rows * turn) for turn, block in enumerate(sent))
+    return _judged("read and sent to the device", dtype, 0.0 if same else math.inf)
 
 
 def _models(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, Load]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from dataclasses import replace
 
 import torch
 
 from ragcache.loader import Block
+from ragcache.store.memory import AREAS
 
 logger = logging.getLogger(__name__)
 
@@ -21,22 +23,42 @@ class Stage:
 
     A driver copies ordinary memory through pages of its own, on one core. Here all of torch's threads fill one half of
     memory that stays pinned while the other is being sent, so that neither waits for the other (docs/benchmarks.md).
+    What is read of files lies in pinned memory itself, and is sent as it is: to copy it here would take the cores from
+    those that read.
     """
 
     def __init__(self, device: torch.device, half_bytes: int = HALF_BYTES):
         self._device, self._half_bytes = device, half_bytes
         self._lock = threading.Lock()
         self._halves: list[_Half] | None = None  # made when they are first needed; none where nothing can be pinned
+        self._flying = deque[tuple[torch.cuda.Event, torch.Tensor]]()  # whose memory must not be written yet
+        if device.type == "cuda":
+            AREAS.pinned = True
 
     def brought(self, block: Block) -> Block:
         """The same block, on the device."""
         if block.k.device.type == self._device.type:
             return block
+        both = joined(block.k, block.v)
+        if both is not None and both.is_pinned():
+            k, v = self._flown(both).unbind(1)
+            return replace(block, k=k, v=v)
         return replace(block, k=self._sent(block.k), v=self._sent(block.v))
 
+    def _flown(self, pinned: torch.Tensor) -> torch.Tensor:
+        sent = pinned.to(self._device, non_blocking=True)
+        (landed := torch.cuda.Event()).record(torch.cuda.current_stream(self._device))
+        with self._lock:
+            self._flying.append((landed, pinned))
+            while self._flying and self._flying[0][0].query():
+                self._flying.popleft()
+        return sent
+
     def _sent(self, part: torch.Tensor) -> torch.Tensor:
-        if part.nbytes < LEAST_BYTES or part.is_pinned():
-            return part.to(self._device, non_blocking=True)
+        if part.is_contiguous() and part.is_pinned():
+            return self._flown(part)
+        if part.nbytes < LEAST_BYTES:
+            return part.to(self._device)
         with self._lock:
             if self._halves is None:
                 self._halves = _made(self._device, self._half_bytes)
@@ -53,6 +75,16 @@ class Stage:
                 continue
             halves[turn % len(halves)].send(some, place)
         return out
+
+
+def joined(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor | None:
+    """[layers, 2, kv_heads, n, head_dim], where they lie side by side in one run of memory, as files have them."""
+    step = v.storage_offset() - k.storage_offset()
+    shape, strides = (len(k), 2, *k.shape[1:]), (2 * step, step, *k.stride()[1:])
+    beside = k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr() and k.stride() == v.stride()
+    if not beside or step != k[0].numel() or k.stride(0) != 2 * step or not k[0].is_contiguous():
+        return None
+    return k.as_strided(shape, strides, k.storage_offset())
 
 
 class _Half:

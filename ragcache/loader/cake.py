@@ -23,13 +23,13 @@ from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import Pace, at_hand, bring
 from ragcache.loader.sequential import delivered
-from ragcache.loader.threads import Clock, DiskThreads, Task
+from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
 from ragcache.store.base import RAM, KVStore
 
-DEPTH = 2  # pieces of a prompt that are read at a time: one waits for the disk while another is decoded
-AHEAD = 4  # that are read or have been, and are not placed yet: a whole prompt would be held twice
+DEPTH = READERS  # pieces of a prompt that are read at a time
+AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
 AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
 LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
 HOPELESS = 3.0  # times as long at most, where it took many times what was expected

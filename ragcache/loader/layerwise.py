@@ -22,11 +22,11 @@ from ragcache.loader import RECHECK_S, Delivery, Loader, Loading, PieceLost, Seg
 from ragcache.loader.climb import Climb, Part
 from ragcache.loader.reading import Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, SequentialLoader
-from ragcache.loader.threads import Clock, DiskThreads, Task
+from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 
-DEPTH = 2  # reads of a prompt at a time: one waits for the disk while another is decoded
+DEPTH = READERS  # reads of a prompt at a time
 AHEAD_BYTES = 256 << 20  # at rest, of layers that are read and not placed yet
 
 

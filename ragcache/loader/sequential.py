@@ -15,6 +15,7 @@ from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
+AHEAD_BYTES = 256 << 20  # at rest, that are asked for and not placed yet: a whole prompt would be held twice
 LATE = "a cached segment was not loaded in time, and is computed"
 
 
@@ -72,12 +73,19 @@ class _OnThreads(Loading):
     """Nothing is waited for longer than the threads allow, and what is in RAM not at all."""
 
     def __init__(self, threads: DiskThreads, pieces: Sequence[SegmentPiece], store: KVStore, pace: Pace | None):
-        self._threads = threads
+        self._threads, self._store, self._pace = threads, store, pace
         found = [(piece, at_hand(store, piece)) for piece in pieces]
         self._near = deque(delivery for _, delivery in found if delivery is not None)
         self._reading: list[tuple[SegmentPiece, Task[Delivery]]] = []
-        for piece in (piece for piece, delivery in found if delivery is None):
-            self._reading.append((piece, threads.submit(partial(bring, store, piece, pace), self)))
+        self._left = deque(piece for piece, delivery in found if delivery is None)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Begin what may be begun."""
+        while self._left and sum(piece.nbytes for piece, _ in self._reading) < AHEAD_BYTES:
+            piece = self._left.popleft()
+            task = self._threads.submit(partial(bring, self._store, piece, self._pace), self)
+            self._reading.append((piece, task))
 
     def take(self) -> Delivery | None:
         if self._near:
@@ -85,12 +93,13 @@ class _OnThreads(Loading):
         for place, (piece, task) in enumerate(self._reading):
             if task.future.done() or self._threads.late(task):
                 del self._reading[place]
+                self._read_on()
                 return delivered(self._threads, piece, task)
         return None
 
     @property
     def ended(self) -> bool:
-        return not (self._near or self._reading)
+        return not (self._near or self._reading or self._left)
 
     @property
     def awaited(self) -> Sequence[Future[Any]]:
@@ -98,10 +107,13 @@ class _OnThreads(Loading):
 
     def drop(self, index: int) -> None:
         self._near = deque(one for one in self._near if one.piece.index != index)
+        self._left = deque(piece for piece in self._left if piece.index != index)
         self._give_up([one for one in self._reading if one[0].index == index])
+        self._read_on()
 
     def stop(self) -> None:
         self._near.clear()
+        self._left.clear()
         self._give_up(list(self._reading))
 
     def _give_up(self, reading: Sequence[tuple[SegmentPiece, Task[Delivery]]]) -> None:

@@ -21,7 +21,9 @@ from ragcache.errors import HandingOver, StoreError
 T = TypeVar("T")
 Clock = Callable[[], float]
 Errand = tuple[Future[Any], Callable[[], object]]
-READERS = 2  # threads that read files while the model computes
+# Threads that read files while the model computes: one waits for the disk while another is decoded. Each brings 1 to 3
+# GB/s of what the system holds in memory, and what has many cores may have a GPU, which takes twenty.
+READERS = max(2, min(8, (os.cpu_count() or 1) // 2))
 CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 

@@ -42,8 +42,8 @@ def footprint(variant: Variant) -> int:
 
 
 def compact(variant: Variant) -> Variant:
-    """In CPU memory, and not a small view that keeps a large buffer alive (a slice of a prompt's KV)."""
-    if variant.k.is_cpu and footprint(variant) < 2 * variant.nbytes:
+    """In ordinary memory, and not a small view that keeps a large buffer alive (a slice of a prompt's KV)."""
+    if variant.k.is_cpu and not variant.k.is_pinned() and footprint(variant) < 2 * variant.nbytes:
         return variant
     return replace(variant, k=_copy(variant.k), v=_copy(variant.v))
 

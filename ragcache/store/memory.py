@@ -2,21 +2,83 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 from contextlib import suppress
+from weakref import finalize
 
+import numpy as np
 import torch
 
+logger = logging.getLogger(__name__)
+
 HUGE = 2 << 20  # bytes of a page that a processor has one entry for
+KEPT = 256 << 20  # bytes that stay when nobody needs them
+SPARE = 1 + 1 / 16  # times as much as is asked for may be given
 
 
-def room(size: int) -> memoryview:
-    """Memory that is aligned to 64 bytes, and with it every section, and that nothing was written to. Much of it comes
-    in huge pages where the system has them: to be given small ones takes three times as long as the reading itself.
+class AreaPool:
+    """Areas that come back once nobody holds any part of them, and are lent again: to be given new memory by the system
+    takes longer than the reading itself. There is no lock, since they come back wherever Python collects garbage, also
+    inside of whoever would hold it.
     """
-    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(size, dtype=torch.uint8).numpy().data
+
+    def __init__(self, kept: int = KEPT):
+        self._kept = kept
+        self._free = list[mmap.mmap]()  # the longest first
+        self.pinned = False  # a GPU is to read it by itself
+
+    def lend(self, size: int) -> memoryview:
+        """Whoever had it before has left its bytes there."""
+        if self.pinned and (pinned := self._pinned(size)) is not None:
+            return pinned
+        fitting = [area for area in tuple(self._free) if size <= len(area) <= size * SPARE]
+        for area in sorted(fitting, key=len):
+            with suppress(ValueError):  # another thread was quicker
+                self._free.remove(area)
+                return self._lent(area, size)
+        return self._lent(_mapped(size), size)
+
+    def _pinned(self, size: int) -> memoryview | None:
+        """torch lends it again by itself."""
+        try:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy().data
+        except RuntimeError as error:  # a limit of locked memory, or none left
+            self.pinned = False
+            logger.warning("files are read into ordinary memory, from which a GPU has them later: %s", error)
+            return None
+
+    def _lent(self, area: mmap.mmap, size: int) -> memoryview:
+        whole = np.frombuffer(area, np.uint8)  # all parts, tensors among them, hold it
+        finalize(whole, self._come_back, area).atexit = False
+        return whole.data[:size]
+
+    def _come_back(self, area: mmap.mmap) -> None:
+        self._free.append(area)
+        while sum(map(len, tuple(self._free))) > self._kept:
+            with suppress(IndexError):
+                self._free.pop(0)
+
+    @property
+    def free(self) -> int:
+        """Bytes."""
+        return sum(map(len, tuple(self._free)))
+
+
+def _mapped(size: int) -> mmap.mmap:
     area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel without them
         area.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(area)
+    return area
+
+
+AREAS = AreaPool()
+
+
+def room(size: int) -> memoryview:
+    """Memory that is aligned to 64 bytes, and with it every section, of which the caller writes every byte. Much of it
+    comes in huge pages where the system has them: to be given small ones takes three times as long as the reading.
+    """
+    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(size, dtype=torch.uint8).numpy().data
+    return AREAS.lend(size)

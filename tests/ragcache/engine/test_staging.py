@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ragcache.engine import staging
-from ragcache.engine.staging import LEAST_BYTES, Stage
+from ragcache.engine.staging import LEAST_BYTES, Stage, joined
 from ragcache.loader import Block
 
 CPU = torch.device("cpu")
@@ -52,3 +52,25 @@ def test_without_memory_to_pin_it_is_sent_as_it_is(caplog: pytest.LogCaptureFixt
     assert torch.equal(stage._sent(large), large)
     assert [record.message for record in caplog.records if "ordinary memory" in record.message] == caplog.messages
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("layers", [1, 2, 7])
+def test_k_and_v_that_lie_side_by_side_are_one(layers: int) -> None:
+    k, v = drawn(layers)
+    both = joined(k, v)
+    assert both is not None
+    assert both.is_contiguous()
+    assert torch.equal(both[:, 0], k)
+    assert torch.equal(both[:, 1], v)
+    _, beside = drawn(layers)
+    padded = torch.randn(layers, 2, 4, 101, 16)[:, :, :, :100]
+    for one, two in ((k, beside), (v, k), (k, k), (k, v.clone()), (padded[:, 0], padded[:, 1]), (k[:, :2], v[:, :2])):
+        assert joined(one, two) is None
+
+
+def test_every_second_layer_is_not_one_run() -> None:
+    k, v = drawn(4)
+    assert joined(k[::2], v[::2]) is None
+    part = joined(k[1:3], v[1:3])
+    assert part is not None
+    assert torch.equal(part[:, 1], v[1:3])
