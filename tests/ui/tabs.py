@@ -92,9 +92,10 @@ class Tab:
         self.settled()
 
     def settled(self) -> None:
-        """Streamlit has nothing to do."""
+        """Streamlit has nothing to do, as far as it knows: what a click starts, it may not know yet."""
         expect(self.page.locator('[data-testid="stApp"][data-test-connection-state="CONNECTED"]')).to_be_visible()
         expect(self.page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')).to_be_visible()
+        expect(self.page.locator('[data-stale="true"]')).to_have_count(0)  # they are faint, until they are gone
 
     def walk(self, name: str) -> None:
         """To another page, by the sidebar."""

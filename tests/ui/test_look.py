@@ -83,6 +83,7 @@ def documents(look: Look) -> None:
     look.tab.sees("Margaret Aldous")
     look.shoot("document")
     look.tab.press("Delete")
+    look.tab.sees("It goes with its")
     look.shoot("document-delete")
 
 
@@ -119,6 +120,7 @@ def answering(look: Look) -> None:
     look.tab.answered()
     look.shoot("comparison")
     look.tab.press("Edit")
+    look.tab.sees("Its answer is replaced.")
     look.shoot("edit")
 
 
@@ -127,6 +129,7 @@ def cache(look: Look) -> None:
     look.tab.sees("What it was good for")
     look.shoot("cache")
     look.tab.press("Evict")
+    look.tab.sees("What is pinned stays")
     look.shoot("cache-evict")
 
 
