@@ -204,6 +204,7 @@ def prune(
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
+        library.catalog.orphans.forget()
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 
 

@@ -178,7 +178,7 @@ class Contexts:
             self._rows.delete(cache.id, None)
             gone = own - _hashes(chunk for chunks in others.values() for chunk in chunks)
             if not cache.border:
-                gone &= self._library.catalog.chunks.unused(gone)
+                gone &= self._library.catalog.orphans.unused(gone)
             if may_have_kv(self._settings):
                 self._drop_kv(cache, gone, own - gone)
 

@@ -17,7 +17,7 @@ from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
-from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities
+from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities, traces
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull
@@ -142,9 +142,10 @@ class KvRemoval:
         self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
         self._gone = set[str]()
+        self._owes, self._whole = False, True
 
     def drop(self, orphans: Iterable[str]) -> None:
-        """After the commit: what this leaves behind, `ragcache cache prune` finds."""
+        """After the commit: what this leaves behind, the next ingest finds."""
         chunks = list(orphans)
         if not chunks:
             return
@@ -157,18 +158,31 @@ class KvRemoval:
             drop_chunks(self._models, self._identities, chunks, self._collection)
 
     def finish(self) -> set[str]:
-        """What was computed over them goes too -> chunks that have lost KV by that. A text that has come back under
-        another name is not gone.
+        """What was computed over them goes too, and what a process has left that was killed before -> chunks that have
+        lost KV by that. A text that has come back under another name is not gone.
         """
-        gone, self._gone = self._library.catalog.chunks.unused(self._gone), set()
+        orphans = self._library.catalog.orphans
+        left, lost = orphans.of(self._collection)
+        self._owes = bool(left or lost)
+        self.drop(orphans.unused(left - self._gone))
+        gone, self._gone = orphans.unused(self._gone), set()
         with self._telling():
-            return {key.chunk for key in drop_traces(self._models, gone)} - gone
+            if losing := {key.chunk for key in traces(self._models, gone)} - gone - lost:
+                orphans.lose(self._collection, losing)
+            drop_traces(self._models, gone)
+            return lost | losing
         return set()
+
+    def settle(self) -> None:
+        """Whatever has lost KV has it again, as far as it is to have it at all."""
+        if self._owes and self._whole:
+            self._library.catalog.orphans.settle(self._collection)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
+            self._whole = False
             log.warning("KV of documents that are gone was not deleted: %s", error)
-            self._tally.note("not all KV of documents that are gone could be deleted: `ragcache cache prune` does it")
+            self._tally.note("not all KV of documents that are gone could be deleted: the next ingest tries it again")

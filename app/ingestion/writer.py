@@ -4,8 +4,9 @@
 2. One transaction makes the document visible, and takes its older version away.
 3. The KV of the older version's chunks that nobody has now is deleted.
 
-A process that is killed before 2 leaves files that `ragcache cache prune` finds and the next ingest writes again, and
-one killed before 3 the same. The indexes follow SQL by themselves; they are only saved here.
+A process that is killed before 2 leaves files that `ragcache cache prune` finds and the next ingest writes again. What
+one killed before 3 had still to delete, and to compute again, the catalog tells the next ingest (`catalog.orphans`).
+The indexes follow SQL by themselves; they are only saved here.
 """
 
 from __future__ import annotations
@@ -158,6 +159,7 @@ class Writer:
                 f"{len(lost)} chunks had seen texts that are gone, and lost their KV: answers compute it again, or "
                 f"`ragcache cache warm -c {shlex.quote(self._collection.name)}` does at once"
             )
+        self._removal.settle()
 
     def finish(self) -> None:
         """Indexes that are up to date and saved, so that the first question need not wait."""

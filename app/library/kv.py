@@ -215,10 +215,16 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
     return gone
 
 
-def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
-    """Delete what was computed over chunks that nobody has any more -> what went. It looks at all entries, so call it
-    for many chunks together. Raises StoreError.
+def traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
+    """What was computed over chunks that nobody has any more. It looks at all entries, so call it for many chunks
+    together. Raises StoreError.
     """
+    chunks = set(hashes)
+    return models.store.seeing(chunks) if chunks and may_have_kv(models.settings) else []
+
+
+def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
+    """Delete them -> what went. Raises StoreError."""
     chunks = set(hashes)
     return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
 

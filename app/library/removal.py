@@ -1,7 +1,8 @@
 """Documents and collections, deleted with all that hangs on them.
 
 SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
-and what a killed process leaves of that is harmless: indexes catch up by themselves, and `cache prune` finds the KV.
+and what a killed process leaves of that is harmless: indexes catch up by themselves, and the KV is found by the next
+who works on the collection, or where that is gone by `cache prune`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def remove_documents(library: Library, models: Models, collection: Collection, d
         removed = library.catalog.documents.delete(collection, document_ids)
         Originals(library).drop(sent)
         indexes.catch_up(library, collection)
-        return _with_kv(models, collection, removed, identities)
+        return _with_kv(library, models, collection, removed, identities)
 
 
 def remove_collection(library: Library, models: Models, collection: Collection) -> Removal:
@@ -48,21 +49,29 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
         removed = library.catalog.collections.delete(collection)
         Originals(library).drop(sent)
         indexes.discard(library, collection)
-        removal = _with_kv(models, collection, removed, identities, prefixes=True)
+        removal = _with_kv(library, models, collection, removed, identities, prefixes=True)
     library.catalog.discard_lock(collection)
     return removal
 
 
 def _with_kv(
-    models: Models, collection: Collection, removed: Removed, identities: Iterable[Identity], prefixes: bool = False
+    library: Library,
+    models: Models,
+    collection: Collection,
+    removed: Removed,
+    identities: Iterable[Identity],
+    prefixes: bool = False,
 ) -> Removal:
+    left, _ = library.catalog.orphans.of(collection)  # by another too, that was killed
+    orphans = library.catalog.orphans.unused(left)
     try:
         if prefixes:
             drop_prefixes(models)
-        dropped = drop_chunks(models, identities, removed.orphans, collection)
-        dropped += len(drop_traces(models, removed.orphans))
+        dropped = drop_chunks(models, identities, orphans, collection)
+        dropped += len(drop_traces(models, orphans))
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
         ) from error
+    library.catalog.orphans.settle(collection, lost=False)
     return Removal(removed.documents, removed.chunks, dropped)

@@ -15,7 +15,7 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9999", "0010", None, None
+revision, down_revision, branch_labels, depends_on = "9999", "0011", None, None
 
 
 def upgrade():

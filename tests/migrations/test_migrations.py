@@ -180,7 +180,7 @@ def test_a_new_schema_keeps_the_data_and_a_copy_of_the_old_file(database: Databa
     assert backup is not None
     assert backups(database) == [backup]
     with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0010",)]
+        assert copy.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [("0011",)]
         assert copy.execute("SELECT uid FROM collections").fetchall() == [(collection.uid,)]
 
 
@@ -254,7 +254,7 @@ def test_a_table_that_is_made_anew_loses_nothing(database: Database, remade: Pat
     catalog.check_integrity()
     catalog.collections.delete(collection)
     left = {name for name, kept in rows(database).items() if kept}
-    assert left == {"keys", "context_caches"}, "foreign keys are on again, for each connection"
+    assert left == {"keys", "context_caches", "orphans"}, "foreign keys are on again, for each connection"
 
 
 def test_a_script_that_loses_rows_is_taken_back(tmp_path: Path, careless: Path) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Text, and_, bindparam, delete, func, insert, 
 from app.errors import CatalogError
 from app.library.catalog.database import SEQUENCES, DatabasePart, batches, stored
 from app.library.catalog.locks import check_held
+from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
     ChunkRecord,
     Collection,
@@ -141,16 +142,7 @@ def remove_documents(connection: Connection, collection_id: int, document_ids: S
     for batch in batches(document_ids):
         these = DOCUMENTS.c.id.in_(batch), DOCUMENTS.c.collection_id == collection_id
         documents += connection.execute(delete(DOCUMENTS).where(*these)).rowcount
-    return Removed(documents, chunks, unused(connection, hashes))
-
-
-def unused(connection: Connection, hashes: Iterable[str]) -> tuple[str, ...]:
-    """Those of these token hashes that no chunk has any more."""
-    orphans: list[str] = []
-    for batch in batches(sorted(hashes)):
-        used = set(connection.scalars(select(CHUNKS.c.token_hash).where(CHUNKS.c.token_hash.in_(batch)).distinct()))
-        orphans += [token_hash for token_hash in batch if token_hash not in used]
-    return tuple(orphans)
+    return Removed(documents, chunks, orphaned(connection, collection_id, hashes))
 
 
 def pack(vector: Vectors) -> bytes:
@@ -241,11 +233,6 @@ class Chunks(DatabasePart):
                 for document_id, token_hash in connection.execute(query):
                     found[document_id].append(token_hash)
         return found
-
-    def unused(self, hashes: Iterable[str]) -> set[str]:
-        """Those of these token hashes that no chunk of any collection has."""
-        with self._database.reading() as connection:
-            return set(unused(connection, hashes))
 
     def of_document(self, document_id: int, start: int = 0, end: int | None = None) -> list[StoredChunk]:
         """In their order, those that share something with this part of its text."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, select, update
 
 from app.errors import CatalogError, Conflict, NotFound
-from app.library.catalog.chunks import lock, pack, unused
+from app.library.catalog.chunks import lock, pack
 from app.library.catalog.database import DatabasePart
+from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
     Collection,
     CollectionTotals,
@@ -175,7 +176,7 @@ class Collections(DatabasePart):
             documents = select(func.count()).select_from(DOCUMENTS)
             count = connection.scalar(documents.where(DOCUMENTS.c.collection_id == collection.id)) or 0
             chunks = connection.execute(delete(CHUNKS).where(own)).rowcount
-            orphans = unused(connection, hashes)
+            orphans = orphaned(connection, collection.id, hashes)
             connection.execute(delete(COLLECTIONS).where(COLLECTIONS.c.id == collection.id))
         return Removed(count, chunks, orphans)
 

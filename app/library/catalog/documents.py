@@ -24,11 +24,12 @@ from sqlalchemy import (
 )
 
 from app.errors import NotFound
-from app.library.catalog.chunks import add, lock, remove_documents, retire, rows_of, source_key, unused
+from app.library.catalog.chunks import add, lock, remove_documents, retire, rows_of, source_key
 from app.library.catalog.collections import write_splitter
 from app.library.catalog.database import DatabasePart, batches, stored
 from app.library.catalog.failures import told
 from app.library.catalog.order import stand
+from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
     ChunkRecord,
     Collection,
@@ -80,7 +81,7 @@ class Documents(DatabasePart):
             document_id = _write(connection, collection.id, document_id, values, {"state": "ready", "error": None})
             stand(connection, collection.id, document_id, standing)
             ids = add(connection, collection.id, document_id, rows)
-            orphans = unused(connection, hashes)
+            orphans = orphaned(connection, collection.id, hashes)
         return Replaced(document_id, ids, Removed(0, gone, orphans))
 
     def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:
@@ -97,7 +98,7 @@ class Documents(DatabasePart):
             document_id, gone, hashes = _retired(connection, collection.id, document.source)
             document_id = _write(connection, collection.id, document_id, values, {"state": "failed", "error": error})
             stand(connection, collection.id, document_id, None)
-            return Removed(0, gone, unused(connection, hashes))
+            return Removed(0, gone, orphaned(connection, collection.id, hashes))
 
     def touch(self, stamps: Iterable[tuple[int, int, int]]) -> None:
         """(document id, size, mtime_ns) of files whose content is the same: the next ingest need not read them."""
