@@ -30,6 +30,7 @@ from benchmarks.soak import SoakBenchOptions
 from benchmarks.start import StartBenchOptions
 from benchmarks.support import SupportBenchOptions
 from benchmarks.ttft import TtftBenchOptions
+from benchmarks.ui import UiBenchOptions
 
 BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "cake": CakeBenchOptions,
@@ -47,6 +48,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "support": SupportBenchOptions,
     "quality": QualityBenchOptions,
     "ttft": TtftBenchOptions,
+    "ui": UiBenchOptions,
     "kvgen": KvgenBenchOptions,
     "memory": MemoryBenchOptions,
 }

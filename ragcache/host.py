@@ -63,6 +63,18 @@ def put(fresh: Path, target: Path) -> None:
     sync(target.parent)
 
 
+def allowed() -> set[int]:
+    """Cores of all threads of this process together: OpenMP may have bound each of them to one of its own."""
+    if not hasattr(os, "sched_getaffinity"):
+        return set(range(os.cpu_count() or 1))
+    found = set(os.sched_getaffinity(0))
+    with suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # it has ended
+                found |= os.sched_getaffinity(int(thread.name))
+    return found
+
+
 def free_bytes(folder: Path) -> int:
     """For us, on the disk of a folder or where it would be made."""
     return shutil.disk_usage(_existing(folder)).free

@@ -194,6 +194,8 @@ def prune(
     """`others` takes all KV of other models and System segments too. Raises CatalogError while an ingest runs."""
     started = time.time_ns()
     folder = CacheFolder(library.settings.kv_folder)
+    if not dry:
+        library.catalog.orphans.forget()
     if not has_kv(library.settings) and not folder.quarantined(started):
         return Pruned(FileTally(), FileTally(), 0, 0, dry)
     with nullcontext() if dry else library.catalog.alone(*library.catalog.collections.all()):
@@ -203,8 +205,9 @@ def prune(
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
+        for collection in library.catalog.collections.all() if traces else ():  # which computes it again
+            library.catalog.orphans.lose(collection, {key.chunk for item in traces if (key := folder.key(item))})
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
-        library.catalog.orphans.forget()
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 
 

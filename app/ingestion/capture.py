@@ -17,7 +17,7 @@ from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
-from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities, traces
+from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull
@@ -74,14 +74,17 @@ class KvCapture:
             return self._keep(partial(self._cache.ingest, self._system, segments, opening))
         return self._keep(partial(self._warmed, segments, before))
 
-    def renew(self, collection: Collection, hashes: Iterable[str]) -> None:
-        """What these chunks have lost, of documents that were computed over others which are gone."""
+    def renew(self, collection: Collection, hashes: Iterable[str]) -> bool:
+        """What these chunks have lost, of documents that were computed over others which are gone -> whether there was
+        room for all.
+        """
         order = self._library.catalog.order
         for document, texts in order.texts(order.holding(collection, hashes)).items():
             before = chunks_before(self._library, self._template, order.standing(document), len(texts))
             own = [self._template.chunk(text) for text in texts if text.strip()]
             if not self._keep(partial(self._warmed, own, before)):
-                break
+                return False
+        return True
 
     def told(self, collection: Collection) -> None:
         """For the history of the cache, what was captured since it was told last."""
@@ -142,7 +145,8 @@ class KvRemoval:
         self._recorded = recorded_identities(library)
         self._identities: set[Identity] | None = None
         self._gone = set[str]()
-        self._owes, self._whole = False, True
+        self._kept = set[str]()  # of which some KV could not be deleted
+        self._done = set[str]()
 
     def drop(self, orphans: Iterable[str]) -> None:
         """After the commit: what this leaves behind, the next ingest finds."""
@@ -150,7 +154,7 @@ class KvRemoval:
         if not chunks:
             return
         self._gone.update(chunks)
-        with self._telling():
+        with self._telling(chunks):
             if self._identities is None:
                 self._identities = identities_to_drop(self._library, self._models)
                 if self._identities:
@@ -163,26 +167,23 @@ class KvRemoval:
         """
         orphans = self._library.catalog.orphans
         left, lost = orphans.of(self._collection)
-        self._owes = bool(left or lost)
         self.drop(orphans.unused(left - self._gone))
         gone, self._gone = orphans.unused(self._gone), set()
-        with self._telling():
-            if losing := {key.chunk for key in traces(self._models, gone)} - gone - lost:
-                orphans.lose(self._collection, losing)
-            drop_traces(self._models, gone)
-            return lost | losing
-        return set()
+        with self._telling(left):
+            losing, _ = drop_traces(self._library, self._models, self._collection, gone)
+            lost |= losing
+        self._done, self._kept = left - self._kept, set()
+        return lost
 
-    def settle(self) -> None:
-        """Whatever has lost KV has it again, as far as it is to have it at all."""
-        if self._owes and self._whole:
-            self._library.catalog.orphans.settle(self._collection)
+    def settle(self, again: Iterable[str]) -> None:
+        """What went is gone, and these, which lost KV by it, have it again, or wait for it until they are used."""
+        self._library.catalog.orphans.settle(self._collection, self._done.union(again))
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _telling(self, chunks: Iterable[str]) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
-            self._whole = False
+            self._kept.update(chunks)
             log.warning("KV of documents that are gone was not deleted: %s", error)
             self._tally.note("not all KV of documents that are gone could be deleted: the next ingest tries it again")

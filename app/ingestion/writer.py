@@ -4,9 +4,9 @@
 2. One transaction makes the document visible, and takes its older version away.
 3. The KV of the older version's chunks that nobody has now is deleted.
 
-A process that is killed before 2 leaves files that `ragcache cache prune` finds and the next ingest writes again. What
-one killed before 3 had still to delete, and to compute again, the catalog tells the next ingest (`catalog.orphans`).
-The indexes follow SQL by themselves; they are only saved here.
+One that is killed before 2 leaves files that `cache prune` finds and the next ingest writes again. What was still to be
+done at 3 the catalog tells the next ingest (`catalog.orphans`). The indexes follow SQL by themselves; they are only
+saved here.
 """
 
 from __future__ import annotations
@@ -151,15 +151,15 @@ class Writer:
         """Everything that was added is in when this returns."""
         self._embed(self._taken())
         self._touch()
-        lost = self._removal.finish()
+        lost, again = self._removal.finish(), self._room.mode != "off"
         if lost and self._room.now:
-            self._capture.renew(self._collection, lost)
-        elif lost and self._room.mode != "off":
+            again = self._capture.renew(self._collection, lost)
+        elif lost and again:  # on use
             self._tally.note(
                 f"{len(lost)} chunks had seen texts that are gone, and lost their KV: answers compute it again, or "
                 f"`ragcache cache warm -c {shlex.quote(self._collection.name)}` does at once"
             )
-        self._removal.settle()
+        self._removal.settle(lost if again else ())
 
     def finish(self) -> None:
         """Indexes that are up to date and saved, so that the first question need not wait."""

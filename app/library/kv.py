@@ -202,31 +202,42 @@ def identities_to_drop(library: Library, models: Models) -> set[Identity]:
 def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable[str], collection: Collection) -> int:
     """Delete all KV of chunks that nobody has any more, this collection the last: everybody's, and that within the
     border around it. Of every engine and System segment by the hash, also of those that nobody names any more, and of
-    these `identities` also what a header does not tell; returns how many variants went. Raises StoreError.
+    these `identities` also what a header does not tell; returns how many variants went. Raises StoreError when it has
+    tried all.
     """
     chunks = list(hashes)
     if not chunks or not may_have_kv(models.settings):
         return 0
     first, *rest = [*identities] or [Identity("", "")]
     drop, gone = models.store.drop_chunk, 0
+    failed: StoreError | None = None
     for chunk, border in product(chunks, ("", border_around(collection))):
-        gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True)
-        gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
+        try:
+            gone += drop(first.fingerprint, first.system, chunk, border, elsewhere=True)
+            gone += sum(drop(one.fingerprint, one.system, chunk, border) for one in rest)
+        except StoreError as error:  # one that cannot be deleted keeps no other
+            failed = error
+    if failed is not None:
+        raise failed
     return gone
 
 
-def traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
-    """What was computed over chunks that nobody has any more. It looks at all entries, so call it for many chunks
-    together. Raises StoreError.
+def drop_traces(
+    library: Library, models: Models, collection: Collection, hashes: Iterable[str]
+) -> tuple[set[str], list[VariantKey]]:
+    """Delete what was computed over chunks that nobody has any more -> the chunks that lose KV by that, which the
+    catalog remembers of the collection, and what went. It looks at all entries, so call it for many chunks together.
+    Raises StoreError.
     """
-    chunks = set(hashes)
-    return models.store.seeing(chunks) if chunks and may_have_kv(models.settings) else []
-
-
-def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
-    """Delete them -> what went. Raises StoreError."""
-    chunks = set(hashes)
-    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
+    gone = set(hashes)
+    if not gone or not may_have_kv(models.settings):
+        return set(), []
+    lost = {key.chunk for key in models.store.seeing(gone)} - gone
+    library.catalog.orphans.lose(collection, lost)
+    went = models.store.drop_seeing(gone)
+    if more := {key.chunk for key in went} - gone - lost:  # that were written meanwhile
+        library.catalog.orphans.lose(collection, more)
+    return lost | more, went
 
 
 def context_hashes(library: Library) -> set[str]:

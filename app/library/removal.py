@@ -2,7 +2,7 @@
 
 SQL first, in one transaction: from then on nothing of them is found any more. What was derived from them goes after it,
 and what a killed process leaves of that is harmless: indexes catch up by themselves, and the KV is found by the next
-who works on the collection, or where that is gone by `cache prune`.
+ingest into the collection, or where that is gone by `cache prune`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def remove_collection(library: Library, models: Models, collection: Collection) 
         removed = library.catalog.collections.delete(collection)
         Originals(library).drop(sent)
         indexes.discard(library, collection)
-        removal = _with_kv(library, models, collection, removed, identities, prefixes=True)
+        removal = _with_kv(library, models, collection, removed, identities, whole=True)
     library.catalog.discard_lock(collection)
     return removal
 
@@ -60,18 +60,19 @@ def _with_kv(
     collection: Collection,
     removed: Removed,
     identities: Iterable[Identity],
-    prefixes: bool = False,
+    whole: bool = False,
 ) -> Removal:
-    left, _ = library.catalog.orphans.of(collection)  # by another too, that was killed
-    orphans = library.catalog.orphans.unused(left)
+    orphans, ours = set(removed.orphans), library.catalog.orphans
+    if whole:  # nobody comes after who would do what another has left
+        orphans |= ours.unused(ours.of(collection)[0])
     try:
-        if prefixes:
+        if whole:
             drop_prefixes(models)
         dropped = drop_chunks(models, identities, orphans, collection)
-        dropped += len(drop_traces(models, orphans))
+        dropped += len(drop_traces(library, models, collection, orphans)[1])
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"
         ) from error
-    library.catalog.orphans.settle(collection, lost=False)
+    ours.settle(collection, set.union(*ours.of(collection)) if whole else orphans)
     return Removal(removed.documents, removed.chunks, dropped)

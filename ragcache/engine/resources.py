@@ -13,12 +13,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 import torch
+
+from ragcache.host import allowed
 
 STAT = Path("/proc/stat")
 WINDOW_S = 0.25  # between two looks: the system counts in hundredths of a second
@@ -84,18 +86,6 @@ class FreeCores:
         """
         first, self._met.ever = not hasattr(self._met, "ever"), True
         return max(told, self._most) if first and told in self._lent else told
-
-
-def allowed() -> set[int]:
-    """Cores of all threads of this process together: OpenMP may have bound each of them to one of its own."""
-    if not hasattr(os, "sched_getaffinity"):
-        return set(range(os.cpu_count() or 1))
-    found = set(os.sched_getaffinity(0))
-    with suppress(OSError):
-        for thread in Path("/proc/self/task").iterdir():
-            with suppress(OSError):  # it has ended
-                found |= os.sched_getaffinity(int(thread.name))
-    return found
 
 
 def read_usage() -> CoreUsage | None:

@@ -58,7 +58,7 @@ class Stage:
         if part.is_contiguous() and part.is_pinned():
             return self._flown(part)
         if part.nbytes < LEAST_BYTES:
-            return part.to(self._device)
+            return part.to(self._device, non_blocking=True)  # the driver has its own copy when this returns
         with self._lock:
             if self._halves is None:
                 self._halves = _made(self._device, self._half_bytes)

@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, at_hand, bring
-from ragcache.loader.sequential import delivered
+from ragcache.loader.reading import Pace, at_hand, bring, nothing
+from ragcache.loader.sequential import LATE as NOT_IN_TIME
+from ragcache.loader.sequential import Patience
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
@@ -141,6 +142,7 @@ class _Meeting(Loading):
         # Behind what is linked at once nothing can be computed ahead.
         self._computes = claims and all(piece.index == SYSTEM for piece in self._near)
         self._waits = False  # nothing was there to take, and nothing was claimed since
+        self._patience = Patience(threads)
         self._read_on()
 
     # -- the readers' side ------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class _Meeting(Loading):
         """Begin what may be begun."""
         while True:
             with self._lock:
-                if not self._left or len(self._reads) >= self._ahead:
+                if not self._left or self._gives_up or len(self._reads) >= self._ahead:
                     return
                 if sum(not read.ended for read in self._reads) >= DEPTH:
                     return
@@ -200,6 +202,10 @@ class _Meeting(Loading):
             if (found := at_hand(self._store, piece)) is not None:
                 return found
             self._read_after_all(piece)
+        if self._gives_up:
+            with self._lock:
+                if self._left:
+                    return nothing(self._left.pop(), NOT_IN_TIME)
         if self._waits and not self._reads:
             self._computes = False  # then all is read
         self._read_on()  # a thread that could not be had begins nothing after it
@@ -209,7 +215,7 @@ class _Meeting(Loading):
             reads = self._reads[: None if self._arrival.overdue else 1]
         for read in reads:
             if read.task.future.done() or self._threads.late(read.task):
-                found = delivered(self._threads, read.piece, read.task)
+                found = self._patience.delivered(read.piece, read.task)
                 self._forget(read)
                 self._waits = False
                 self._read_on()  # while it is placed
@@ -244,6 +250,11 @@ class _Meeting(Loading):
         self._give_up(read)
         self._waits = False
         return True
+
+    @property
+    def _gives_up(self) -> bool:
+        """Whoever claims computes what he waits for in vain."""
+        return self._patience.ended and not self._claims
 
     @property
     def _arrival(self) -> Expectation:

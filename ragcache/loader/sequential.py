@@ -16,6 +16,7 @@ from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
 AHEAD_BYTES = 256 << 20  # at rest, that are asked for and not placed yet: a whole prompt would be held twice
+LATE_ONES = 2  # reads of a prompt in a row that were late: its others are not waited for
 LATE = "a cached segment was not loaded in time, and is computed"
 
 
@@ -78,6 +79,7 @@ class _OnThreads(Loading):
         self._near = deque(delivery for _, delivery in found if delivery is not None)
         self._reading: list[tuple[SegmentPiece, Task[Delivery]]] = []
         self._left = deque(piece for piece, delivery in found if delivery is None)
+        self._patience = Patience(threads)
         self._read_on()
 
     def _read_on(self) -> None:
@@ -93,8 +95,12 @@ class _OnThreads(Loading):
         for place, (piece, task) in enumerate(self._reading):
             if task.future.done() or self._threads.late(task):
                 del self._reading[place]
+                delivery = self._patience.delivered(piece, task)
+                if self._patience.ended:
+                    self._near += [nothing(piece, LATE) for piece in self._left]
+                    self._left.clear()
                 self._read_on()
-                return delivered(self._threads, piece, task)
+                return delivery
         return None
 
     @property
@@ -123,17 +129,29 @@ class _OnThreads(Loading):
                 self._threads.give_up(one[1])
 
 
-def delivered(threads: DiskThreads, piece: SegmentPiece, task: Task[Delivery]) -> Delivery:
-    """Of a task that is done or late."""
-    if not task.future.done():
-        threads.give_up(task)
-        return nothing(piece, LATE)
-    try:
-        return task.future.result()
-    except Unwanted:  # it was given up at the moment that it came
-        return nothing(piece, LATE)
-    except FAULTS as error:
-        return nothing(piece, unused(error))
+class Patience:
+    """Of one prompt with its disk. One file may be bad; that of all others each costs the limit, nobody waits for."""
+
+    def __init__(self, threads: DiskThreads):
+        self._threads, self._late = threads, 0
+
+    @property
+    def ended(self) -> bool:
+        return self._late >= LATE_ONES
+
+    def delivered(self, piece: SegmentPiece, task: Task[Delivery]) -> Delivery:
+        """Of a task that is done or late."""
+        if not task.future.done():
+            self._late += 1
+            self._threads.give_up(task)
+            return nothing(piece, LATE)
+        self._late = 0
+        try:
+            return task.future.result()
+        except Unwanted:  # it was given up at the moment that it came
+            return nothing(piece, LATE)
+        except FAULTS as error:
+            return nothing(piece, unused(error))
 
 
 class _BehindFront(Loading):

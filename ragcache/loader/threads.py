@@ -17,13 +17,17 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ragcache.errors import HandingOver, StoreError
+from ragcache.host import allowed
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 Errand = tuple[Future[Any], Callable[[], object]]
 # Threads that read files while the model computes: one waits for the disk while another is decoded. Each brings 1 to 3
 # GB/s of what the system holds in memory, and what has many cores may have a GPU, which takes twenty.
-READERS = max(2, min(8, (os.cpu_count() or 1) // 2))
+READERS = max(2, min(8, len(allowed()) // 2))
+FEWEST = 2  # at work where they share a slow disk, each with a limit of its own
+SHARE = 1 / 4  # of that limit, which a task may take on a disk that so many share
+FADING = 0.9  # of what the slowest has taken, for each that comes after it
 CLOSING_S = 5.0  # for those that compute with what they have read; one that waits for its disk is left behind
 
 
@@ -48,7 +52,8 @@ class DiskThreads:
     pools when the program ends, which one that is at a disk that does not answer would put off for ever.
 
     A task's time counts from when a thread takes it up: that a step took long, or that there were many before it, is no
-    sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was.
+    sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was. Few are at work
+    at once until it is seen that the disk is quick enough for more.
     """
 
     def __init__(
@@ -66,7 +71,7 @@ class DiskThreads:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._errands = _Errands()
+        self._errands = _Errands(self._count, self._limit_s * SHARE)
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         weakref.finalize(self, self._errands.end)
@@ -81,7 +86,7 @@ class DiskThreads:
         with self._lock:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
-        if sum(map(self.late, given_up)) >= self._count:
+        if sum(map(self.late, given_up)) >= self._errands.width:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
             return task
         if self._closed:
@@ -109,6 +114,7 @@ class DiskThreads:
                 task.future.set_result(call())
         finally:
             self._moved = self._clock()
+            self._errands.took(self._moved - task.begun)
 
     def late(self, task: Task[T]) -> bool:
         since = max(task.asked, self._moved) if task.begun is None else task.begun
@@ -119,6 +125,12 @@ class DiskThreads:
         if not task.future.cancel():
             with self._lock:
                 self._given_up = {*self._given_up, task}
+            task.future.add_done_callback(self._forget)
+
+    def _forget(self, future: Future[Any]) -> None:
+        """Nobody takes what was brought, so that need not stay."""
+        with self._lock:
+            self._given_up = {one for one in self._given_up if one.future is not future}
 
     def close(self) -> None:
         """What no thread has taken up is cancelled."""
@@ -132,11 +144,14 @@ class DiskThreads:
 
 
 class _Errands:
-    """Of each client the oldest, in turns. What ends them runs wherever Python collects garbage, also inside of whoever
-    holds the lock, which a thread may therefore take again.
+    """Of each client the oldest, in turns, and as many at once as take well less than their limit. What ends them runs
+    wherever Python collects garbage, also inside of whoever holds the lock, which a thread may therefore take again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, patience_s: float) -> None:
+        self._most, self._patience_s = most, patience_s
+        self.width = min(most, FEWEST)
+        self._busy, self._alone_s = 0, 0.0  # what one takes that has the disk for itself
         self._change = threading.Condition(threading.RLock())
         self._waiting: OrderedDict[int, deque[Errand]] = OrderedDict()  # by client, whose turn is next first
         self._ended = False
@@ -149,15 +164,29 @@ class _Errands:
     def get(self) -> Errand | None:
         """None ends the thread."""
         with self._change:
-            while not self._waiting:
-                if self._ended:
+            while not self._waiting or self._busy >= self.width:
+                if self._ended and not self._waiting:
                     return None
                 self._change.wait()
+            self._busy += 1
             client, errands = self._waiting.popitem(last=False)
             errand = errands.popleft()
             if errands:
                 self._waiting[client] = errands  # behind all others
             return errand
+
+    def took(self, seconds: float) -> None:
+        """One, beside all that are at work."""
+        with self._change:
+            self._alone_s = max(seconds / max(1, self._busy), FADING * self._alone_s)
+            fitting = self._most if self._alone_s <= 0 else int(min(self._most, self._patience_s / self._alone_s))
+            self.width = min(self._most, max(FEWEST, fitting))
+
+    def done(self) -> None:
+        """Whoever has got one gets another."""
+        with self._change:
+            self._busy -= 1
+            self._change.notify_all()
 
     def drained(self) -> list[Errand]:
         """What nobody has taken up, and nobody will."""
@@ -177,5 +206,8 @@ def _serve(errands: _Errands, initializer: Callable[[], None]) -> None:
     """On a thread. It knows nothing of the object that began it, which may be gone."""
     initializer()
     while (errand := errands.get()) is not None:
-        errand[1]()
-        del errand  # which knows it
+        try:
+            errand[1]()
+        finally:
+            del errand  # which knows it
+            errands.done()

@@ -14,25 +14,28 @@ logger = logging.getLogger(__name__)
 
 HUGE = 2 << 20  # bytes of a page that a processor has one entry for
 KEPT = 256 << 20  # bytes that stay when nobody needs them
+PINNED = 1 << 30  # bytes at most that are lent pinned: the system can neither swap nor reclaim them
 SPARE = 1 + 1 / 16  # times as much as is asked for may be given
 
 
 class AreaPool:
     """Areas that come back once nobody holds any part of them, and are lent again: to be given new memory by the system
     takes longer than the reading itself. There is no lock, since they come back wherever Python collects garbage, also
-    inside of whoever would hold it.
+    inside of whoever would hold it. So the list may change under whoever reads it; it is never copied whole, which
+    Python 3.11 does not survive then.
     """
 
     def __init__(self, kept: int = KEPT):
         self._kept = kept
-        self._free = list[mmap.mmap]()  # the longest first
+        self._free = list[mmap.mmap]()  # first those that came back first
         self.pinned = False  # a GPU is to read it by itself
+        self._pins = list[int]()  # bytes of each area that is lent pinned
 
     def lend(self, size: int) -> memoryview:
         """Whoever had it before has left its bytes there."""
         if self.pinned and (pinned := self._pinned(size)) is not None:
             return pinned
-        fitting = [area for area in tuple(self._free) if size <= len(area) <= size * SPARE]
+        fitting = [area for area in self._free if size <= len(area) <= size * SPARE]
         for area in sorted(fitting, key=len):
             with suppress(ValueError):  # another thread was quicker
                 self._free.remove(area)
@@ -40,13 +43,18 @@ class AreaPool:
         return self._lent(_mapped(size), size)
 
     def _pinned(self, size: int) -> memoryview | None:
-        """torch lends it again by itself."""
+        """torch lends it again by itself. None where there is enough of it."""
+        if sum(self._pins) + size > PINNED:
+            return None
         try:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy().data
+            area = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
         except RuntimeError as error:  # a limit of locked memory, or none left
             self.pinned = False
             logger.warning("files are read into ordinary memory, from which a GPU has them later: %s", error)
             return None
+        self._pins.append(size)
+        finalize(area, self._pins.remove, size).atexit = False
+        return area.data
 
     def _lent(self, area: mmap.mmap, size: int) -> memoryview:
         whole = np.frombuffer(area, np.uint8)  # all parts, tensors among them, hold it
@@ -55,14 +63,14 @@ class AreaPool:
 
     def _come_back(self, area: mmap.mmap) -> None:
         self._free.append(area)
-        while sum(map(len, tuple(self._free))) > self._kept:
+        while sum(map(len, self._free)) > self._kept:
             with suppress(IndexError):
                 self._free.pop(0)
 
     @property
     def free(self) -> int:
         """Bytes."""
-        return sum(map(len, tuple(self._free)))
+        return sum(map(len, self._free))
 
 
 def _mapped(size: int) -> mmap.mmap:

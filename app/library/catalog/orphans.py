@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Boolean, Column, Connection, String, Table, and_, delete, insert, select
+from sqlalchemy import Boolean, Column, Connection, String, Table, delete, insert, select
 
 from app.library.catalog.database import DatabasePart, batches
+from app.library.catalog.locks import check_held
 from app.library.catalog.records import Collection
 from app.library.catalog.tables import CHUNKS, COLLECTIONS, METADATA, Id
 
@@ -60,20 +61,30 @@ class Orphans(DatabasePart):
         return {one for one, lost in rows if not lost}, {one for one, lost in rows if lost}
 
     def lose(self, collection: Collection, hashes: Iterable[str]) -> None:
-        """Chunks that are about to lose KV."""
+        """Those of its chunks, of these token hashes, are about to lose KV."""
+        if not (wanted := sorted(hashes)):
+            return
+        own, found = select(CHUNKS.c.token_hash).where(CHUNKS.c.collection_id == collection.id).distinct(), set[str]()
         with self._database.writing() as connection:
-            _write(connection, collection.id, hashes, lost=True)
+            check_held(connection, collection)
+            for batch in batches(wanted):
+                found.update(connection.scalars(own.where(CHUNKS.c.token_hash.in_(batch))))
+            _write(connection, collection.id, found, lost=True)
 
     def unused(self, hashes: Iterable[str]) -> set[str]:
         """Those of these token hashes that no chunk of any collection has."""
         with self._database.reading() as connection:
             return set(_unused(connection, hashes))
 
-    def settle(self, collection: Collection, *, lost: bool = True) -> None:
-        """All that is to be done about them is done, for what was lost or without it."""
-        these = ORPHANS.c.collection_id == collection.id
+    def settle(self, collection: Collection, hashes: Iterable[str]) -> None:
+        """All that is to be done about these is done."""
+        if not (done := sorted(hashes)):
+            return
         with self._database.writing() as connection:
-            connection.execute(delete(ORPHANS).where(these if lost else and_(these, ORPHANS.c.lost.is_(False))))
+            check_held(connection, collection)
+            for batch in batches(done):
+                own = ORPHANS.c.collection_id == collection.id, ORPHANS.c.token_hash.in_(batch)
+                connection.execute(delete(ORPHANS).where(*own))
 
     def forget(self) -> None:
         """Those of collections that are gone."""

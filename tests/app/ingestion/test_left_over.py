@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from app.cachecare import prune
 from app.cachecare.warming import warm
 from app.ingestion.capture import KvCapture, KvRemoval
 from app.library import Library
+from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
+from ragcache.errors import StoreError
 from tests.app.ingestion.conftest import Run
-from tests.app.ingestion.test_order import NOTES, chunk_of, contexts, notes, standings
+from tests.app.ingestion.test_order import chunk_of, contexts, notes, standings
 
 __all__ = ["notes"]
 
@@ -24,6 +27,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("place", "name"), [(KvRemoval, "drop"), (KvRemoval, "finish"), (KvCapture, "renew"), (KvRemoval, "settle")]
 )
+@pytest.mark.parametrize("between", ["nothing", "prune", "rm", "off"])
 def test_the_next_ingest_does_what_a_killed_one_left(
     ingest: Run,
     library: Library,
@@ -33,6 +37,7 @@ def test_the_next_ingest_does_what_a_killed_one_left(
     monkeypatch: pytest.MonkeyPatch,
     place: type,
     name: str,
+    between: str,
 ) -> None:
     """Of a changed document: its old KV, what was computed over that, and the KV of those that have lost theirs."""
 
@@ -49,11 +54,49 @@ def test_the_next_ingest_does_what_a_killed_one_left(
         ingest(kv="eager")
     assert chunk_of(library, changed) != old
     assert library.catalog.orphans.of(collection)[0] == {old}
-    assert ingest(kv="eager").unchanged == NOTES
+    if between == "prune":
+        prune(library, models)
+    elif between == "rm":
+        other = next(one for one in stood if one != changed)
+        Path(library.catalog.documents.get(other).source).unlink()
+        remove_documents(library, models, collection, [other])
+    elif between == "off":
+        ingest(kv="off")
+    ingest(kv="eager")
     assert old not in contexts(settings) and not models.store.seeing({old})
     assert library.catalog.orphans.of(collection) == (set(), set())
     *_, done = warm(library, models, collection)
     assert done.computed == 0
+
+
+def test_what_cannot_be_deleted_keeps_no_other_and_is_tried_again(
+    ingest: Run, library: Library, models: Models, settings: Settings, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(kv="eager")
+    collection, stood = library.catalog.collections.get("default"), list(standings(library))
+    hashes = {one: chunk_of(library, one) for one in stood[:3]}
+    stuck, *others = hashes.values()
+
+    def drop(fingerprint: str, system: str, chunk: str, border: str = "", *, elsewhere: bool = False) -> int:
+        if chunk == stuck:
+            raise StoreError("the file is held")
+        return dropped(fingerprint, system, chunk, border, elsewhere=elsewhere)
+
+    dropped = models.store.drop_chunk
+    for one in stood[:2]:
+        Path(library.catalog.documents.get(one).source).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(models.store, "drop_chunk", drop)
+        told = ingest(kv="eager", prune="all")
+        assert [note for note in told.notes if "the next ingest tries it again" in note]
+        assert stuck in contexts(settings) and others[0] not in contexts(settings)
+        assert stuck in library.catalog.orphans.of(collection)[0]
+        Path(library.catalog.documents.get(stood[2]).source).unlink()
+        remove_documents(library, models, collection, [stood[2]])
+        assert others[1] not in contexts(settings)
+    ingest(kv="eager")
+    assert stuck not in contexts(settings)
+    assert library.catalog.orphans.of(collection)[0] == set()
 
 
 def test_the_next_ingest_does_what_a_killed_removal_left(

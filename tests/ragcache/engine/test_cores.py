@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from ragcache.engine import resources as module
-from ragcache.engine.resources import CoreUsage, FreeCores, allowed, read_usage
+from ragcache.engine.resources import CoreUsage, FreeCores, read_usage
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.host import allowed
 from tests.tiny import Tiny
 
 SECOND = 1.0

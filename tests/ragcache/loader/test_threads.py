@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 
 from ragcache.errors import StoreError
 from ragcache.loader.threads import DiskThreads, Task
+from tests.waiting import wait_until
 
 LIMIT = 5.0
 
@@ -61,6 +63,43 @@ def test_what_no_thread_comes_to_is_late_when_nothing_moves(disk: Disk) -> None:
     disk.now = LIMIT + 0.1
     assert disk.threads.late(first)
     assert disk.threads.late(waiting)
+
+
+def at_work(disk: Disk, seconds: float) -> int:
+    """Of eight that are asked for, and each take so long."""
+    asked = [disk.ask() for _ in range(8)]
+    found = 0
+    while found < len(asked) and asked[found][1].wait(0.2 if found >= 2 else 60):
+        found += 1
+    disk.now += seconds
+    for _, _, gate in asked:
+        gate.set()
+    for task, _, _ in asked:
+        task.future.result()
+    return found
+
+
+def test_a_disk_is_shared_by_as_many_as_it_serves_well_within_the_limit() -> None:
+    disk = Disk(8)
+    assert at_work(disk, 0.01) == 2, "nothing is known of it yet"
+    assert at_work(disk, 0.01) == 8
+    assert at_work(disk, 6.4) == 8
+    assert at_work(disk, 1.2) == 2, "with the disk for itself each had taken .8 s, and a share of the limit is 1.25"
+    for _ in range(4):
+        at_work(disk, 0.01)
+    assert at_work(disk, 0.01) == 8
+    disk.threads.close()
+
+
+def test_what_was_given_up_keeps_nothing_when_it_comes(disk: Disk) -> None:
+    task, begun, gate = disk.ask()
+    assert begun.wait(60)
+    disk.threads.give_up(task)
+    kept = weakref.ref(task)
+    del task
+    assert kept() is not None
+    gate.set()
+    wait_until(lambda: kept() is None, 60)
 
 
 def test_a_disk_that_hangs_is_asked_no_more_until_it_answers(disk: Disk) -> None:

@@ -1,0 +1,76 @@
+"""A disk that answers nobody: it is not asked for one piece after the other."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from ragcache.loader import Loader, SegmentPiece
+from ragcache.loader.cake import CakeLoader
+from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
+from ragcache.loader.threads import DiskThreads
+from ragcache.types import VariantKey
+
+LIMIT_S = 0.05
+MIB = 1 << 20
+
+
+class StuckStore:
+    """Of a disk that has these entries, and never gives the others."""
+
+    def __init__(self, good: set[int], ended: threading.Event):
+        self._good, self._ended = good, ended
+        self.asked: list[int] = []
+
+    def open(self, key: VariantKey, *_: Any) -> Any:
+        place = int(key.chunk, 16)
+        self.asked.append(place)
+        if place not in self._good:
+            self._ended.wait()
+        return None
+
+    def at_hand(self, key: VariantKey) -> None:
+        return None
+
+
+def pieces(count: int, nbytes: int) -> list[SegmentPiece]:
+    keys = [VariantKey("f" * 64, "s" * 64, (), f"{place:064x}") for place in range(count)]
+    return [
+        SegmentPiece(place, 1000 * place, (key,), tier="disk", nbytes=nbytes, tokens=1000)
+        for place, key in enumerate(keys)
+    ]
+
+
+@pytest.mark.parametrize("readers", [2, 8])
+@pytest.mark.parametrize("mib", [32, 100, 300])
+@pytest.mark.parametrize("kind", ["sequential", "cake"])
+def test_the_rest_of_a_prompt_is_not_waited_for(kind: str, mib: int, readers: int) -> None:
+    ended = threading.Event()
+    store, threads = StuckStore(set(), ended), DiskThreads(readers, "stuck", LIMIT_S)
+    loader: Loader = SequentialLoader(threads) if kind == "sequential" else CakeLoader(threads, claims=False)
+    told = list(loader.begin(pieces(20, mib * MIB), store).deliveries())  # type: ignore[arg-type]
+    assert sorted(one.piece.index for one in told) == list(range(20))
+    assert all(one.loaded and one.loaded.incidents for one in told)
+    at_once = min(readers, -(-256 // mib))  # that are asked for before any is late
+    assert len(store.asked) < at_once + LATE_ONES
+    ended.set()
+    loader.close()
+
+
+@pytest.mark.parametrize("kind", ["sequential", "cake"])
+def test_one_bad_file_costs_no_other(kind: str) -> None:
+    ended = threading.Event()
+    bad = 7
+    store, threads = StuckStore(set(range(20)) - {bad}, ended), DiskThreads(2, "stuck", LIMIT_S)
+    loader: Loader = SequentialLoader(threads) if kind == "sequential" else CakeLoader(threads, claims=False)
+    told = {
+        one.piece.index: one.loaded.incidents
+        for one in loader.begin(pieces(20, 100 * MIB), store).deliveries()  # type: ignore[arg-type]
+        if one.loaded
+    }
+    assert [index for index, incidents in told.items() if LATE in incidents] == [bad]
+    assert sorted(store.asked) == list(range(20))
+    ended.set()
+    loader.close()
