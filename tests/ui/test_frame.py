@@ -136,4 +136,4 @@ def test_a_server_that_is_away_is_told_in_a_sentence(browser: Browser, tiny: Pat
         with served(settings, port=port):
             seen.press("Try again")
             expect(seen.side.get_by_role("link")).to_have_count(len(PAGES))
-            assert "no answer from" not in seen.text
+            expect(seen.page.locator("body")).not_to_contain_text("no answer from")
