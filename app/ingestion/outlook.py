@@ -39,7 +39,7 @@ class Outlook:
         tokens, per_byte = self._tokens(first)
         for file in rest:
             tokens += file.size * per_byte.get(_kind(file), 1 / per_token(file.source))
-        return told(self._room, documents, self._size(tokens), about=True)
+        return told(self._room, documents, self._size(tokens, documents), about=True)
 
     def _tokens(self, first: Sequence[Read]) -> tuple[float, dict[str, float]]:
         """Of these files, and in a byte of their kinds."""
@@ -54,14 +54,14 @@ class Outlook:
                 nbytes[_kind(file)] += max(1, file.size)
         return found, {kind: tokens[kind] / nbytes[kind] for kind in nbytes}
 
-    def _size(self, tokens: float) -> Size:
-        """With chunks like those of the collection, where there are any."""
+    def _size(self, tokens: float, documents: int) -> Size:
+        """With chunks like those of the collection, where there are any; each document has one at least."""
         from app.ingestion.estimate import KvSize, Size  # it imports torch
 
         totals = self._library.catalog.collections.totals(self._collection)
         settings = self._library.settings
         typical = totals.tokens / totals.chunks if totals.chunks else settings.chunk_tokens * FULL
-        chunks = max(1.0, tokens / max(1.0, typical))
+        chunks = max(float(documents), tokens / max(1.0, typical))
         one = round(tokens / chunks) + self._models.template.joins
         per_chunk = KvSize(settings, self._models.template).of([one] * 8).kv_bytes / 8 / AGAIN
         return Size(chunks, tokens, chunks * AGAIN, chunks * per_chunk * AGAIN)

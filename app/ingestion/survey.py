@@ -148,9 +148,12 @@ class Lost:
         if not self.emptied:
             return
         root, number = next(iter(self.emptied.items()))
+        where = f"below {printable(Path(root))} is"
+        told = (
+            f"none of the {number:,} files that were {where}" if number > 1 else f"the only file that was {where} not"
+        )
         raise IngestError(
-            f"none of the {number:,} files that were below {printable(Path(root))} is there now: is its disk mounted? "
-            "Nothing is deleted; if they are meant to go, use --prune=all"
+            f"{told} there now: is its disk mounted? Nothing is deleted; if they are meant to go, use --prune=all"
         )
 
 
