@@ -153,7 +153,7 @@ class Ingest:
         for file, outcome in self._read(survey, outlook):
             match outcome:
                 case ReadFile():
-                    disks.check(len(outcome.parsed.text))
+                    disks.check(outcome.parsed.text)
                     writer.add(file, outcome)
                 case Same():
                     writer.touch(file, outcome.stamp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +31,9 @@ CHARACTERS = 3  # of a text for each token at least, in most languages
 AGAIN = 1.2  # of KV for each token: what opens a run of chunks is computed anew
 # Of the catalog for each character: its own bytes in the text and in the chunks, and what stands beside them; and of
 # the index of words.
-PER_CHARACTER, WORDS = 3, 1
-SENTENCE, SHORT_SENTENCE = 80, 20  # characters, as most are, and where rows and turns are sentences too
+PER_CHARACTER, WORDS = 4, 1
+SENTENCE = 80  # characters, as most are
+_SENTENCES = re.compile(r"[.!?](?=\s)|(?<![.!?\s])\n|[。！？]")  # that end here: rows and turns are some too
 FULL = 1 / 2  # how much of its limit a chunk takes, about, where chunks are small
 # All that goes where KV of other models is to go.
 OTHERS_GO = (
@@ -183,21 +185,22 @@ class DiskCheck:
 
         return bytes_per_token(self._settings) * AGAIN
 
-    @property
-    def per_character(self) -> float:
-        """Bytes of the catalog and the index at the most. SQLite writes all of a transaction to its log first."""
-        return LOGGED * self._per_character(SHORT_SENTENCE)
+    def of_text(self, text: str) -> int:
+        """Bytes of the catalog, with its log, and of the index. SQLite writes all of a transaction to its log first."""
+        sentences = 1 + sum(1 for _ in _SENTENCES.finditer(text))
+        of_catalog, of_index = self._per_character(len(text) / sentences)
+        return int(len(text) * (LOGGED * of_catalog + of_index))
 
     def growth(self, files: Iterable[Pending]) -> dict[str, int]:
         """By file: of the catalog and the index in the end, about, by their sizes alone, and beyond what older versions
         of the files have there already.
         """
-        of_token = PER_TOKEN * self._per_character(SENTENCE)
+        of_token = PER_TOKEN * sum(self._per_character(SENTENCE))
         return {file.source: round(file.growth / per_token(file.source) * of_token) for file in files}
 
-    def _per_character(self, sentence: int) -> float:
-        """Vectors take most of it: of chunks, in 4 bytes a number, in the catalog and in the index, and of sentences,
-        in one and 4 for the scale.
+    def _per_character(self, sentence: float) -> tuple[float, float]:
+        """Of the catalog and of the index. Vectors take most of it: of chunks, in 4 bytes a number, in both, and of
+        sentences of so many characters, in one and 4 for the scale.
         """
         longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
         own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
@@ -205,8 +208,9 @@ class DiskCheck:
         dimension = self._collection.dimension
         of_index = WORDS + 4 * dimension / chunk
         if self._settings.database_url is not None:  # the catalog is elsewhere
-            return of_index
-        return of_index + PER_CHARACTER + (dimension + 4) / sentence + 4 * dimension / chunk
+            return 0.0, of_index
+        of_sentences = (dimension + 4) * (1 / max(1.0, sentence) + 1 / chunk)  # each chunk may begin amid one
+        return PER_CHARACTER + of_sentences + 4 * dimension / chunk, of_index
 
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
@@ -225,13 +229,13 @@ class DiskCheck:
             )
         return None
 
-    def check(self, characters: int) -> None:
-        """Before a document of so many is written. Raises IngestError where that would fill a disk."""
-        kv = int(characters / CHARACTERS * self._per_token)
+    def check(self, text: str) -> None:
+        """Before a document is written. Raises IngestError where that would fill a disk."""
+        kv = int(len(text) / CHARACTERS * self._per_token)
         if kv:
             self._check(self._settings.cache_dir, min(kv, self._most))
         if self._settings.database_url is None:
-            self._check(self._settings.data_dir, int(characters * self.per_character))
+            self._check(self._settings.data_dir, self.of_text(text))
 
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)

@@ -79,21 +79,23 @@ def test_the_vectors_of_a_text_are_reckoned_with(
     text = "\n".join(f"In year {year} the keeper of the light wrote a line." for year in range(2000))
     chunks = [text[start : start + 400] for start in range(0, len(text), 400)]
     sentences = sum(len(pack(np.ones((len(sentences_of(chunk)), dimension), np.float32))) for chunk in chunks)
-    stored = sentences + len(chunks) * 2 * dimension * 4 + 2 * len(text)
+    of_catalog, of_index = sentences + len(chunks) * dimension * 4 + 2 * len(text), len(chunks) * dimension * 4
     collection = replace(library.collection_or_new(), dimension=dimension)
     checked = DiskCheck(library.settings, 0, collection)
-    logged = 2 * stored
-    assert logged <= len(text) * checked.per_character <= 4 * logged
+    needed = 2 * of_catalog + of_index
+    assert needed <= checked.of_text(text) <= 2 * needed
     small = replace(collection, splitter_settings={"max_tokens": 24})
-    assert DiskCheck(library.settings, 0, small).per_character > 2 * checked.per_character, "more chunks, more vectors"
+    assert DiskCheck(library.settings, 0, small).of_text(text) > 1.5 * checked.of_text(text), (
+        "more chunks, more vectors"
+    )
     spec = "llama_index.core.node_parser.SentenceSplitter:chunk_size"
     for size, like in ((24, small), (9000, collection)):
         its_own = DiskCheck(library.settings, 0, replace(collection, splitter=f"{spec}={size}"))
-        assert its_own.per_character == DiskCheck(library.settings, 0, like).per_character
-    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + logged)
+        assert its_own.of_text(text) == DiskCheck(library.settings, 0, like).of_text(text)
+    monkeypatch.setattr(room, "free_bytes", lambda folder: room.RESERVE + needed)
     with pytest.raises(IngestError, match="is nearly full"):
-        checked.check(2 * len(text))
-    DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(len(text))
+        checked.check(text + text)
+    DiskCheck(library.settings, 0, replace(collection, dimension=8)).check(text)
 
 
 def test_the_embedder_of_the_collection_says_what_vectors_take(
