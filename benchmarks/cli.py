@@ -29,6 +29,7 @@ from benchmarks.serve import ServeBenchOptions
 from benchmarks.soak import SoakBenchOptions
 from benchmarks.start import StartBenchOptions
 from benchmarks.support import SupportBenchOptions
+from benchmarks.trace import TraceBenchOptions
 from benchmarks.ttft import TtftBenchOptions
 from benchmarks.ui import UiBenchOptions
 
@@ -47,6 +48,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "start": StartBenchOptions,
     "support": SupportBenchOptions,
     "quality": QualityBenchOptions,
+    "trace": TraceBenchOptions,
     "ttft": TtftBenchOptions,
     "ui": UiBenchOptions,
     "kvgen": KvgenBenchOptions,

@@ -24,7 +24,7 @@ from app.cli.flags import Server, configured
 from app.cli.serve_check import check_host
 from app.client.address import NamedServer, find_server
 from app.client.connection import ServerConnection, ServerError
-from app.server.process import bound
+from app.server.process import bound, check_models
 from app.settings import Settings, environment, variable
 from ragcache.errors import ConfigError
 from ragcache.server_address import is_loopback
@@ -34,7 +34,6 @@ EVERYWHERE = ("0.0.0.0", "::")
 LOOK_S = 0.1
 ENDING_S = 10.0  # beyond the grace that answers have
 SERVING = re.compile(r"http://\S+(?=/v1 )")
-FAILED = "the models cannot be loaded: "
 DENIED = 401
 MB = 1024**2
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -137,8 +136,7 @@ def _started(settings: Settings, ended: Queue[ChildProgram], children: ExitStack
 
     def ready() -> bool:
         told = "\n".join([*child.lines])
-        if FAILED in told:
-            raise ConfigError(f"the server has no model: {told.partition(FAILED)[2].splitlines()[0]}")
+        check_models(told)
         if not found and (where := SERVING.search(told)):
             found.append(NamedServer.read(where[0], _key(settings), "its address", variable("api_key"), ""))
         return bool(found) and _answers(found[0].host, found[0].port, "/ready")

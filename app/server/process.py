@@ -15,6 +15,7 @@ from app.server.connections import BoundedConnection
 from app.server.queueing import Turns
 from ragcache.errors import ConfigError
 
+UNLOADED = "the models cannot be loaded: "  # as its log says it, and why
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -86,3 +87,9 @@ def _listening(kind: tuple[int, int, int], address: tuple[str | int, ...]) -> so
         sock.listen()
         made.pop_all()
     return sock
+
+
+def check_models(log: str) -> None:
+    """Of a server that starts. Raises ConfigError where it will never be ready."""
+    if UNLOADED in log:
+        raise ConfigError(f"the server has no model: {log.partition(UNLOADED)[2].splitlines()[0]}")

@@ -21,6 +21,7 @@ from app.models import BUNDLED
 from app.pages import Pages
 from app.server.generations import ServedAnswers
 from app.server.metrics import Metrics
+from app.server.process import UNLOADED
 from app.server.queueing import Turns
 from app.server.tracing import open_traces
 from app.settings import Settings
@@ -80,7 +81,7 @@ class Service:
             assert self.pipeline.chat
         except FAULTS as error:
             self._failure = str(error)
-            _log.error("the models cannot be loaded: %s", error)
+            _log.error("%s%s", UNLOADED, error)
         else:
             self._loaded.set()
             self._sweeper.start()

@@ -48,13 +48,13 @@ def run(parts: TorchModel, texts: Sequence[str], options: RatesBenchOptions, out
         raise ConfigError(f"{longest} positions are to be computed, and the model's context has {spec.max_tokens}: "
                           "ask for less --tokens and --context")  # fmt: skip
     pool = list(chain.from_iterable(split_documents(parts.template, texts, CHUNK_TOKENS)))
-    chunks = {tokens: _joined(pool, tokens) for tokens in options.tokens}
-    rows = [*loading(parts, chunks, options), *computing(parts, _joined(pool, options.context), options)]
+    chunks = {tokens: joined(pool, tokens) for tokens in options.tokens}
+    rows = [*loading(parts, chunks, options), *computing(parts, joined(pool, options.context), options)]
     publish(common_settings(parts) | options.told(), rows, out)
     return rows
 
 
-def _joined(pool: Sequence[Chunk], tokens: int) -> Chunk:
+def joined(pool: Sequence[Chunk], tokens: int) -> Chunk:
     return Chunk(tuple(token for chunk in fill(cycle(pool), tokens) for token in chunk.ids))
 
 

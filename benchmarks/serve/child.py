@@ -17,6 +17,7 @@ from time import monotonic, sleep
 
 import httpx2
 
+from app.server.process import check_models
 from app.settings import Settings, variable
 from ragcache.errors import ConfigError
 
@@ -70,6 +71,7 @@ class ServerChild:
             with suppress(httpx2.TransportError):
                 if found := look():
                     return found
+            check_models(self._logged())
             if not self.alive:
                 raise ConfigError(f"the server ended with {self.process.returncode}: {self.told}")
             sleep(SAMPLE_S)

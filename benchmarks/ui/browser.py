@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 
-from playwright.sync_api import Page, TimeoutError, expect, sync_playwright
-
 from ragcache.errors import ConfigError
+
+try:
+    from playwright.sync_api import Page, TimeoutError, expect, sync_playwright
+except ModuleNotFoundError as error:
+    raise ConfigError("the page is measured in a browser by Playwright: pip install playwright") from error
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS, BETWEEN_KEYS_S = 120_000.0, 0.1
@@ -94,16 +97,20 @@ class ChatTab:
         expect(self._page.locator(resting)).to_be_visible(timeout=PATIENCE_MS)
 
 
+def browser_program(named: Path | None) -> str:
+    """Raises ConfigError where there is none."""
+    wanted = PROGRAMS if named is None else (str(named),)
+    found = next(filter(None, map(shutil.which, wanted)), None)
+    if found is None:
+        raise ConfigError(f"there is no browser {' or '.join(wanted)}: install Chromium, or name one by --browser")
+    return found
+
+
 @contextmanager
-def chat_tab(browser: Path | None, url: str) -> Iterator[ChatTab]:
-    """Raises ConfigError where there is no browser, and where the page does not do what is asked in time."""
-    found = shutil.which(browser or "") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if found is None or (browser and not shutil.which(browser)):
-        raise ConfigError(
-            f"there is no browser{f' {browser}' if browser else ''}: install Chromium, or name one by --browser"
-        )
+def chat_tab(program: str, url: str) -> Iterator[ChatTab]:
+    """Raises ConfigError where the page does not do what is asked in time."""
     own = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox refuses root
-    with sync_playwright() as started, started.chromium.launch(executable_path=found, args=own) as chromium:
+    with sync_playwright() as started, started.chromium.launch(executable_path=program, args=own) as chromium:
         try:
             yield ChatTab(chromium.new_page(viewport=SIZE), url)  # type: ignore[arg-type]
         except TimeoutError as error:

@@ -24,7 +24,7 @@ from benchmarks.folder import bench_folder
 from benchmarks.output import Row, publish
 from benchmarks.serve.child import COMMAND, serving
 from benchmarks.ui import UiBenchOptions
-from benchmarks.ui.browser import ChatTab, chat_tab
+from benchmarks.ui.browser import ChatTab, browser_program, chat_tab
 from ragcache.errors import ConfigError
 
 COLLECTION = "texts"
@@ -41,12 +41,12 @@ def main(settings: Settings, options: UiBenchOptions, out: Path) -> None:
 
 
 def run(settings: Settings, texts: Sequence[str], options: UiBenchOptions, folder: Path, out: Path | None) -> list[Row]:
-    asked = questions(texts, WARM + options.questions)
+    asked, browser = questions(texts, WARM + options.questions), browser_program(options.browser)
     model, home = str(resolve_model(settings.model, settings.cache_dir)), folder / "server"
     own = {"model": model, "max_tokens": str(options.answer_tokens)}
     with serving(settings, home, **own) as child, httpx2.Client(base_url=child.url, trust_env=False) as client:
         _ingest(client, texts)
-        with _page(child.url, folder / "page.log") as url, chat_tab(options.browser, url) as tab:
+        with _page(child.url, folder / "page.log") as url, chat_tab(browser, url) as tab:
             at_home = settings.model_copy(update={"data_dir": home / "data", "database_url": None})
             painted = [_asked(tab, question) for question in tqdm(asked, desc="questions")][WARM:]
             rows = _rows(tab, at_home, painted, options)

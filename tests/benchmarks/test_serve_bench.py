@@ -139,3 +139,12 @@ def test_events_with_text_count() -> None:
 )
 def test_what_is_no_answer_is_an_error(text: str, status: int, told: str) -> None:
     assert told in streamed(text, status).error
+
+
+def test_a_server_that_has_no_model_is_not_waited_for(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with (
+        pytest.raises(ConfigError, match=r"the server has no model: .*empty"),
+        serving(settings, tmp_path / "own", model=str(tmp_path / "empty")),
+    ):
+        pass

@@ -13,6 +13,7 @@ from ui import access
 from ui.bridge import Action
 from ui.chat import history, sidebar, talk, turn
 from ui.chat.sidebar import CONVERSATION
+from ui.documents.sending import FIRST, asks_for_samples, forbidden, load_samples
 from ui.markup import escape, refusal
 
 CITE, CLOSE, ASK = "cite", "close", "chat-ask"  # actions
@@ -29,7 +30,7 @@ def show(action: Action | None) -> None:
         _act(action)
     names = [str(one["name"]) for one in library.listed_collections(connection)]
     if not names:
-        _welcome()
+        _welcome(connection)
         return
     try:
         opened = _opened(connection)
@@ -101,13 +102,18 @@ def _short(name: str) -> str:
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
 
 
-def _welcome() -> None:
+def _welcome(connection: ServerConnection) -> None:
     with st.container(key="chat-column"):
         st.html(
             '<div class="rc-empty"><h2>Ask your documents</h2><p>There is nothing to ask yet. Add files, or begin with '
             "the sample documents: that takes a minute.</p></div>"
         )
-        if page := st.session_state.get(access.PAGES, {}).get("documents"):
+        if (page := st.session_state.get(access.PAGES, {}).get("documents")) is None:
+            return
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if not forbidden(connection) and asks_for_samples():
+                load_samples(connection, FIRST, new=True)
+                st.switch_page(page)  # which shows how far they are
             st.page_link(page, label="Add documents", icon=":material/upload_file:")
 
 

@@ -15,12 +15,11 @@ from ui.bridge import Action
 from ui.documents import document, progress
 from ui.documents.amounts import counted, size
 from ui.documents.document import DOCUMENT, TOLD
-from ui.documents.sending import forbidden, offer, refused
+from ui.documents.sending import FIRST, forbidden, offer, refused
 from ui.markup import escape, refusal
 
 COLLECTION, AFTER = "collection", "after"  # of the page's address
 CHOSEN = "documents-collection"  # of the session
-FIRST = "documents"  # what the first collection is called
 OPEN, MORE = "document", "documents-more"  # actions
 WELCOME = """<div class="rc-empty"><h2>{title}</h2><p>Drop files here: reports, papers, manuals, tables. Each is cut
 into chunks where its text allows it, and read by the model once. Answers then start from what was read, and cite where

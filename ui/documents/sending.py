@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TURN, SENT, REFUSED = "uploads", "sent-uploads", "refused-uploads"  # of the session
 TAKEN = 409  # a name
+FIRST = "documents"  # what the first collection is called
 KINDS = "Add documents: PDF, Word, PowerPoint, Excel, EPUB, web pages, Markdown, text, tables, code"
 
 
@@ -34,8 +35,10 @@ def offer(connection: ServerConnection, collection: str, *, new: bool = False, s
     """`new`: the collection is made for the first file."""
     turn = st.session_state.setdefault(TURN, 0)  # another widget each time, which is empty
     files = st.file_uploader(KINDS, accept_multiple_files=True, key=f"upload-{collection}-{turn}")
-    if samples and st.button("Load the sample documents", icon=":material/auto_stories:"):
-        _sent_samples(connection, collection, new)
+    if samples and asks_for_samples():
+        load_samples(connection, collection, new=new)
+        st.query_params["collection"] = collection
+        st.rerun()
     if files:
         _send(connection, collection, files, new)
 
@@ -49,7 +52,11 @@ def replacement(connection: ServerConnection, collection: str, name: str) -> Non
         _send(connection, collection, [file], new=False, name=name)
 
 
-def _sent_samples(connection: ServerConnection, collection: str, new: bool) -> None:
+def asks_for_samples() -> bool:
+    return st.button("Load the sample documents", icon=":material/auto_stories:")
+
+
+def load_samples(connection: ServerConnection, collection: str, *, new: bool) -> None:
     st.session_state[REFUSED] = []
     try:
         if new:
@@ -57,8 +64,6 @@ def _sent_samples(connection: ServerConnection, collection: str, new: bool) -> N
         library.send_samples(connection, collection)
     except ServerError as error:
         st.session_state[REFUSED] = [("the samples", str(error))]
-    st.query_params["collection"] = collection
-    st.rerun()
 
 
 def _send(

@@ -25,9 +25,17 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(KvRemoval, "drop"), (KvRemoval, "finish"), (KvCapture, "renew"), (KvRemoval, "settle")]
+    ("place", "name", "between"),
+    [
+        (KvRemoval, "drop", "nothing"),
+        (KvRemoval, "finish", "nothing"),
+        (KvCapture, "renew", "nothing"),
+        (KvRemoval, "settle", "nothing"),
+        (KvRemoval, "drop", "prune"),
+        (KvRemoval, "finish", "rm"),
+        (KvCapture, "renew", "off"),
+    ],
 )
-@pytest.mark.parametrize("between", ["nothing", "prune", "rm", "off"])
 def test_the_next_ingest_does_what_a_killed_one_left(
     ingest: Run,
     library: Library,
