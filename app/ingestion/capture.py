@@ -17,7 +17,7 @@ from app.ingestion.room import KvRoom
 from app.library import Library
 from app.library.arrangement import chunks_before
 from app.library.catalog.records import ChunkRecord, Collection
-from app.library.kv import Identity, drop_chunks, drop_traces, identities_to_drop, recorded_identities
+from app.library.kv import Identity, drop_chunks, identities_to_drop, lose_traces, recorded_identities
 from app.library.order import SHORT, Standing
 from app.models import Models
 from ragcache.errors import PromptError, StoreError, StoreFull
@@ -170,8 +170,7 @@ class KvRemoval:
         self.drop(orphans.unused(left - self._gone))
         gone, self._gone = orphans.unused(self._gone), set()
         with self._telling(left):
-            losing, _ = drop_traces(self._library, self._models, self._collection, gone)
-            lost |= losing
+            lost |= lose_traces(self._library, self._models, self._collection, gone)
         self._done, self._kept = left - self._kept, set()
         return lost
 

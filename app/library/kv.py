@@ -222,22 +222,24 @@ def drop_chunks(models: Models, identities: Iterable[Identity], hashes: Iterable
     return gone
 
 
-def drop_traces(
-    library: Library, models: Models, collection: Collection, hashes: Iterable[str]
-) -> tuple[set[str], list[VariantKey]]:
-    """Delete what was computed over chunks that nobody has any more -> the chunks that lose KV by that, which the
-    catalog remembers of the collection, and what went. It looks at all entries, so call it for many chunks together.
-    Raises StoreError.
+def drop_traces(models: Models, hashes: Iterable[str]) -> list[VariantKey]:
+    """Delete what was computed over chunks that nobody has any more -> what went. It looks at all entries, so call it
+    for many chunks together. Raises StoreError.
     """
+    chunks = set(hashes)
+    return models.store.drop_seeing(chunks) if chunks and may_have_kv(models.settings) else []
+
+
+def lose_traces(library: Library, models: Models, collection: Collection, hashes: Iterable[str]) -> set[str]:
+    """The same -> the chunks that lose KV by it, which the catalog remembers of the collection before they do."""
     gone = set(hashes)
     if not gone or not may_have_kv(models.settings):
-        return set(), []
+        return set()
     lost = {key.chunk for key in models.store.seeing(gone)} - gone
     library.catalog.orphans.lose(collection, lost)
-    went = models.store.drop_seeing(gone)
-    if more := {key.chunk for key in went} - gone - lost:  # that were written meanwhile
+    if more := {key.chunk for key in drop_traces(models, gone)} - gone - lost:  # that were written meanwhile
         library.catalog.orphans.lose(collection, more)
-    return lost | more, went
+    return lost | more
 
 
 def context_hashes(library: Library) -> set[str]:

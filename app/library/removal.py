@@ -69,7 +69,7 @@ def _with_kv(
         if whole:
             drop_prefixes(models)
         dropped = drop_chunks(models, identities, orphans, collection)
-        dropped += len(drop_traces(library, models, collection, orphans)[1])
+        dropped += len(drop_traces(models, orphans))
     except StoreError as error:
         raise MaintenanceError(
             f"the documents are deleted, but not all of their KV: {error}; then run `ragcache cache prune`"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ class Trace:
     tokens: NDArray[np.int64]  # of each passage
     system: int  # tokens, of the median request
 
-    @cached_property
+    @property
     def uses(self) -> list[int]:
         """Passages, as they are read."""
         return [place for request in self.requests for place in request.passages]

@@ -27,7 +27,7 @@ FIRST, THEN = "When was the light first shown?", "Who designed the lighthouse?"
 SIZE = {"width": 1280, "height": 800}
 SHOWN = (960, 600)  # of the recording
 COLOURS, LAST_MS = 64, 3000
-MOST = 1 << 20  # bytes
+MOST, MOST_PICTURES = 1 << 20, 500  # bytes, and pictures of an answer
 
 
 def main(folder: Path) -> None:
@@ -60,8 +60,10 @@ def _record(seen: Tab, path: Path) -> None:
     taken, before = [(perf_counter(), seen.page.screenshot())], seen.answers.count()
     seen.page.get_by_test_id("stChatInputTextArea").press("Enter")
     again = seen.page.get_by_role("button", name="Again", exact=True)
-    while not (seen.answers.count() > before and again.is_visible()):
+    for _ in range(MOST_PICTURES):
         taken.append((perf_counter(), seen.page.screenshot()))
+        if seen.answers.count() > before and again.is_visible():
+            break
     seen.settled()
     taken.append((perf_counter(), seen.page.screenshot()))
     pictures = [_few_colours(Image.open(io.BytesIO(png)).resize(SHOWN, Image.Resampling.LANCZOS)) for _, png in taken]

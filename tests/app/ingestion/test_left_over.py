@@ -68,6 +68,7 @@ def test_the_next_ingest_does_what_a_killed_one_left(
         other = next(one for one in stood if one != changed)
         Path(library.catalog.documents.get(other).source).unlink()
         remove_documents(library, models, collection, [other])
+        list(warm(library, models, collection))  # what that took is computed on use
     elif between == "off":
         ingest(kv="off")
     ingest(kv="eager")
