@@ -71,7 +71,7 @@ class DiskThreads:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._errands = _Errands(self._count, self._limit_s * SHARE)
+        self._errands = _Errands(self._count, self._limit_s * SHARE, self._clock)
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         weakref.finalize(self, self._errands.end)
@@ -109,12 +109,13 @@ class DiskThreads:
         if not task.future.set_running_or_notify_cancel():
             return
         task.begun = self._moved = self._clock()
+        share = self._errands.share()
         try:
             with HandingOver(task.future):
                 task.future.set_result(call())
         finally:
             self._moved = self._clock()
-            self._errands.took(self._moved - task.begun)
+            self._errands.took(share)
 
     def late(self, task: Task[T]) -> bool:
         since = max(task.asked, self._moved) if task.begun is None else task.begun
@@ -148,10 +149,11 @@ class _Errands:
     wherever Python collects garbage, also inside of whoever holds the lock, which a thread may therefore take again.
     """
 
-    def __init__(self, most: int, patience_s: float) -> None:
-        self._most, self._patience_s = most, patience_s
+    def __init__(self, most: int, patience_s: float, clock: Clock) -> None:
+        self._most, self._patience_s, self._clock = most, patience_s, clock
         self.width = min(most, FEWEST)
-        self._busy, self._alone_s = 0, 0.0  # what one takes that has the disk for itself
+        self._busy, self._looked = 0, clock()
+        self._share_s, self._alone_s = 0.0, 0.0  # had by each that is at work, ever; what one takes, alone on the disk
         self._change = threading.Condition(threading.RLock())
         self._waiting: OrderedDict[int, deque[Errand]] = OrderedDict()  # by client, whose turn is next first
         self._ended = False
@@ -168,6 +170,7 @@ class _Errands:
                 if self._ended and not self._waiting:
                     return None
                 self._change.wait()
+            self._pass()
             self._busy += 1
             client, errands = self._waiting.popitem(last=False)
             errand = errands.popleft()
@@ -175,16 +178,29 @@ class _Errands:
                 self._waiting[client] = errands  # behind all others
             return errand
 
-    def took(self, seconds: float) -> None:
-        """One, beside all that are at work."""
+    def share(self) -> float:
+        """Seconds of the disk that each at work has had until now, as if those that share it had equal parts."""
         with self._change:
-            self._alone_s = max(seconds / max(1, self._busy), FADING * self._alone_s)
+            self._pass()
+            return self._share_s
+
+    def _pass(self) -> None:
+        now = self._clock()
+        self._share_s += (now - self._looked) / max(1, self._busy)
+        self._looked = now
+
+    def took(self, since: float) -> None:
+        """One that began at that share."""
+        seconds = self.share() - since
+        with self._change:
+            self._alone_s = max(seconds, FADING * self._alone_s)
             fitting = self._most if self._alone_s <= 0 else int(min(self._most, self._patience_s / self._alone_s))
             self.width = min(self._most, max(FEWEST, fitting))
 
     def done(self) -> None:
         """Whoever has got one gets another."""
         with self._change:
+            self._pass()
             self._busy -= 1
             self._change.notify_all()
 

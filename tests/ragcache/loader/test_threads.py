@@ -65,29 +65,27 @@ def test_what_no_thread_comes_to_is_late_when_nothing_moves(disk: Disk) -> None:
     assert disk.threads.late(waiting)
 
 
-def at_work(disk: Disk, seconds: float) -> int:
-    """Of eight that are asked for, and each take so long."""
+def at_work(disk: Disk, seconds: float, expected: int) -> bool:
+    """Whether just so many are, of eight that are asked for and each take so long."""
     asked = [disk.ask() for _ in range(8)]
-    found = 0
-    while found < len(asked) and asked[found][1].wait(0.2 if found >= 2 else 60):
-        found += 1
+    there = all(begun.wait(60) for _, begun, _ in asked[:expected])
+    more = expected < len(asked) and asked[expected][1].wait(0.2)
     disk.now += seconds
     for _, _, gate in asked:
         gate.set()
     for task, _, _ in asked:
         task.future.result()
-    return found
+    return there and not more
 
 
 def test_a_disk_is_shared_by_as_many_as_it_serves_well_within_the_limit() -> None:
     disk = Disk(8)
-    assert at_work(disk, 0.01) == 2, "nothing is known of it yet"
-    assert at_work(disk, 0.01) == 8
-    assert at_work(disk, 6.4) == 8
-    assert at_work(disk, 1.2) == 2, "with the disk for itself each had taken .8 s, and a share of the limit is 1.25"
-    for _ in range(4):
-        at_work(disk, 0.01)
-    assert at_work(disk, 0.01) == 8
+    assert at_work(disk, 0.01, 2), "nothing is known of it yet"
+    assert at_work(disk, 0.01, 8)
+    assert at_work(disk, 6.4, 8)
+    assert at_work(disk, 1.2, 2), "with the disk for itself each had taken .8 s, and a share of the limit is 1.25"
+    assert at_work(disk, 1.2, 2), "it was .6 then, and what was slow is not forgotten at once"
+    assert [at_work(disk, 0.01, expected) for expected in (2, 4, 8)] == [True] * 3
     disk.threads.close()
 
 
