@@ -205,8 +205,9 @@ def prune(
         old = folder.quarantined(started - int(quarantine_age.total_seconds() * 1e9))
         if dry:
             return Pruned(FileTally.of(_loose(dead)), FileTally.of(_loose(other)), folder.temporaries(), len(old), dry)
-        for collection in library.catalog.collections.all() if traces else ():  # which computes it again
-            library.catalog.orphans.lose(collection, {key.chunk for item in traces if (key := folder.key(item))})
+        lost = {key.chunk for item in traces if (key := folder.key(item))}
+        for collection in library.catalog.collections.all() if lost else ():  # whose next ingest computes it again
+            library.catalog.orphans.lose(collection, lost)
         gone, gone_others = folder.remove(dead, started), folder.remove(other, started)
     return Pruned(FileTally.of(gone), FileTally.of(gone_others), folder.sweep(), folder.discard(old), dry)
 

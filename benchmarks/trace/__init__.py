@@ -11,7 +11,7 @@ from benchmarks.choices import some_of
 from benchmarks.options import DATA, ROUNDS, BenchOptions, option
 from benchmarks.serve import parse_shares
 
-NONE, PREFIX, SET, CHUNK = TRACE_SYSTEMS = ("none", "prefix", "set", "chunk")
+NONE, PREFIX, SET, CHUNK = ("none", "prefix", "set", "chunk")
 UNBOUNDED = "unbounded"  # what a cache without need of an order is called
 POLICIES = ("fifo", "lru", "lfu", "s3fifo", "tinylfu", "value", "oracle", "belady")
 

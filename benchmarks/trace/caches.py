@@ -112,7 +112,7 @@ class RankedCache(TraceCache):
 
     def admits(self, new: float, highest: float) -> bool:
         """Whether it may take the place of what ranks so at most."""
-        return True
+        return new > highest
 
     def went(self, going: NDArray[np.intp]) -> None:
         """What is remembered of them stays."""
@@ -131,6 +131,9 @@ class LfuCache(RankedCache):
 
     def ranks(self) -> NDArray[np.float64]:
         return self._uses + self._last / (self.now + 1)
+
+    def admits(self, new: float, highest: float) -> bool:
+        return True
 
     def went(self, going: NDArray[np.intp]) -> None:
         self._uses[going] = 0
@@ -161,9 +164,6 @@ class ValueCache(RankedCache):
         later = self._later * 0.5 ** (passed / self.LATER) / self.LATER
         found: NDArray[np.float64] = (self.SHARE * soon + later) / self.tokens
         return found
-
-    def admits(self, new: float, highest: float) -> bool:
-        return new > highest
 
 
 class S3FifoCache(TraceCache):

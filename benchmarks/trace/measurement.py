@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ from app.models.loading import load_torch_model
 from app.settings import Settings
 from benchmarks.output import Row, common_settings, publish
 from benchmarks.trace import CHUNK, NONE, PREFIX, SET, UNBOUNDED, TraceBenchOptions
-from benchmarks.trace.caches import CACHES, LruCache, TraceCache
+from benchmarks.trace.caches import CACHES, LruCache
 from benchmarks.trace.costs import TraceCosts, measured
 from benchmarks.trace.oracles import ORACLES
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
@@ -45,7 +46,7 @@ def replayed(trace: Trace, costs: TraceCosts, options: TraceBenchOptions) -> lis
         cases += [(PREFIX, "lru", share, partial(_prefixes, trace, capacity)),
                   (SET, "lru", share, partial(_sets, trace, capacity))]  # fmt: skip
         cases += [
-            (CHUNK, policy, share, partial(_chunks, partial(_cache, trace, options, policy, capacity)))
+            (CHUNK, policy, share, partial(_chunks, trace, _skipped(trace, options), policy, capacity))
             for policy in options.policies
         ]
     return [_row(trace, costs, options, *case) for case in tqdm(cases, desc="cases")]
@@ -65,11 +66,11 @@ def _row(
     trace: Trace, costs: TraceCosts, options: TraceBenchOptions, system: str, policy: str, share: float | None,
     begun: Callable[[], Found],
 ) -> Row:  # fmt: skip
-    tally, find = _Tally(), begun()
+    tally, find, skipped = _Tally(), begun(), _skipped(trace, options)
     part = options.part if system == CHUNK else 0.0
     for turn, request in enumerate(trace.requests):
         there = find(request)
-        if turn < options.skip * len(trace.requests):
+        if turn < skipped:
             continue
         lengths = trace.tokens[list(request.passages)] if request.passages else np.zeros(0, np.int64)
         hit = int(lengths[there].sum()) if there else 0
@@ -97,6 +98,11 @@ def _row(
     }
 
 
+def _skipped(trace: Trace, options: TraceBenchOptions) -> int:
+    """Requests that do not count."""
+    return math.ceil(options.skip * len(trace.requests))
+
+
 # -- systems ----------------------------------------------------------------------------------------------------------
 
 
@@ -104,15 +110,12 @@ def _nothing(request: TraceRequest) -> list[bool]:
     return [False] * len(request.passages)
 
 
-def _cache(trace: Trace, options: TraceBenchOptions, policy: str, capacity: int) -> TraceCache:
+def _chunks(trace: Trace, skipped: int, policy: str, capacity: int) -> Found:
     if policy in CACHES:
-        return CACHES[policy](trace.tokens, capacity)
-    before = trace.requests[: -int(-options.skip * len(trace.requests) // 1)]
-    return ORACLES[policy](trace.tokens, capacity, trace.uses, sum(len(one.passages) for one in before))
-
-
-def _chunks(made: Callable[[], TraceCache]) -> Found:
-    cache = made()
+        cache = CACHES[policy](trace.tokens, capacity)
+    else:
+        before = sum(len(one.passages) for one in trace.requests[:skipped])
+        cache = ORACLES[policy](trace.tokens, capacity, trace.uses, before)
     return lambda request: [cache.ask(place) for place in request.passages]
 
 

@@ -51,9 +51,6 @@ class Belady(RankedCache):
     def ranks(self) -> NDArray[np.float64]:
         return self._ranks
 
-    def admits(self, new: float, highest: float) -> bool:
-        return new > highest
-
 
 def _next_uses(uses: Sequence[int]) -> list[float]:
     """When each passage is read again."""

@@ -11,10 +11,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import httpx2
 import numpy as np
 from tqdm import tqdm
 
+from app.client.address import NamedServer
+from app.client.connection import ServerConnection
+from app.client.files import create_collection, outcome, upload
 from app.library.catalog import open_catalog
 from app.library.catalog.records import Message, NewMessage
 from app.models import resolve_model
@@ -44,8 +46,8 @@ def run(settings: Settings, texts: Sequence[str], options: UiBenchOptions, folde
     asked, browser = questions(texts, WARM + options.questions), browser_program(options.browser)
     model, home = str(resolve_model(settings.model, settings.cache_dir)), folder / "server"
     own = {"model": model, "max_tokens": str(options.answer_tokens)}
-    with serving(settings, home, **own) as child, httpx2.Client(base_url=child.url, trust_env=False) as client:
-        _ingest(client, texts)
+    with serving(settings, home, **own) as child:
+        _ingest(NamedServer.read(child.url, None, "its address", "", ""), texts, folder)
         with _page(child.url, folder / "page.log") as url, chat_tab(browser, url) as tab:
             at_home = settings.model_copy(update={"data_dir": home / "data", "database_url": None})
             painted = [_asked(tab, question) for question in tqdm(asked, desc="questions")][WARM:]
@@ -108,14 +110,12 @@ def _spread(seen: Sequence[float], of: str = "") -> dict[str, float]:
     return {f"{of}p50_ms": float(np.median(seen)), f"{of}p95_ms": float(np.quantile(seen, 0.95))}
 
 
-def _ingest(client: httpx2.Client, texts: Sequence[str]) -> None:
-    client.post("/v1/collections", json={"name": COLLECTION}).raise_for_status()
+def _ingest(server: NamedServer, texts: Sequence[str], folder: Path) -> None:
+    connection = ServerConnection(server)
+    create_collection(connection, COLLECTION)
     for place, text in enumerate(tqdm(texts, desc="documents")):
-        path = f"/v1/collections/{COLLECTION}/documents/{place}.md"
-        job = client.put(path, content=text.encode()).raise_for_status().json()
-        while job["state"] not in ("done", "failed", "cancelled"):
-            sleep(LOOK_S)
-            job = client.get(f"/v1/jobs/{job['id']}").raise_for_status().json()
+        (path := folder / f"{place}.md").write_text(text, "utf-8")
+        job = outcome(connection, upload(connection, COLLECTION, path))
         if job["state"] != "done":
             raise ConfigError(f"document {place}: {job['state']}: {job['error']}")
 

@@ -21,9 +21,8 @@ from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, at_hand, bring, nothing
-from ragcache.loader.sequential import LATE as NOT_IN_TIME
-from ragcache.loader.sequential import Patience
+from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring
+from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
@@ -31,7 +30,6 @@ from ragcache.store.base import RAM, KVStore
 
 DEPTH = READERS  # pieces of a prompt that are read at a time
 AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
-AHEAD_BYTES = 256 << 20  # of them at rest; one alone may be larger
 LATE = 1.5  # times what was expected: then what is read is taken to need as long again as it has taken
 HOPELESS = 3.0  # times as long at most, where it took many times what was expected
 
@@ -205,7 +203,7 @@ class _Meeting(Loading):
         if self._gives_up:
             with self._lock:
                 if self._left:
-                    return nothing(self._left.pop(), NOT_IN_TIME)
+                    return given_up(self._left.pop())
         if self._waits and not self._reads:
             self._computes = False  # then all is read
         self._read_on()  # a thread that could not be had begins nothing after it

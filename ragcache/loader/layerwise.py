@@ -20,14 +20,13 @@ from typing import Any
 from ragcache.errors import FAULTS
 from ragcache.loader import RECHECK_S, Delivery, Loader, Loading, PieceLost, SegmentPiece
 from ragcache.loader.climb import Climb, Part
-from ragcache.loader.reading import Pace, at_hand, nothing, unused
+from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
 from ragcache.store.base import KVStore
 
 DEPTH = READERS  # reads of a prompt at a time
-AHEAD_BYTES = 256 << 20  # at rest, of layers that are read and not placed yet
 
 
 def preload_depth(layers: int, computing: float, loading: float) -> int:

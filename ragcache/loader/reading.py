@@ -11,6 +11,9 @@ from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
 from ragcache.store.base import KVStore, OpenEntry
 
 logger = logging.getLogger(__name__)
+# Of a prompt, at rest, that are read or have been and are not placed yet: a whole one would be held twice. One piece
+# alone may be larger.
+AHEAD_BYTES = 256 << 20
 LOSSY = "cache entry not used: it has lost something at rest, and others may share its place"
 Pace = Callable[[int], None]  # called before so many bytes are read; it may wait
 

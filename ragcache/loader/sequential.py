@@ -10,12 +10,11 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
-from ragcache.loader.reading import Pace, Unwanted, at_hand, bring, nothing, unused
+from ragcache.loader.reading import AHEAD_BYTES, Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
 from ragcache.store.base import KVStore
 
-AHEAD_BYTES = 256 << 20  # at rest, that are asked for and not placed yet: a whole prompt would be held twice
 LATE_ONES = 2  # reads of a prompt in a row that were late: its others are not waited for
 LATE = "a cached segment was not loaded in time, and is computed"
 
@@ -97,7 +96,7 @@ class _OnThreads(Loading):
                 del self._reading[place]
                 delivery = self._patience.delivered(piece, task)
                 if self._patience.ended:
-                    self._near += [nothing(piece, LATE) for piece in self._left]
+                    self._near += map(given_up, self._left)
                     self._left.clear()
                 self._read_on()
                 return delivery
@@ -129,6 +128,10 @@ class _OnThreads(Loading):
                 self._threads.give_up(one[1])
 
 
+def given_up(piece: SegmentPiece) -> Delivery:
+    return nothing(piece, LATE)
+
+
 class Patience:
     """Of one prompt with its disk. One file may be bad; that of all others each costs the limit, nobody waits for."""
 
@@ -144,12 +147,12 @@ class Patience:
         if not task.future.done():
             self._late += 1
             self._threads.give_up(task)
-            return nothing(piece, LATE)
+            return given_up(piece)
         self._late = 0
         try:
             return task.future.result()
         except Unwanted:  # it was given up at the moment that it came
-            return nothing(piece, LATE)
+            return given_up(piece)
         except FAULTS as error:
             return nothing(piece, unused(error))
 
