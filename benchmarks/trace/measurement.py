@@ -20,12 +20,15 @@ from benchmarks.trace.caches import CACHES, LruCache
 from benchmarks.trace.costs import TraceCosts, measured
 from benchmarks.trace.oracles import ORACLES
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
+from ragcache.errors import ConfigError
 
 Found = Callable[[TraceRequest], list[bool]]  # which of its passages were there; those that were not are there now
 
 
 def main(settings: Settings, options: TraceBenchOptions, out: Path) -> None:
     trace = read_trace(options.trace)
+    if _skipped(trace, options) >= len(trace.requests):  # told before the model is loaded
+        raise ConfigError(f"--skip {options.skip:g} leaves none of {len(trace.requests):,} requests: give less than 1")
     parts = load_torch_model(settings)
     costs = measured(parts, options)
     told = common_settings(parts) | options.told() | {f"{name}_s": value for name, value in asdict(costs).items()}

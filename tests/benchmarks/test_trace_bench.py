@@ -139,6 +139,12 @@ def test_what_is_no_trace_is_told(tmp_path: Path, text: str) -> None:
         read_trace(tmp_path / "none")
 
 
+def test_a_skip_that_leaves_nothing_is_told(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "trace.jsonl", [1, 2], [3, 4])
+    with pytest.raises(ConfigError, match="--skip 1 leaves none of 2 requests"):
+        main(load_settings(None), TraceBenchOptions(trace=path, skip=1.0), tmp_path / "out.json")
+
+
 def test_it_is_measured_and_told(tiny_folder: Path, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace.jsonl", [1, 2, 3], [3, 2, 1], [2, 9, 1])
     settings = load_settings(None, model=str(tiny_folder), cache_dir=tmp_path / "cache", dtype="float32")
