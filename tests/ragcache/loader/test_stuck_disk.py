@@ -23,14 +23,12 @@ class StuckStore:
     def __init__(self, good: set[int], ended: threading.Event):
         self._good, self._ended = good, ended
         self.asked: list[int] = []
-        self.came: list[int] = []
 
     def open(self, key: VariantKey, *_: Any) -> Any:
         place = int(key.chunk, 16)
         self.asked.append(place)
         if place not in self._good:
             self._ended.wait()
-        self.came.append(place)
         return None
 
     def at_hand(self, key: VariantKey) -> None:
@@ -65,15 +63,13 @@ def test_the_rest_of_a_prompt_is_not_waited_for(kind: str, mib: int, readers: in
 def test_one_bad_file_costs_no_other(kind: str) -> None:
     ended = threading.Event()
     bad = 7
-    store = StuckStore(set(range(20)) - {bad}, ended)
-    # Time passes when all others have come.
-    threads = DiskThreads(2, "stuck", LIMIT_S, lambda: float(len(store.came) >= 19))
+    store, told = StuckStore(set(range(20)) - {bad}, ended), dict[int, tuple[str, ...]]()
+    # Time passes when all others have been handed over.
+    threads = DiskThreads(2, "stuck", LIMIT_S, lambda: float(len(told) >= 19))
     loader: Loader = SequentialLoader(threads) if kind == "sequential" else CakeLoader(threads, claims=False)
-    told = {
-        one.piece.index: one.loaded.incidents
-        for one in loader.begin(pieces(20, 100 * MIB), store).deliveries()  # type: ignore[arg-type]
-        if one.loaded
-    }
+    for one in loader.begin(pieces(20, 100 * MIB), store).deliveries():  # type: ignore[arg-type]
+        assert one.loaded
+        told[one.piece.index] = tuple(one.loaded.incidents)
     assert [index for index, incidents in told.items() if LATE in incidents] == [bad]
     assert sorted(store.asked) == list(range(20))
     ended.set()
