@@ -23,6 +23,7 @@ from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
+from app.library.indexes import Reindexed, add_sentences
 from app.library.learning import learn_if_due
 from app.models import Models
 
@@ -140,6 +141,7 @@ class Ingest:
 
     def _ingest(self, collection: Collection, paths: Sequence[Path], files: Mapping[Path, str] | None = None) -> None:
         collection = self._cut_as_asked(collection)
+        self._finish_sentences(collection)
         states = self._library.catalog.documents.states(collection)
         survey = self._survey(paths, states) if files is None else named_survey(files, states)
         kv_bytes = self._models.disk_bytes if self._room.mode == "eager" else 0
@@ -148,7 +150,8 @@ class Ingest:
         if survey.pending and (warning := disks.warning(survey.pending)):
             self._tell(f"warning: {warning}")
         self._room.keep_for(disks.growth(survey.pending))
-        writer = Writer(self._library, self._models, collection, self._tally, self._room, self._within, self._stages)
+        room, advance, stages = self._room, self._within, self._stages
+        writer = Writer(self._library, self._models, collection, self._tally, room, disks, advance, stages)
         outlook = Outlook(self._library, self._models, collection, self._room) if self._tells else None
         for file, outcome in self._read(survey, outlook):
             match outcome:
@@ -173,6 +176,13 @@ class Ingest:
                 self._tally.note(
                     f"nothing was cut by {collection.splitter!r}, so new files are cut by {kept!r} as before"
                 )
+
+    def _finish_sentences(self, collection: Collection) -> None:
+        """Of a long document that somebody was stopped amid."""
+        after = self._library.catalog.sentences.unfinished(collection)
+        if after is not None:
+            for _ in add_sentences(self._library, self._models, Reindexed(collection, 0), after):
+                self._check_stopped()
 
     def _tell_of_kv(self, collection: Collection, survey: FolderSurvey) -> None:
         room, tally = self._room, self._tally

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from app.errors import IngestError
 from app.ingestion.survey import Pending
 from app.library.catalog.records import Collection
+from app.library.catalog.sentences import AT_ONCE
 from app.library.kv import current_identity
 from app.models import Models
 from app.settings import GIB, KvMode, Settings
@@ -185,32 +186,43 @@ class DiskCheck:
 
         return bytes_per_token(self._settings) * AGAIN
 
-    def of_text(self, text: str) -> int:
-        """Bytes of the catalog, with its log, and of the index. SQLite writes all of a transaction to its log first."""
+    def of_text(self, text: str, chunks: int | None = None) -> int:
+        """Bytes of the catalog, with its log, and of the index, of a text in so many chunks; where they are not known
+        yet, in as few as may be.
+        """
         sentences = 1 + sum(1 for _ in _SENTENCES.finditer(text))
-        of_catalog, of_index = self._per_character(len(text) / sentences)
-        return int(len(text) * (LOGGED * of_catalog + of_index))
+        chunk = len(text) / max(1, chunks) if chunks is not None else self._longest
+        rows, vectors, index = (len(text) * part for part in self._per_character(len(text) / sentences, chunk))
+        at_first = LOGGED * (rows + min(vectors, AT_ONCE))
+        if vectors <= AT_ONCE:
+            return int(at_first + index)
+        return int(max(at_first, rows + vectors + AT_ONCE + index))  # most sentences come later (sentences.py)
 
     def growth(self, files: Iterable[Pending]) -> dict[str, int]:
         """By file: of the catalog and the index in the end, about, by their sizes alone, and beyond what older versions
         of the files have there already.
         """
-        of_token = PER_TOKEN * sum(self._per_character(SENTENCE))
+        of_token = PER_TOKEN * sum(self._per_character(SENTENCE, self._longest * FULL))
         return {file.source: round(file.growth / per_token(file.source) * of_token) for file in files}
 
-    def _per_character(self, sentence: float) -> tuple[float, float]:
-        """Of the catalog and of the index. Vectors take most of it: of chunks, in 4 bytes a number, in both, and of
-        sentences of so many characters, in one and 4 for the scale.
-        """
+    @property
+    def _longest(self) -> int:
+        """Characters of a chunk, about, that is as long as may be."""
         longest = _limit(self._collection.splitter_settings.get("max_tokens"), self._settings.chunk_tokens)
         own = parse_spec(self._collection.splitter)[1].get("chunk_size")  # of a node parser, whose nodes are cut above
-        chunk = CHARACTERS * min(longest, _limit(own, longest)) * FULL
+        return CHARACTERS * min(longest, _limit(own, longest))
+
+    def _per_character(self, sentence: float, chunk: float) -> tuple[float, float, float]:
+        """Of the catalog without sentences, of its sentences, and of the index, for such lengths. Vectors take most of
+        it: of chunks, in 4 bytes a number, in the catalog and in the index, and of sentences, in one and 4 for the
+        scale.
+        """
         dimension = self._collection.dimension
         of_index = WORDS + 4 * dimension / chunk
         if self._settings.database_url is not None:  # the catalog is elsewhere
-            return 0.0, of_index
+            return 0.0, 0.0, of_index
         of_sentences = (dimension + 4) * (1 / max(1.0, sentence) + 1 / chunk)  # each chunk may begin amid one
-        return PER_CHARACTER + of_sentences + 4 * dimension / chunk, of_index
+        return PER_CHARACTER + 4 * dimension / chunk, of_sentences, of_index
 
     def warning(self, files: Sequence[Pending]) -> str | None:
         """By the sizes of the files alone, so roughly."""
@@ -229,13 +241,15 @@ class DiskCheck:
             )
         return None
 
-    def check(self, text: str) -> None:
-        """Before a document is written. Raises IngestError where that would fill a disk."""
+    def check(self, text: str, chunks: int | None = None) -> None:
+        """Before a document is cut, which takes long, and when it is cut and to be written. Raises IngestError where
+        that would fill a disk.
+        """
         kv = int(len(text) / CHARACTERS * self._per_token)
         if kv:
             self._check(self._settings.cache_dir, min(kv, self._most))
         if self._settings.database_url is None:
-            self._check(self._settings.data_dir, self.of_text(text))
+            self._check(self._settings.data_dir, self.of_text(text, chunks))
 
     def _check(self, folder: Path, needed: int) -> None:
         free = free_bytes(folder)

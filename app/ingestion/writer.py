@@ -21,7 +21,7 @@ from app.ingestion import IngestTally
 from app.ingestion.capture import KvCapture, KvRemoval
 from app.ingestion.draft import ChunkVectors, Draft, uncut
 from app.ingestion.draft import draft as cut
-from app.ingestion.room import KvRoom
+from app.ingestion.room import DiskCheck, KvRoom
 from app.ingestion.stages import FileStages
 from app.ingestion.survey import Pending
 from app.ingestion.worker import FileStamp, ReadFile
@@ -60,15 +60,14 @@ class Writer:
         collection: Collection,
         tally: IngestTally,
         room: KvRoom,
+        disks: DiskCheck,
         advance: Advance,
         stages: FileStages | None = None,
     ):
-        self._library, self._models = library, models
-        self._advance = advance
+        self._library, self._models, self._advance = library, models, advance
         self._stages = stages or FileStages()
-        self._collection = collection
-        self._tally = tally
-        self._room = room
+        self._collection, self._tally = collection, tally
+        self._room, self._disks = room, disks
         self._removal = KvRemoval(library, models, collection, tally)
         self._drafts: list[tuple[Pending, Draft]] = []
         self._touched: list[tuple[int, int, int]] = []
@@ -115,6 +114,7 @@ class Writer:
     def _take(self, file: Pending, draft: Draft, alone: bool) -> None:
         """Short documents wait for others, which they may stand behind; a long one, whose KV takes long, does not."""
         self._stages.reached("split", len(draft.pieces), len(draft.pieces))
+        self._disks.check(draft.record.text, len(draft.pieces))
 
         def tell(share: float) -> None:
             self._advance(int(share * file.size))

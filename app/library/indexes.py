@@ -107,7 +107,8 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
         if models.embedder_fingerprint != collection.embedder_fingerprint:
             for report in _reembed(library, models, collection):
                 yield report
-        report = yield from _add_sentences(library, models, report)
+        for so_far in add_sentences(library, models, report):
+            yield (report := so_far)
         rebuild(library, report.collection)
         learn_if_due(library, models, collection.name, anew=True)
         _sweep(library, before, report.collection)
@@ -146,17 +147,18 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def _add_sentences(library: Library, models: Models, report: Reindexed) -> Generator[Reindexed, None, Reindexed]:
-    """To chunks that were embedded anew, or ingested before these were kept. A run that was stopped goes on here."""
-    chunks, after = library.catalog.chunks, 0
-    while lacking := chunks.without_sentences(report.collection, after, _BATCH):
+def add_sentences(library: Library, models: Models, report: Reindexed, after: int = 0) -> Iterator[Reindexed]:
+    """To chunks above an id that were embedded anew, or ingested before these were kept. A run that was stopped goes on
+    here.
+    """
+    kept = library.catalog.sentences
+    while lacking := kept.lacking(report.collection, after, _BATCH):
         packed = models.sentences.packed([text for _, text in lacking])
         rows = [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)]
-        chunks.add_sentences(report.collection, rows)
+        kept.add(report.collection, rows)
         after = lacking[-1][0]
         report = replace(report, sentences=report.sentences + len(lacking))
         yield report
-    return report
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:

@@ -227,8 +227,8 @@ def filled(database: Database) -> Catalog:
     catalog.context_caches.create("", border="", model="f", chunks=[[1, 2]], nbytes=8)
     catalog.cache_history.add({(collection.id, 60): CacheTally(answers=1)}, {(collection.id, 1): (1, 9)})
     (found,) = catalog.collections.all()[:1]
-    lacking = catalog.chunks.without_sentences(found, 0, 9)
-    catalog.chunks.add_sentences(found, [(chunk, b"") for chunk, _ in lacking])
+    lacking = catalog.sentences.lacking(found, 0, 9)
+    catalog.sentences.add(found, [(chunk, b"") for chunk, _ in lacking])
     return catalog
 
 

@@ -91,7 +91,7 @@ def test_every_strategy_is_in_the_docs(name: str) -> None:
 
 
 def test_contributions_have_a_place() -> None:
-    """What CONTRIBUTING.md points at is there, but for the files that it names NAME and the folders that a run makes."""
+    """What CONTRIBUTING.md points at is there, but for the files named NAME and what a run makes."""
     made = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
     words = [word for word in re.findall(r"`([\w./]+)`", CONTRIBUTING.read_text()) if "/" in word]
     named = [word for word in words if Path(word).parts[0] not in made]

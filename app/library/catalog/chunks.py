@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Text, and_, bindparam, delete, func, insert, or_, select, update
 
 from app.errors import CatalogError
-from app.library.catalog.database import SEQUENCES, DatabasePart, batches, stored
+from app.library.catalog.database import DatabasePart, batches, stored
+from app.library.catalog.kept_rows import SEQUENCES
 from app.library.catalog.locks import check_held
 from app.library.catalog.orphans import orphaned
 from app.library.catalog.records import (
@@ -26,12 +27,11 @@ from app.library.catalog.records import (
     StoredChunk,
     Vectors,
 )
-from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, SENTENCES, STANDINGS, escape
+from app.library.catalog.tables import CHUNKS, COLLECTIONS, DOCUMENTS, RETIREMENTS, STANDINGS, escape
 from app.loaders.base import Line, Page
 
 if TYPE_CHECKING:
     from retriever import IntArray
-    from retriever.sentences import Packed
 
 _CHUNK = [CHUNKS.c[name] for name in StoredChunk.__dataclass_fields__]
 _DOCUMENT = [DOCUMENTS.c[name].label(f"of_{name}") for name in Document.__dataclass_fields__]
@@ -88,7 +88,7 @@ def retire(connection: Connection, collection_id: int, document_ids: Sequence[in
 
 
 def rows_of(collection: Collection, chunks: Sequence[ChunkRecord]) -> list[dict[str, Any]]:
-    """What `add` inserts of a document's chunks, in order: written before its transaction, for whose end all wait who
+    """What `add` inserts of a document's chunks, in order: packed before its transaction, for whose end all wait who
     write to SQLite.
     """
     rows = []
@@ -97,21 +97,20 @@ def rows_of(collection: Collection, chunks: Sequence[ChunkRecord]) -> list[dict[
         assert shape == (collection.dimension,), f"chunk {ordinal}: {shape}, not ({collection.dimension},)"
         written = {name: stored(CHUNKS.c[name], getattr(chunk, name)) for name in _WRITTEN}
         place = {"collection_id": collection.id, "ordinal": ordinal}
-        rows.append(vars(chunk) | place | written | {"embedding": pack(chunk.embedding)})
+        row = vars(chunk) | place | written | {"embedding": pack(chunk.embedding)}
+        del row["sentences"]
+        rows.append(row)
     return rows
 
 
 def add(
     connection: Connection, collection_id: int, document_id: int, chunks: Sequence[dict[str, Any]]
 ) -> tuple[int, ...]:
-    """Insert a document's chunks, in order; returns their ids, ascending."""
+    """Insert a document's chunks, in order, without their sentences; returns their ids, ascending."""
     if not chunks:
         return ()
-    rows = [values | {"document_id": document_id} for values in chunks]
-    sentences = [row.pop("sentences") for row in rows]
-    ids = _insert(connection, rows)
+    ids = _insert(connection, [values | {"document_id": document_id} for values in chunks])
     assert list(ids) == sorted(ids)
-    add_sentences(connection, zip(ids, sentences, strict=True))
     changed = {"live": COLLECTIONS.c.live + len(ids), "high": ids[-1]}
     connection.execute(update(COLLECTIONS).where(COLLECTIONS.c.id == collection_id).values(changed))
     return ids
@@ -127,12 +126,6 @@ def _insert(connection: Connection, rows: list[dict[str, Any]]) -> tuple[int, ..
     inserted = f"INSERT INTO {CHUNKS.name} ({names}) VALUES (?{', ?' * len(rows[0])})"
     connection.exec_driver_sql(inserted, [(one, *row.values()) for one, row in zip(ids, rows, strict=True)])
     return tuple(ids)
-
-
-def add_sentences(connection: Connection, packed: Iterable[tuple[int, Packed | None]]) -> None:
-    rows = [{"chunk_id": one, "vectors": vectors} for one, vectors in packed if vectors is not None]
-    if rows:
-        connection.execute(insert(SENTENCES), rows)
 
 
 def remove_documents(connection: Connection, collection_id: int, document_ids: Sequence[int]) -> Removed:
@@ -172,23 +165,6 @@ class Chunks(DatabasePart):
             while rows := connection.execute(query.where(CHUNKS.c.id > after).limit(_ROWS)).all():
                 yield from ((row.id, row.text) for row in rows)
                 after = rows[-1].id
-
-    def without_sentences(self, collection: Collection, after: int, most: int) -> list[tuple[int, str]]:
-        """Ids and texts of the first chunks above an id whose sentences have no vectors, ascending."""
-        own = CHUNKS.c.collection_id == collection.id, CHUNKS.c.id > after, SENTENCES.c.chunk_id.is_(None)
-        query = select(CHUNKS.c.id, CHUNKS.c.text).outerjoin(SENTENCES, SENTENCES.c.chunk_id == CHUNKS.c.id).where(*own)
-        with self._database.reading() as connection:
-            return [(row.id, row.text) for row in connection.execute(query.order_by(CHUNKS.c.id).limit(most))]
-
-    def add_sentences(self, collection: Collection, packed: Sequence[tuple[int, Packed]]) -> None:
-        """Of chunks that have none, and are still there; those that got some meanwhile keep them."""
-        with self._database.writing() as connection:
-            lock(connection, collection)
-            for part in batches(packed):
-                ids = [one for one, _ in part]
-                there = set(connection.scalars(select(CHUNKS.c.id).where(CHUNKS.c.id.in_(ids))))
-                there -= set(connection.scalars(select(SENTENCES.c.chunk_id).where(SENTENCES.c.chunk_id.in_(ids))))
-                add_sentences(connection, [one for one in part if one[0] in there])
 
     def at(self, places: Sequence[tuple[int, int]]) -> list[Found]:
         """Chunks with their documents, by document and ordinal, in no order; where there is none, there is none."""

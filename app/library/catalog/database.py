@@ -13,12 +13,13 @@ from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import URL, Column, Connection, Engine, TypeDecorator, create_engine, event, inspect, make_url
+from sqlalchemy import URL, Column, Connection, Engine, TypeDecorator, create_engine, event, make_url
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import ArgumentError
 
 from app.errors import CatalogError
 from app.library.catalog.failures import told
+from app.library.catalog.kept_rows import kept_rows
 from app.settings import Settings, expanded
 from ragcache.host import MOUNTS, carry_over, network_file_system
 
@@ -28,7 +29,6 @@ BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
 _ASIDE = "a database URL looks like sqlite:////absolute/path or postgresql://user:password@host:5432/database"
-SEQUENCES = "sqlite_sequence"  # the highest key so far of each table that never gives one out again
 _ANY = DefaultDialect()  # all types of ours mean the same in each
 _WRITING, _PATIENCE, HELD = "ragcache_writing", "ragcache_patience", "ragcache_held"
 
@@ -133,6 +133,19 @@ class Database:
             turn.callback(self._turn.release)
             hasty = self._writer.execution_options(**{_PATIENCE: self.busy_seconds})
             yield turn.enter_context(hasty.begin())
+
+    def shorten_log(self) -> None:
+        """Give the disk back what a large transaction took of it in the log of SQLite, unless somebody reads in it."""
+        if self.path is None:
+            return
+        with told(self.where), self._turn, self._engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            cursor.execute("PRAGMA busy_timeout = 0")
+            try:
+                with suppress(sqlite3.OperationalError):  # the next transaction tells of a disk that is full
+                    cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -253,40 +266,3 @@ def _begin_sqlite(connection: Connection) -> None:
         cursor.execute("BEGIN IMMEDIATE")
     finally:
         cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-
-
-@contextmanager
-def kept_rows(connection: Connection, where: str) -> Iterator[None]:
-    """Around a migration, inside its transaction. Raises CatalogError when a table that is still there has lost rows.
-
-    A table that is made anew has all of its keys forgotten that are no longer in use: they are remembered here.
-    """
-    before, given = _counts(connection), _sequences(connection)
-    yield
-    after = _counts(connection)
-    lost = sorted(name for name in before.keys() & after.keys() if after[name] < before[name])
-    if lost:
-        told = ", ".join(f"{name} has {after[name]:,} of {before[name]:,} rows" for name in lost)
-        raise CatalogError(f"the catalog {where} stays as it was, since the new schema would lose data: {told}")
-    dangling = sorted({str(row[0]) for row in connection.exec_driver_sql("PRAGMA foreign_key_check")})
-    if dangling:
-        raise CatalogError(
-            f"the catalog {where} stays as it was: in the new schema rows of {', '.join(dangling)} would point at "
-            "nothing. Restore a sound copy with `ragcache db restore`"
-        )
-    for name, number in given.items():
-        raised = f"UPDATE {SEQUENCES} SET seq = max(seq, ?) WHERE name = ?"
-        if not connection.exec_driver_sql(raised, (number, name)).rowcount and name in after:
-            connection.exec_driver_sql(f"INSERT INTO {SEQUENCES} (name, seq) VALUES (?, ?)", (name, number))
-
-
-def _counts(connection: Connection) -> dict[str, int]:
-    names = inspect(connection).get_table_names()
-    return {name: connection.exec_driver_sql(f'SELECT count(*) FROM "{name}"').scalar_one() for name in names}
-
-
-def _sequences(connection: Connection) -> dict[str, int]:
-    there = f"SELECT count(*) FROM sqlite_master WHERE name = '{SEQUENCES}'"
-    if not connection.exec_driver_sql(there).scalar():
-        return {}
-    return {row[0]: row[1] for row in connection.exec_driver_sql(f"SELECT name, seq FROM {SEQUENCES}")}

@@ -31,6 +31,8 @@ SCRIPTS = Path(__file__).parents[3] / "migrations"
 VERSION_TABLE = "ragcache_schema"
 # Alembic keeps the migration at hand in its modules, so of the threads of a process one at a time can have it.
 _ALEMBIC = threading.Lock()
+# Bytes of a page: a chunk takes more than half of one of SQLite's 4,096, so the rest of each would stay empty.
+_PAGE = 8192
 _ADVISORY = 0x52414743  # "RAGC": the lock of PostgreSQL under which the schema changes
 
 
@@ -148,6 +150,7 @@ def _write_ahead(database: Database) -> None:
     with told(database.where, OSError):
         private_file(database.path)  # SQLite makes what lies beside it with the same modes
     with told(database.where), closing(sqlite3.connect(database.path, timeout=database.busy_seconds)) as connection:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file
         connection.execute("PRAGMA journal_mode = WAL")
 
 

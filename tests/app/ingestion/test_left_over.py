@@ -10,6 +10,8 @@ from app.cachecare import prune
 from app.cachecare.warming import warm
 from app.ingestion.capture import KvCapture, KvRemoval
 from app.library import Library
+from app.library.catalog import sentences
+from app.library.catalog.sentences import Sentences
 from app.library.removal import remove_documents
 from app.models import Models
 from app.settings import Settings
@@ -120,3 +122,21 @@ def test_the_next_ingest_does_what_a_killed_removal_left(
     assert chunk in contexts(settings)
     ingest(kv="eager")
     assert chunk not in contexts(settings) and not models.store.seeing({chunk})
+
+
+def test_sentences_that_a_killed_one_did_not_write_are_made_by_the_next(
+    ingest: Run, library: Library, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (docs / "long.txt").write_text("\n\n".join(f"In the year {year} the harbour froze." * 20 for year in range(90)))
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(sentences, "AT_ONCE", 1000)
+        patch.setattr(Sentences, "add", killed)
+        ingest()
+    collection, kept = library.catalog.collections.get("default"), library.catalog.sentences
+    assert len(kept.lacking(collection, 0, 999)) > 3
+    assert ingest().unchanged == 1
+    assert kept.lacking(collection, 0, 999) == []

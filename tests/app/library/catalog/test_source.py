@@ -199,6 +199,6 @@ def test_sentences_of_another_model_are_not_read(catalog: Catalog, collection: C
     source, asked = catalog.source(collection), np.array(ids)
     assert source.sentences(asked) == [sentences]
     new = catalog.collections.reembed(collection, "new", "n", DIMENSION, [(ids, chunks[0].embedding[np.newaxis])])
-    catalog.chunks.add_sentences(new, [(ids[0], sentences)])
+    catalog.sentences.add(new, [(ids[0], sentences)])
     assert catalog.source(new).sentences(asked) == [sentences]
     assert source.sentences(asked) == [None]
