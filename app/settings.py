@@ -136,7 +136,7 @@ class Settings(BaseSettings):
     remote: str = ""
     remote_bytes: Bytes | None = None
     codec: Name = "bf16"
-    eviction: Name = "lru"
+    eviction: Name = "value"
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
     context_chunks: int = Field(default=3, ge=0, le=128)

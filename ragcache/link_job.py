@@ -21,6 +21,8 @@ from ragcache.report import COMPUTED, OTHER, PREFIX, ChunkReport, Report
 from ragcache.timeline import LOAD, Stretch
 from ragcache.types import Span, VariantKey
 
+LEAST_CFO = 0.05
+
 
 class Phase(Enum):
     NEW = auto()
@@ -209,6 +211,11 @@ class LinkJob:
         chunks = map(self._passed_over, self.linkage.plan.chunks)
         return [*system, *(found.info.key for found in chunks if found is not None)]
 
+    @property
+    def credits(self) -> list[tuple[VariantKey, float]]:
+        """Of what was linked, how much each use is worth by Cache-Craft's measure (3.3)."""
+        return [(found.info.key, worth_of(found)) for found in self._chosen.values()]
+
     def _passed_over(self, chunk: PlannedChunk) -> Candidate | None:
         return chunk.candidates[0] if chunk.index in self._overtaken else chunk.passed
 
@@ -272,3 +279,8 @@ class LinkJob:
             nbytes=load.nbytes,
             system=OTHER if candidate.system_gone else "",
         )
+
+
+def worth_of(found: Candidate) -> float:
+    """A use of what is right as it is, whose CFO is 0, counts as many of what is computed whole."""
+    return 1 / max(LEAST_CFO, found.reuse.cfo())

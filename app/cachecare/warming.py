@@ -133,7 +133,8 @@ def _segments(library: Library, template: PromptTemplate, document: Document) ->
 
 
 def _evictions(cache: ChunkCache) -> int:
-    return cache.store.kept.evictions
+    """What something else went for, or what was not taken in for something else."""
+    return cache.store.kept.evictions + cache.store.kept.declined
 
 
 class _Vanished(Exception):

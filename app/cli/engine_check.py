@@ -20,7 +20,7 @@ from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
 from ragcache.store import KVStore, open_store
 from ragcache.store.codec import open_codec
-from ragcache.store.eviction import open_order
+from ragcache.store.eviction import open_orders
 from splitter import make_splitter
 from splitter.base import Offsets
 
@@ -63,7 +63,7 @@ STRATEGIES: Mapping[str, Callable[[Settings], object]] = {
     "reranker": _reranker,
     "linker": lambda settings: make_linker(settings.linker),
     "codec": lambda settings: open_codec(settings.codec),
-    "eviction": lambda settings: open_order(settings.eviction),
+    "eviction": lambda settings: open_orders(settings.eviction),
 }
 
 

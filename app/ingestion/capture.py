@@ -112,7 +112,7 @@ class KvCapture:
             self._room.ended(error)
             return False
         if self._count_evictions() > self._evictions:
-            self._tally.note("the KV cache was full, and older KV made room for new: raise RAGCACHE_DISK_BYTES")
+            self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
         return True
 
     def _warmed(self, segments: Iterable[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
@@ -133,7 +133,8 @@ class KvCapture:
             self._tally.note(lacking(collection))
 
     def _count_evictions(self) -> int:
-        return self._cache.store.kept.evictions
+        """What something else went for, or what was not taken in for something else."""
+        return self._cache.store.kept.evictions + self._cache.store.kept.declined
 
 
 class KvRemoval:

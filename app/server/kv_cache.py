@@ -55,6 +55,7 @@ class CacheTier(BaseModel):
     evictions: int
     quarantined: int
     displaced: int
+    declined: int  # for want of room that was worth less than what has it
 
 
 class CacheState(BaseModel):

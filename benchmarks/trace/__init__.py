@@ -13,7 +13,7 @@ from benchmarks.serve import parse_shares
 
 NONE, PREFIX, SET, CHUNK = ("none", "prefix", "set", "chunk")
 UNBOUNDED = "unbounded"  # what a cache without need of an order is called
-POLICIES = ("fifo", "lru", "lfu", "s3fifo", "tinylfu", "value", "oracle", "belady")
+POLICIES = ("fifo", "lru", "lfu", "craft", "s3fifo", "tinylfu", "value", "oracle", "belady")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """Caches of a bounded number of tokens, by what goes first. Each is asked for a passage, and has it afterwards where it
 is worth its room.
 
-`fifo`, `lru` and `lfu` are what they are called. `s3fifo` (Yang and others, 2023: a small queue before a main one, and
-the names of what left the small one) and `tinylfu` (Einziger and others, 2017: a window before a segmented LRU, whose
-victim has to be asked for more seldom than what is to take its place) count tokens where they count entries. `value` is
-ours.
+`s3fifo` (Yang and others, 2023: a small queue before a main one, and the names of what left the small one) and
+`tinylfu` (Einziger and others, 2017: a window before a segmented LRU, whose victim has to be asked for more seldom than
+what is to take its place) count tokens where they count entries. The orders of the store are in `stored.py`.
 """
 
 from __future__ import annotations
@@ -118,54 +117,6 @@ class RankedCache(TraceCache):
         """What is remembered of them stays."""
 
 
-class LfuCache(RankedCache):
-    """By the number of uses since it came; of equal ones what was used longest ago."""
-
-    def __init__(self, tokens: Tokens, capacity: int):
-        super().__init__(tokens, capacity)
-        self._uses, self._last = np.zeros(len(tokens)), np.zeros(len(tokens))
-
-    def asked(self, place: int) -> None:
-        self._uses[place] += 1
-        self._last[place] = self.now
-
-    def ranks(self) -> NDArray[np.float64]:
-        return self._uses + self._last / (self.now + 1)
-
-    def admits(self, new: float, highest: float) -> bool:
-        return True
-
-    def went(self, going: NDArray[np.intp]) -> None:
-        self._uses[going] = 0
-
-
-class ValueCache(RankedCache):
-    """By the uses that are expected soon and later, of uses that fade within some requests and within days, for each
-    token of room; what is worth less than any that would have to go is not taken in. What it would take to compute a
-    token, and to bring it, hangs so little on where it stands that it is left out.
-    """
-
-    SOON, LATER = 30, 20_000  # passages until a use counts half
-    SHARE = 0.02  # of what is asked for again at once, in the long run
-
-    def __init__(self, tokens: Tokens, capacity: int):
-        super().__init__(tokens, capacity)
-        self._soon, self._later, self._last = (np.zeros(len(tokens)) for _ in range(3))
-
-    def asked(self, place: int) -> None:
-        passed = self.now - self._last[place]
-        self._soon[place] = 1 + self._soon[place] * 0.5 ** (passed / self.SOON)
-        self._later[place] = 1 + self._later[place] * 0.5 ** (passed / self.LATER)
-        self._last[place] = self.now
-
-    def ranks(self) -> NDArray[np.float64]:
-        passed = self.now - self._last
-        soon = self._soon * 0.5 ** (passed / self.SOON) / self.SOON
-        later = self._later * 0.5 ** (passed / self.LATER) / self.LATER
-        found: NDArray[np.float64] = (self.SHARE * soon + later) / self.tokens
-        return found
-
-
 class S3FifoCache(TraceCache):
     SMALL, MOST = 0.1, 3
 
@@ -255,10 +206,6 @@ class TinyLfuCache(TraceCache):
 
 
 CACHES: Mapping[str, Callable[[Tokens, int], TraceCache]] = {
-    "fifo": FifoCache,
-    "lru": LruCache,
-    "lfu": LfuCache,
     "s3fifo": S3FifoCache,
     "tinylfu": TinyLfuCache,
-    "value": ValueCache,
 }

@@ -20,7 +20,9 @@ from benchmarks.trace.caches import CACHES, LruCache
 from benchmarks.trace.costs import TraceCosts, measured
 from benchmarks.trace.oracles import ORACLES
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
+from benchmarks.trace.stored import StoredPassages
 from ragcache.errors import ConfigError
+from ragcache.store.eviction import ORDERS
 
 Found = Callable[[TraceRequest], list[bool]]  # which of its passages were there; those that were not are there now
 
@@ -114,6 +116,8 @@ def _nothing(request: TraceRequest) -> list[bool]:
 
 
 def _chunks(trace: Trace, skipped: int, policy: str, capacity: int) -> Found:
+    if policy in ORDERS:
+        return StoredPassages(trace, capacity, policy).find
     if policy in CACHES:
         cache = CACHES[policy](trace.tokens, capacity)
     else:

@@ -45,6 +45,7 @@ class TierStats:
     evictions: int
     quarantined: int
     displaced: int = 0  # variants that newer ones of the same chunk took the place of
+    declined: int = 0  # that were worth less than what would have had to go
 
 
 def share_of(budget: int | None, share: float) -> int:
@@ -161,6 +162,7 @@ class KVStore(Resizable):
         Of a chunk behind a System segment VARIANTS are kept: another one takes the place of that which was used longest
         ago, but of none that is pinned and not of the one without context.
 
+        Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined.
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """
 
@@ -187,6 +189,9 @@ class KVStore(Resizable):
     @abstractmethod
     def use(self, key: VariantKey) -> None:
         """Count a use of an entry that was not opened: a faster tier served it, or computing it was sooner."""
+
+    def credit(self, key: VariantKey, worth: float) -> None:
+        """An entry was used, and was of more use the less of it was computed again: 1/CFO. Waits for nothing."""
 
     @abstractmethod
     def renew(self, key: VariantKey) -> None:
@@ -284,6 +289,9 @@ class Tier(KVStore, BudgetedTier):
     @abstractmethod
     def offer(self, variant: Variant) -> bool:
         """Keep what a slower tier has, if there is room for it; says whether."""
+
+    def credit(self, key: VariantKey, worth: float) -> None:
+        self.reuse.fading.credit(key.digest, worth)
 
     @abstractmethod
     def holds(self, key: VariantKey) -> bool: ...

@@ -148,8 +148,11 @@ class DiskTier(Tier):
                 self._room.announce, contents=contents, target=target, lead=lead, temporary=temporary.name
             )
             held = self._index.has(header.key.digest)
+            self.reuse.fading.come(header.key.digest, held=held)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
-                self._index.change(announce, reserve=False)  # a full disk keeps it for what frees some
+                # A full disk keeps its reserve for what frees some.
+                if not self._index.change(partial(announce, judges=True), reserve=False):
+                    return
                 if self._index.change(partial(Change.bring, announce=announce, temporary=temporary, target=target)):
                     sync_folder(target.parent)
                     self.reuse.put(header.key.digest, contents.nbytes, held=held)

@@ -12,11 +12,19 @@ from ragcache.errors import StoreFull
 from ragcache.store.budgets import Leaving
 from ragcache.store.disk_room import DiskRoom
 from ragcache.store.eviction.base import Evictable
-from ragcache.store.eviction.victims import displaced
+from ragcache.store.eviction.lowest import LowestFirst
+from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import declined, displaced, in_order
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
+from ragcache.store.layout import KV
 from ragcache.store.reuse import ReuseRecord
 
 _AT_ONCE = 256  # files that are evicted in one change: others want to write meanwhile
+
+
+def digest_of(name: str) -> str:
+    """Of the path of an entry."""
+    return name.rpartition("/")[2].removesuffix(KV)
 
 
 class TierCounts:
@@ -33,7 +41,9 @@ class TierCounts:
     def told(self) -> list[int]:
         """In the order of TierStats."""
         with self._lock:
-            return [self._counts[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced")]
+            return [
+                self._counts[name] for name in ("hits", "misses", "evictions", "quarantined", "displaced", "declined")
+            ]
 
 
 class DiskBudget:
@@ -41,6 +51,7 @@ class DiskBudget:
 
     def __init__(self, room: DiskRoom, index: FolderIndex, counts: TierCounts, reuse: ReuseRecord) -> None:
         self._room, self._index, self._counts, self._reuse = room, index, counts, reuse
+        self._lowest = LowestFirst(room.order)
 
     @property
     def budget(self) -> int | None:
@@ -49,7 +60,7 @@ class DiskBudget:
     def leaving(self, budget: int | None) -> Leaving:
         room = replace(self._room, budget=budget)
         with reporting("read", room.root):
-            return Leaving.of(self._index.change(lambda change: room.beyond(change.nbytes, change.loose())))
+            return Leaving.of(self._index.change(lambda change: room.beyond(change.nbytes, self._ordered(change))))
 
     def fit(self, budget: int | None) -> Leaving:
         self._room = replace(self._room, budget=budget)
@@ -64,28 +75,58 @@ class DiskBudget:
         return gone
 
     def _evict_some(self, change: Change) -> Leaving:
-        chosen = self._room.beyond(change.nbytes, change.loose(), _AT_ONCE)
+        chosen = self._room.beyond(change.nbytes, self._ordered(change), _AT_ONCE)
         self._remove(change, chosen, "evictions")
         return Leaving.of(chosen)
 
-    def announce(self, change: Change, contents: Contents, target: Path, lead: Path, temporary: str) -> None:
+    def announce(
+        self, change: Change, contents: Contents, target: Path, lead: Path, temporary: str, *, judges: bool = False
+    ) -> bool:
         """An entry for which there is room, or room is made, also in the place of those of its chunk that it pushes
-        out: never of the one at `lead`.
+        out: never of the one at `lead`. `judges`: not where that would take what is worth more; says whether.
         """
-        old = change.entry(contents.key.digest)
-        others = (other for other in change.family(contents.key.family) if other.name != str(target))
+        old, digest = change.entry(contents.key.digest), contents.key.digest
+        family = change.family(contents.key.family)
+        others = (self._judged(other) for other in family if other.name != str(target))
         leaving = displaced(others, self._room.order, str(lead))
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
         spared = {str(target), *(one.name for one in leaving)}
-        loose = (one for one in change.loose() if one.name not in spared)
+        loose = (one for one in self._lowest_first(change) if one.name not in spared)
         chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, loose)
         if why:
             raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
+        if judges and chosen and old is None:
+            new = self._judged(Evictable(str(target), contents.nbytes, 0, change.is_pinned(digest)))
+            if declined(new, chosen, self._room.order):
+                self._counts.add("declined")
+                return False
         self._remove(change, chosen, "evictions")
         self._remove(change, leaving, "displaced")
         for one in leaving:
-            self._reuse.forget(Path(one.name).stem)
+            self._reuse.forget(digest_of(one.name))
         change.announce(contents, temporary)
+        return True
+
+    def _ordered(self, change: Change) -> Iterable[Evictable]:
+        """All that may go, the first to go first."""
+        return in_order(map(self._judged, change.loose()), self._room.order)
+
+    def _lowest_first(self, change: Change) -> Iterable[Evictable]:
+        """The same, for who needs few of them."""
+        if self._room.order is least_recently_used:
+            return change.loose()
+
+        def now(name: str) -> Evictable | None:
+            found = change.entry(digest_of(name))
+            return None if found is None else self._judged(found)
+
+        return self._lowest.of(lambda: map(self._judged, change.loose()), now)
+
+    def _judged(self, one: Evictable) -> Evictable:
+        """With its uses, as far as the order goes by them."""
+        if self._room.order is least_recently_used:
+            return one
+        return replace(one, uses=self._reuse.fading.of(digest_of(one.name), one.uses.count))
 
     def _remove(self, change: Change, chosen: Iterable[Evictable], name: str) -> None:
         self._counts.add(name, sum(change.remove(Path(one.name)) for one in chosen))

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ragcache.host import free_bytes
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import first_of, in_order, victims
+from ragcache.store.eviction.victims import first_of, victims
 
 Floor: TypeAlias = "int | Callable[[], int]"  # bytes, or what tells how many they are now
 
@@ -29,13 +29,11 @@ class DiskRoom:
     order: EvictionOrder = least_recently_used
 
     def choose(self, nbytes: int, more: int, loose: Iterable[Evictable]) -> tuple[list[Evictable], str]:
-        """What goes, of those that may (the one that was used longest ago first), so that `more` bytes fit; or nothing,
-        and why they do not.
-        """
+        """What goes, of those that may (in their order), so that `more` bytes fit; or nothing, and why they do not."""
         need, why = self.excess(nbytes, more)
         if need <= 0 or not self.evicts:
             return [], why if need > 0 else ""
-        chosen = victims(in_order(loose, self.order), need)
+        chosen = victims(loose, need)
         return chosen or [], why if chosen is None else ""
 
     def beyond_by(self, nbytes: int) -> int:
@@ -45,7 +43,7 @@ class DiskRoom:
     def beyond(self, nbytes: int, loose: Iterable[Evictable], most: int | None = None) -> list[Evictable]:
         """What goes for it, as far as it may; the first `most`."""
         need = self.beyond_by(nbytes)
-        return first_of(islice(in_order(loose, self.order), most), need) if need else []
+        return first_of(islice(loose, most), need) if need else []
 
     def excess(self, nbytes: int, more: int) -> tuple[int, str]:
         """Bytes that have to go, where any do, before a tier of `nbytes` takes in `more`, which are written by now; and

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from ragcache.errors import StoreError, StoreFull
 from ragcache.host import private_folder
 from ragcache.store.background import Background, PendingUses
-from ragcache.store.eviction import Evictable
+from ragcache.store.eviction import Evictable, Uses
 from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
@@ -125,7 +125,7 @@ class Change:
         )
         return True
 
-    def bring(self, announce: Callable[[Change], None], temporary: Path, target: Path) -> bool:
+    def bring(self, announce: Callable[[Change], object], temporary: Path, target: Path) -> bool:
         """Not where nothing tells any more that it was announced: no file is to be there that the index does not know.
         Announced again, since the row may tell by now of the old file, or of another writer's.
         """
@@ -173,6 +173,10 @@ class Change:
         self._connection.execute("DELETE FROM pins WHERE expires <= ?", (time.time_ns(),))
         self._connection.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", (digest, owner, expires))
 
+    def is_pinned(self, digest: str) -> bool:
+        wanted = "SELECT 1 FROM pins WHERE digest = ? AND coalesce(expires > ?, 1)"
+        return bool(self._connection.execute(wanted, (digest, time.time_ns())).fetchall())
+
     def unpin(self, digest: str, owner: str | None = None) -> None:
         """For one owner, or for all."""
         self._connection.execute("DELETE FROM pins WHERE digest = ?1 AND owner = coalesce(?2, owner)", (digest, owner))
@@ -186,8 +190,9 @@ class Change:
 
     def _evictables(self, which: str, *values: Any) -> Iterator[Evictable]:
         sql = f"{evictable(time.time_ns())} {which}"
-        for engine, family, digest, nbytes, used, pinned in self._connection.execute(sql, values):
-            yield Evictable(str(self._layout.place(engine, family, digest)), nbytes, used, bool(pinned))
+        for engine, family, digest, nbytes, used, pinned, came, uses in self._connection.execute(sql, values):
+            place = self._layout.place(engine, family, digest)
+            yield Evictable(str(place), nbytes, used, bool(pinned), came, Uses(uses))
 
 
 class FolderIndex:

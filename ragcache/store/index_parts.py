@@ -91,9 +91,11 @@ WHERE EXISTS (SELECT 1 FROM entries WHERE family = asked.value AND engine = ? AN
 
 
 def evictable(now_ns: int) -> str:
-    """What makes an `Evictable` of each entry: its place, its bytes, its last use, whether it is pinned then."""
+    """What makes an `Evictable` of each entry: its place, its bytes, its last use, whether it is pinned then, when it
+    came, and its uses.
+    """
     pins = f"SELECT 1 FROM pins WHERE pins.digest = entries.digest AND coalesce(expires > {now_ns}, 1)"
-    return f"SELECT engine, family, digest, nbytes, used, EXISTS ({pins}) FROM entries"
+    return f"SELECT engine, family, digest, nbytes, used, EXISTS ({pins}), rowid, uses FROM entries"
 
 
 class UnusableIndex(sqlite3.DatabaseError):
@@ -230,7 +232,7 @@ def seen(layout: FolderLayout, engines: Collection[str] | None = None, family: s
     if rows is not None:
         return [
             Evictable(str(layout.place(engine, family, digest)), nbytes, used, bool(pinned))
-            for engine, family, digest, nbytes, used, pinned in rows
+            for engine, family, digest, nbytes, used, pinned, *_ in rows
             if engines is None or engine in engines
         ]
     files = list(layout.files(engines, family))

@@ -7,34 +7,20 @@ import threading
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
-from typing import TypeAlias
 
 from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
 from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
 from ragcache.store.budgets import Leaving
-from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
+from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import displaced, first_of, in_order, victims
+from ragcache.store.eviction.victims import declined, displaced, first_of, victims
 from ragcache.store.held import HeldEntry, compact, footprint
+from ragcache.store.residents import Place, Resident, RoomFound, place_of
 from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
-
-_Place: TypeAlias = "tuple[str, str]"
-
-
-def _place(key: VariantKey) -> _Place:
-    """Of a chunk, behind whatever System segment and of whatever engine."""
-    return key.border, key.chunk
-
-
-@dataclass
-class _Resident:
-    variant: Variant
-    nbytes: int  # of memory that it keeps alive
-    used: int
 
 
 class RamTier(Tier):
@@ -44,18 +30,18 @@ class RamTier(Tier):
 
     def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
         self._budget = budget
-        self._order = order
+        self._order, self._lowest = order, LowestFirst(order)
         self.reuse = ReuseRecord()
         self._lock = threading.Lock()
         self._ticks = count()
-        self._residents = OrderedDict[str, _Resident]()  # by digest, the one that was used longest ago first
+        self._residents = OrderedDict[str, Resident]()  # by digest, the one that was used longest ago first
         self._families: defaultdict[str, set[str]] = defaultdict(set)
-        self._alike: defaultdict[_Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
+        self._alike: defaultdict[Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
         self._prefixes = dict[str, None]()  # exact ones, of whatever engine
         self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
         self._eras = count(NO_ERA + 1)
         self._era = next(self._eras)
-        self._nbytes = self._hits = self._misses = self._evictions = self._displaced = 0
+        self._nbytes = self._hits = self._misses = self._evictions = self._displaced = self._declined = 0
 
     @property
     def budget(self) -> int | None:
@@ -81,13 +67,13 @@ class RamTier(Tier):
 
     def elsewhere(self, key: VariantKey, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
         with self._lock:
-            recent = (self._residents[name].variant for name in reversed(self._alike.get(_place(key), {})))
+            recent = (self._residents[name].variant for name in reversed(self._alike.get(place_of(key), {})))
             found = list(islice((one for one in recent if behind_another_system(one.key, key)), ELSEWHERE))
         return list(map(self._info, found))
 
     def everywhere(self, key: VariantKey) -> list[VariantKey]:
         with self._lock:
-            found = [self._residents[name].variant.key for name in self._alike.get(_place(key), ())]
+            found = [self._residents[name].variant.key for name in self._alike.get(place_of(key), ())]
         return [one for one in found if one.system]
 
     def _info(self, held: Variant) -> VariantInfo:
@@ -108,7 +94,7 @@ class RamTier(Tier):
         return self.open(key) if self.holds(key) else None
 
     def put(self, variant: Variant) -> None:
-        if not self.offer(variant):
+        if self._take(variant) is RoomFound.NONE:
             raise StoreError(
                 f"a chunk of {len(variant)} tokens needs {variant.nbytes:,} bytes and the RAM budget of "
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
@@ -141,16 +127,16 @@ class RamTier(Tier):
             for one in first_of(loose, need):  # no evictions, as on the disk
                 self._drop(one.name)
 
-    def _touch(self, resident: _Resident) -> None:
+    def _touch(self, resident: Resident) -> None:
         key = resident.variant.key
         self.reuse.use(key.digest, resident.nbytes)
         self._move(resident)
 
-    def _move(self, resident: _Resident) -> None:
+    def _move(self, resident: Resident) -> None:
         key = resident.variant.key
         resident.used = next(self._ticks)
         self._residents.move_to_end(key.digest)
-        alike = self._alike[_place(key)]
+        alike = self._alike[place_of(key)]
         alike[key.digest] = alike.pop(key.digest)
 
     def holds(self, key: VariantKey) -> bool:
@@ -158,23 +144,30 @@ class RamTier(Tier):
             return key.digest in self._residents
 
     def offer(self, variant: Variant) -> bool:
+        return self._take(variant) is RoomFound.THERE
+
+    def _take(self, variant: Variant) -> RoomFound:
         variant = compact(variant)
         name, nbytes = variant.key.digest, footprint(variant)
         with self._lock:
+            self.reuse.fading.come(name, held=name in self._residents)
             leaving = self._leaving(variant.key)
-            if not self._make_room({name, *leaving}, nbytes):
-                return False
+            room = self._make_room(name, leaving, nbytes)
+            self._declined += room is RoomFound.DECLINED
+            if room is not RoomFound.THERE:
+                return room
+            came = self._residents[name].came if name in self._residents else next(self._ticks)
             self.reuse.put(name, nbytes, held=self._drop(name))
             self._displaced += sum(map(self._drop, leaving))
             for one in leaving:
                 self.reuse.forget(one)
-            self._residents[name] = _Resident(variant, nbytes, next(self._ticks))
+            self._residents[name] = Resident(variant, nbytes, next(self._ticks), came)
             self._families[variant.key.family].add(name)
-            self._alike[_place(variant.key)][name] = None
+            self._alike[place_of(variant.key)][name] = None
             if is_prefix(variant.key):
                 self._prefixes[name] = None
             self._nbytes += nbytes
-        return True
+        return room
 
     def delete(self, key: VariantKey) -> bool:
         with self._lock:
@@ -205,7 +198,11 @@ class RamTier(Tier):
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
             held = (len(self._residents), self._nbytes, self._budget)
-            return [TierStats(self.name, *held, self._hits, self._misses, self._evictions, 0, self._displaced)]
+            return [
+                TierStats(
+                    self.name, *held, self._hits, self._misses, self._evictions, 0, self._displaced, self._declined
+                )
+            ]
 
     def verify(self) -> list[Flaw]:
         return []  # nothing is kept as bytes
@@ -221,9 +218,9 @@ class RamTier(Tier):
             assert all(self._families.values())
             held = {name for name, resident in self._residents.items() if is_prefix(resident.variant.key)}
             assert held == self._prefixes.keys()
-            alike: defaultdict[_Place, list[str]] = defaultdict(list)
+            alike: defaultdict[Place, list[str]] = defaultdict(list)
             for name, resident in self._residents.items():
-                alike[_place(resident.variant.key)].append(name)
+                alike[place_of(resident.variant.key)].append(name)
             assert alike == {place: list(names) for place, names in self._alike.items()}
             uses = [resident.used for resident in self._residents.values()]
             assert uses == sorted(uses)
@@ -233,19 +230,23 @@ class RamTier(Tier):
         others = (self._candidate(name) for name in self._families.get(key.family, ()) if name != key.digest)
         return [one.name for one in displaced(others, self._order, key.lead.digest)]
 
-    def _make_room(self, leaving: Collection[str], nbytes: int) -> bool:
-        """Evict until `nbytes` fit in the place of those that leave; nothing is evicted when that cannot be."""
+    def _make_room(self, name: str, leaving: Collection[str], nbytes: int) -> RoomFound:
+        """Evict until `nbytes` of this name fit in the place of those that leave; nothing is evicted when that cannot
+        be.
+        """
         if self._budget is None:
-            return True
-        replaced = sum(self._residents[name].nbytes for name in leaving if name in self._residents)
+            return RoomFound.THERE
+        spared = {name, *leaving}
+        replaced = sum(self._residents[one].nbytes for one in spared if one in self._residents)
         need = self._nbytes - replaced + nbytes - self._budget
         if need <= 0:
-            return True
-        if nbytes > self._budget:
-            return False
-        chosen = victims(self._loose(leaving), need)
-        self._evict(chosen or ())
-        return chosen is not None
+            return RoomFound.THERE
+        if nbytes > self._budget or (chosen := victims(self._loose(spared), need)) is None:
+            return RoomFound.NONE
+        if name not in self._residents and declined(self._judged(name, nbytes), chosen, self._order):
+            return RoomFound.DECLINED
+        self._evict(chosen)
+        return RoomFound.THERE
 
     def _evict(self, chosen: Iterable[Evictable]) -> None:
         self._evictions += sum(self._drop(one.name) for one in chosen)
@@ -256,20 +257,34 @@ class RamTier(Tier):
 
     def _loose(self, spared: Collection[str] = ()) -> Iterable[Evictable]:
         """Those that may be evicted, the first to go first. Not to be read on after a change."""
-        others = (self._candidate(name) for name in self._residents if name not in spared)
-        return in_order((one for one in others if not one.pinned), self._order)
+        if self._order is least_recently_used:
+            found: Iterable[Evictable] = self._all_loose()
+        else:
+            found = self._lowest.of(
+                self._all_loose, lambda name: self._candidate(name) if name in self._residents else None
+            )
+        return (one for one in found if one.name not in spared)
+
+    def _all_loose(self) -> Iterable[Evictable]:
+        """By their last use."""
+        return (one for one in map(self._candidate, self._residents) if not one.pinned)
 
     def _candidate(self, name: str) -> Evictable:
-        resident, now = self._residents[name], time.monotonic()
+        resident = self._residents[name]
+        return self._judged(name, resident.nbytes, resident.used, resident.came)
+
+    def _judged(self, name: str, nbytes: int, used: int = 0, came: int = 0) -> Evictable:
+        now = time.monotonic()
         pinned = any(until > now for until in self._pins.get(name, {}).values())
-        return Evictable(name, resident.nbytes, resident.used, pinned)
+        uses = NEVER if self._order is least_recently_used else self.reuse.fading.of(name)
+        return Evictable(name, nbytes, used, pinned, came, uses)
 
     def _drop(self, name: str) -> bool:
         resident = self._residents.pop(name, None)
         if resident is None:
             return False
         self._nbytes -= resident.nbytes
-        family, place = resident.variant.key.family, _place(resident.variant.key)
+        family, place = resident.variant.key.family, place_of(resident.variant.key)
         self._families[family].discard(name)
         del self._alike[place][name]
         self._prefixes.pop(name, None)

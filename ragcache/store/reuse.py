@@ -15,6 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from zlib import crc32
 
+from ragcache.store.fading import FadingUses
+
 MOST = 16_384  # entries that are remembered
 _FEWEST = 1024  # slots
 _FINE = 5  # bits: so many steps, as a power of two, are between a number of bytes and its double
@@ -46,15 +48,18 @@ class ReuseRecord:
         self._weight = 1  # names that each one stands for
         self._needs = Counter[int]()  # uses by the step that a budget has to reach
         self._uses = 0
+        self.fading = FadingUses()  # by which orders of eviction go
 
     def use(self, name: str, nbytes: int | None = None) -> None:
         """Whether it is there or not; its bytes, where whoever tells it knows them."""
+        self.fading.use(name)
         with self._lock:
             self._count(name)
             self._renew(name, nbytes)
 
     def miss(self, name: str) -> None:
         """A use of what is not there, but may be put for it."""
+        self.fading.use(name, missed=True)
         with self._lock:
             self._count(name)
             self._renew(name, None, missed=True)
@@ -69,6 +74,7 @@ class ReuseRecord:
 
     def forget(self, name: str) -> None:
         """No budget would have kept it."""
+        self.fading.forget(name)
         with self._lock:
             self._take(name)
 

@@ -15,7 +15,7 @@ from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
-from ragcache.store.eviction import VARIANTS, open_order
+from ragcache.store.eviction import VARIANTS, open_orders
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
@@ -36,18 +36,19 @@ def open_store(
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
-    `order`: what goes first where a tier is full, by its name. `disk_floor` and `evicts` are the disk tier's. `remote`:
-    the URL of a bucket that the folder is the cache of; `remote_bytes` are those of all who share it.
+    `order`: what goes first where a tier is full, by its name, or those of both tiers (`open_orders`). `disk_floor` and
+    `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
+    those of all who share it.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
-    goes_first = open_order(order)
+    of_ram, of_disk = open_orders(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
             raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
-    ram = None if ram_bytes == 0 else RamTier(ram_bytes, goes_first)
+    ram = None if ram_bytes == 0 else RamTier(ram_bytes, of_ram)
     disk = None
     if root is not None and disk_bytes != 0:
-        disk = DiskTier(root, disk_bytes, codec, goes_first, heads, floor=disk_floor, evicts=evicts)
+        disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts)
     if remote:
         if disk is None or heads is not None:
             raise ConfigError("a bucket needs a disk as its cache, of whole heads: give it a disk budget")
@@ -127,6 +128,10 @@ class TieredStore(KVStore):
     def use(self, key: VariantKey) -> None:
         for tier in self._tiers:
             tier.use(key)
+
+    def credit(self, key: VariantKey, worth: float) -> None:
+        for tier in self._tiers:
+            tier.credit(key, worth)
 
     def renew(self, key: VariantKey) -> None:
         for tier in self._tiers:

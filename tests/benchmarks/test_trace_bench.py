@@ -12,12 +12,14 @@ import pytest
 
 from app.settings import load_settings
 from benchmarks.trace import CHUNK, POLICIES, TraceBenchOptions
-from benchmarks.trace.caches import CACHES, LfuCache, RankedCache, TraceCache
+from benchmarks.trace.caches import CACHES, RankedCache, TraceCache
 from benchmarks.trace.costs import TraceCosts
 from benchmarks.trace.measurement import main, replayed
 from benchmarks.trace.oracles import ORACLES, Belady, FixedSet
 from benchmarks.trace.requests import Trace, TraceRequest, read_trace
+from benchmarks.trace.stored import StoredPassages
 from ragcache.errors import ConfigError
+from ragcache.store.eviction import ORDERS
 
 FIELDS = {
     "system", "policy", "capacity", "hit_rate", "tokens_total", "tokens_computed", "questions", "ttft_p50", "ttft_p99",
@@ -75,7 +77,19 @@ def uses(seed: int, passages: int = 60, count: int = 3000) -> tuple[np.ndarray, 
     return tokens, drawn.choices(range(passages), favours, k=count)
 
 
-def made(name: str, tokens: np.ndarray, capacity: int, asked: list[int]) -> TraceCache:
+class _Stored:
+    """Passages in the real store, asked for one by one."""
+
+    def __init__(self, tokens: np.ndarray, capacity: int, order: str):
+        self.passages = StoredPassages(Trace([], tokens, 1), capacity, order)
+
+    def ask(self, place: int) -> bool:
+        return self.passages.find(TraceRequest((place,), 1))[0]
+
+
+def made(name: str, tokens: np.ndarray, capacity: int, asked: list[int]) -> TraceCache | _Stored:
+    if name in ORDERS:
+        return _Stored(tokens, capacity, name)
     return CACHES[name](tokens, capacity) if name in CACHES else ORACLES[name](tokens, capacity, asked, 0)
 
 
@@ -92,7 +106,9 @@ def test_no_cache_holds_more_than_its_capacity(name: str, share: float) -> None:
         assert held(cache) <= capacity
 
 
-def held(cache: TraceCache) -> int:
+def held(cache: TraceCache | _Stored) -> int:
+    if isinstance(cache, _Stored):
+        return sum(cache.passages.held)
     if isinstance(cache, RankedCache):
         return int(cache.tokens[cache._there].sum())
     if isinstance(cache, FixedSet):
@@ -123,7 +139,7 @@ def test_belady_is_ahead_of_all_that_know_only_the_past() -> None:
 
 def test_orders_by_hand() -> None:
     tokens = np.full(4, 10, np.int64)
-    lfu = LfuCache(tokens, 20)
+    lfu = _Stored(tokens, 20, "lfu")
     assert [lfu.ask(place) for place in (0, 0, 1, 2, 0, 2, 1)] == [False, True, False, False, True, True, False]
     asked = [0, 1, 2, 0, 1, 2]
     belady = Belady(tokens, 20, asked, 0)

@@ -16,7 +16,7 @@ ABOUT = {
     "disk": "kept beyond the end of the server",
     "bucket": "shared by machines",
 }
-FULL = 0.9  # of a budget: what was used longest ago makes room soon
+FULL = 0.9  # of a budget: what is used least makes room soon
 
 
 def tiers(found: Sequence[Record]) -> str:
@@ -34,6 +34,8 @@ def _tier(one: Record) -> str:
         facts.append(f"{one['hits']:,} of {opened:,} reads found their KV")
     if one["evictions"]:
         facts.append(f"{one['evictions']:,} made room for others")
+    if one.get("declined"):
+        facts.append(f"{one['declined']:,} were not kept, since what is there is asked for more")
     if one["quarantined"]:
         facts.append(f"{one['quarantined']:,} were bad and put aside")
     told = "".join(f"<span>{fact}</span>" for fact in facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -26,7 +26,7 @@ from ragcache.report import Report
 from ragcache.sampling import TokenLogprobs
 from ragcache.store.base import KVStore
 from ragcache.timeline import LINK
-from ragcache.types import Span, VariantKey
+from ragcache.types import Span
 
 if TYPE_CHECKING:
     from ragcache.engine.torch.engine import TorchEngine
@@ -72,7 +72,7 @@ def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, s
         engine.synchronize()
         job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))
     pieces.tell(report)
-    _use(source.store, job.passed)
+    _count_uses(source.store, job)
     if source.rates is not None:
         with report.stage("learn"):
             _learn(source.rates, job, linked.work, pieces.placing)
@@ -91,10 +91,13 @@ def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> 
     return Linkage(plan, linker, first_address(plan, name))
 
 
-def _use(store: KVStore, passed: Sequence[VariantKey]) -> None:
+def _count_uses(store: KVStore, job: LinkJob) -> None:
+    """Of what was computed all the same, which nobody opened; and what those were worth that were."""
     with suppress(*FAULTS):  # no answer fails because of the order of eviction
-        for key in passed:
+        for key in job.passed:
             store.use(key)
+        for key, worth in job.credits:
+            store.credit(key, worth)
 
 
 def _learn(rates: Rates, job: LinkJob, work: Work, placing: float) -> None:

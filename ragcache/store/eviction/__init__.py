@@ -8,16 +8,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ragcache.errors import ConfigError
-from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder, Uses
+from ragcache.store.eviction.craft import reuse_frequency
+from ragcache.store.eviction.fifo import first_come
+from ragcache.store.eviction.lfu import least_frequently_used
 from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.value import expected_value
 from ragcache.store.eviction.victims import VARIANTS
 
-__all__ = ["ORDERS", "VARIANTS", "Evictable", "EvictionOrder", "open_order"]
+__all__ = ["NEVER", "ORDERS", "VARIANTS", "Evictable", "EvictionOrder", "Uses", "open_order", "open_orders"]
 
-ORDERS: Mapping[str, EvictionOrder] = {"lru": least_recently_used}
+ORDERS: Mapping[str, EvictionOrder] = {
+    "lru": least_recently_used,
+    "fifo": first_come,
+    "lfu": least_frequently_used,
+    "craft": reuse_frequency,
+    "value": expected_value,
+}
+TIERS = ("ram", "disk")
 
 
 def open_order(name: str) -> EvictionOrder:
     if name not in ORDERS:
         raise ConfigError(f"unknown order of eviction {name!r}: choose from {', '.join(ORDERS)}")
     return ORDERS[name]
+
+
+def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder]:
+    """Of RAM and of the disk: of a name for both, or of `ram=…,disk=…`."""
+    if "=" not in names:
+        return open_order(names), open_order(names)
+    given = {tier: name for tier, _, name in (part.strip().partition("=") for part in names.split(","))}
+    if set(given) != set(TIERS):
+        raise ConfigError(f"the order of eviction is {names!r}: give one for both tiers, or ram=NAME,disk=NAME")
+    return open_order(given["ram"]), open_order(given["disk"])

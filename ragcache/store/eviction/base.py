@@ -6,14 +6,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """How often an entry was asked for, as far as its tier knows, also before it came and while it was gone."""
+
+    count: float = 0.0  # in all
+    soon: float = 0.0  # as they fade within some requests (ragcache/store/fading.py)
+    later: float = 0.0  # and within a long time
+    worth: float = 0.0  # 1/CFO of each, where that is known
+
+
+NEVER = Uses()
+
+
+@dataclass(frozen=True, slots=True)
 class Evictable:
-    """An entry as the policy sees it."""
+    """An entry as the policy sees it. Numbers grow with time, and compare within one tier only."""
 
     name: str
     nbytes: int
-    used: int  # when it was last put or got: grows with time, comparable within one tier only
+    used: int  # when it was last put or got
     pinned: bool
+    came: int = 0  # when it was put for the first time
+    uses: Uses = NEVER
 
 
 EvictionOrder = Callable[[Evictable], float]  # the lowest goes first; of equal ones that which was used longest ago

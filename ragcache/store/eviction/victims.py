@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.value import expected_value
 
 # Variants of one chunk behind one System segment. Boilerplate stands in a thousand documents, behind a thousand
 # contexts, and a prompt looks at all variants of each of its chunks. A chunk of one document seldom gets more than four
@@ -33,6 +34,11 @@ def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | Non
     """The first of these that are `need` bytes together, no more than that takes, or None when there are not enough."""
     chosen = first_of(candidates, need)
     return chosen if sum(candidate.nbytes for candidate in chosen) >= need else None
+
+
+def declined(new: Evictable, chosen: Iterable[Evictable], order: EvictionOrder) -> bool:
+    """Whether it is worth no more than what would go for it."""
+    return order is expected_value and not new.pinned and order(new) <= max(map(order, chosen), default=-1.0)
 
 
 def first_of(candidates: Iterable[Evictable], need: int) -> list[Evictable]:

@@ -197,6 +197,9 @@ class SharedStore(KVStore):
     def use(self, key: VariantKey) -> None:
         self._local.use(key)
 
+    def credit(self, key: VariantKey, worth: float) -> None:
+        self._local.credit(key, worth)
+
     def renew(self, key: VariantKey) -> None:
         self._local.renew(key)
 

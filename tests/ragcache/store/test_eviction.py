@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,22 @@ from hypothesis import strategies as st
 
 from ragcache.errors import ConfigError
 from ragcache.store import KVStore, open_store
-from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, open_order
+from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, Uses, open_order, open_orders
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import displaced, in_order, victims
+from ragcache.store.fading import FadingUses
 from tests.orders import ORDER_ROWS, First
 
-entries = st.builds(Evictable, st.uuids().map(str), st.integers(1, 9), st.integers(0, 999), st.booleans())
+amounts = st.sampled_from([0.0, 0.5, 1.0, 2.0, 40.0])
+entries = st.builds(
+    Evictable,
+    st.uuids().map(str),
+    st.integers(1, 9),
+    st.integers(0, 999),
+    st.booleans(),
+    st.integers(0, 9),
+    st.builds(Uses, amounts, amounts, amounts, amounts),
+)
 by_use = st.lists(entries, unique_by=lambda one: one.used, max_size=12).map(
     lambda found: sorted(found, key=lambda one: one.used)
 )
@@ -94,20 +105,78 @@ def test_a_store_goes_by_the_order_of_its_name(
 ) -> None:
     put = [make_variant(tuple(range(size)), context=(f"c{size}", str(i))) for i, size in enumerate(SIZES)]
     probe, held, before = opened(tier, tmp_path / "probe", None, name), [], 0
+    uses = FadingUses()
     for used, variant in enumerate(put):
         probe.put(variant)
-        held.append(Evictable(variant.key.digest, probe.stats()[0].nbytes - before, used, False))
+        uses.come(variant.key.digest, held=False)
+        held.append(Evictable(variant.key.digest, probe.stats()[0].nbytes - before, used, False, used))
         before = probe.stats()[0].nbytes
     store = opened(tier, tmp_path / "store", before, name)
     for variant in put:
         store.put(variant)
     store.get(put[1].key)
-    held[1] = Evictable(held[1].name, held[1].nbytes, len(put), False)
-    store.put(make_variant((7,)))
+    held[1] = replace(held[1], used=len(put))
+    uses.use(held[1].name)
+    new = make_variant((7,))
+    store.put(new)
+    uses.come(new.key.digest, held=False)
+    held = [replace(one, uses=uses.of(one.name)) for one in held]
     gone = {variant.key.digest for variant in put if store.get(variant.key) is None}
     assert gone, "it was full"
     assert gone == {one.name for one in leaving(held, ORDER_ROWS[name])[: len(gone)]}
     store.check_integrity()
+
+
+@pytest.mark.parametrize("tier", ["ram", "disk"])
+def test_what_is_worth_less_than_what_would_go_is_not_taken_in(tier: str, tmp_path: Path, make_variant: Any) -> None:
+    """It is counted, and comes in when it was asked for often enough, or has been pinned."""
+    wanted, new, pinned = (make_variant(tuple(range(9)), context=(name,)) for name in ("a", "b", "c"))
+    probe = opened(tier, tmp_path / "probe", None, "value")
+    probe.put(wanted)
+    store = opened(tier, tmp_path / "store", probe.stats()[0].nbytes + 5, "value")
+    store.put(wanted)
+    for _ in range(3):
+        assert store.get(wanted.key) is not None
+    store.put(new)
+    assert store.get(new.key) is None and store.get(wanted.key) is not None
+    assert (store.kept.declined, store.kept.evictions) == (1, 0)
+    store.check_integrity()
+    for _ in range(9):
+        store.get(new.key)  # in vain: it is computed and put each time
+        store.put(new)
+    assert store.get(new.key) is not None and store.kept.evictions == 1
+    for _ in range(9):
+        store.get(new.key)
+    store.pin(pinned.key)
+    store.put(pinned)
+    assert store.get(pinned.key) is not None
+    store.put(pinned)
+    assert store.get(pinned.key) is not None, "what is there already is put again"
+    store.check_integrity()
+
+
+def test_tiers_may_have_orders_of_their_own() -> None:
+    assert open_orders("value") == (ORDERS["value"], ORDERS["value"])
+    assert open_orders("ram=lru, disk=value") == (ORDERS["lru"], ORDERS["value"])
+    for wrong in ("ram=lru", "ram=lru,disk=value,gpu=lru", "disk=value,ram", "=", "ram=,disk=lru"):
+        with pytest.raises(ConfigError, match="order of eviction"):
+            open_orders(wrong)
+
+
+def test_what_a_folder_tells_counts_after_a_restart(tmp_path: Path, make_variant: Any) -> None:
+    """By the uses that the index has of each entry."""
+    often, seldom = (make_variant(tuple(range(9)), context=(name,)) for name in ("a", "b"))
+    store = opened("disk", tmp_path, None, "lfu")
+    store.put(often)
+    store.put(seldom)
+    for _ in range(4):
+        store.get(often.key)
+    store.get(seldom.key)
+    nbytes = store.stats()[0].nbytes
+    store.close()
+    store = opened("disk", tmp_path, nbytes + 5, "lfu")
+    store.put(make_variant(tuple(range(9)), context=("c",)))
+    assert store.get(seldom.key) is None and store.get(often.key) is not None
 
 
 @pytest.mark.parametrize("tier", ["ram", "disk"])

@@ -1,0 +1,61 @@
+"""How often entries were asked for, against all uses gone through one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragcache.store.eviction import Uses
+from ragcache.store.fading import LATER, SOON, FadingUses
+
+NAMES = st.sampled_from("abc")
+
+
+@given(st.lists(NAMES, max_size=40))
+def test_each_use_counts_half_after_so_many_others(names: list[str]) -> None:
+    record = FadingUses()
+    for name in names:
+        record.use(name)
+    for name in "abc":
+        ages = [len(names) - place for place, one in enumerate(names, start=1) if one == name]
+        found = record.of(name)
+        assert found.count == found.worth == len(ages)
+        assert found.soon == pytest.approx(sum(0.5 ** (age / SOON) for age in ages))
+        assert found.later == pytest.approx(sum(0.5 ** (age / LATER) for age in ages))
+
+
+def test_what_is_put_was_asked_for_once() -> None:
+    record = FadingUses()
+    record.use("a", missed=True)
+    record.come("a", held=False)
+    record.come("b", held=False)
+    record.come("b", held=True)
+    assert (record.of("a").count, record.of("b").count) == (1, 1)
+    record.come("a", held=False)
+    assert record.of("a").count == 2, "it had gone, and is wanted again"
+
+
+def test_credit_is_for_what_was_used() -> None:
+    record = FadingUses()
+    record.use("a")
+    record.credit("a", 20)
+    record.credit("b", 20)
+    assert (record.of("a").worth, record.of("b")) == (20, Uses())
+
+
+def test_what_others_tell_of_is_added_to_what_is_known() -> None:
+    record = FadingUses()
+    record.use("a")
+    assert record.of("a", 5) == Uses(5, 1, 1 + 4 * 0.5 ** (1 / LATER), 5)
+    assert record.of("a", 1) == record.of("a"), "that is ours"
+    assert record.of("b", 3).count == 3
+
+
+def test_no_more_names_are_remembered_than_it_may() -> None:
+    record = FadingUses(most=2)
+    for name in ("a", "b", "a", "c"):
+        record.use(name)
+    assert [record.of(name).count for name in "abc"] == [2, 0, 1]
+    record.forget("a")
+    assert record.of("a") == Uses()
