@@ -139,6 +139,7 @@ class Settings(BaseSettings):
     eviction: Name = "value"
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
+    gate: float = Field(default=0.02, ge=0, le=1)
     context_chunks: int = Field(default=3, ge=0, le=128)
     system_prompt: str = (
         "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "
@@ -172,9 +173,7 @@ class Settings(BaseSettings):
 
     @property
     def disk_floor(self) -> int:
-        """Bytes of the cache folder's disk that KV leaves free: a twentieth, within bounds, or a quarter where that is
-        less. None where every document is to have its KV whatever it takes.
-        """
+        """Bytes of its disk that KV leaves free: a twentieth within bounds, a quarter where that is less, or 0."""
         (smallest, largest), size = DISK_FLOOR, disk_size(self.kv_folder)
         return 0 if self.kv == "eager" else min(largest, size // 4, max(smallest, size // 20))
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from app.models.chat_template import load_tokenizer
 
 
-def write_tiny_folder(folder: Path, tokenizer_from: Path, **changes: int) -> Path:
+def write_tiny_folder(folder: Path, tokenizer_from: Path, *, spread: float = 0.3, **changes: int) -> Path:
     tokenizer = load_tokenizer(tokenizer_from)
     sizes = {
         "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -23,7 +23,7 @@ def write_tiny_folder(folder: Path, tokenizer_from: Path, **changes: int) -> Pat
     with torch.no_grad():
         for name, weight in model.named_parameters():
             # Large enough that contexts matter, so that linked and full answers differ.
-            weight.normal_(1.0 if "norm" in name else 0.0, 0.3, generator=generator)
+            weight.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

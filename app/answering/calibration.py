@@ -7,12 +7,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from app.answering.answerer import AnswerRequest
+from app.answering.divergence import forced_answers
 from app.answering.pipeline import RagPipeline
 from app.ingestion import IngestResult
 from app.library import Library
@@ -54,10 +55,8 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     if pipeline.settings.engine != "torch":
         raise ConfigError("how far answers are off is measured by the torch engine: give --engine torch")
     answering = pipeline.answering
-    engine, source = answering.cache.engine, answering.cache.source
-    assert isinstance(engine, TorchEngine), engine
-    # Whatever is cached is linked, also where computing it would be sooner: the loader too would compute its front.
-    forcing = ForcedAnswers(engine, replace(source, rates=None, loader=None), STEPS, answering.template.stop)
+    engine = answering.cache.engine
+    forcing = forced_answers(answering.cache, STEPS, answering.template.stop)
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
     for segments in _prompts(pipeline, collection, QUESTIONS * _LOOKED_AT):

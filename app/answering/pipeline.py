@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from app.answering import Answer, Asked, AskOptions, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
 from app.answering.conversation import Conversation, condensed
+from app.answering.gated import GatedAnswers
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.chat.verbs import ContextVerbs
@@ -48,6 +49,7 @@ class RagPipeline(ContextVerbs):
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
         self._searching = CollectionSearch(self.library, self.models)
+        self.gate = GatedAnswers(self.models)
 
     @property
     def settings(self) -> Settings:
@@ -64,11 +66,13 @@ class RagPipeline(ContextVerbs):
                     models.language.template, models.cache, models.embedder.embed, self.library.catalog, sampling
                 )
                 remember_identity(models)
+                self.gate.judge(measure=False)
             return self._loaded
 
     def load(self) -> None:
-        """All models, now rather than at the first question."""
+        """All models, now rather than at the first question; whether linking works on them is measured once."""
         assert self.answering
+        self.gate.judge(measure=True)
         self._warm()
 
     @shared_property
@@ -141,22 +145,25 @@ class RagPipeline(ContextVerbs):
             fits = self._searching.fits(query, asked.retrieval)
             seconds = {"condense": rewritten - started} if asked.history else {}
             seconds |= {"retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds}
-            stream = answering.start(
-                AnswerRequest(
-                    question,
-                    found.chunks,
-                    asked.history,
-                    last,
-                    asked.max_tokens or settings.max_tokens,
-                    self._calibrated(collection, asked.linker),
-                    asked.sampling,
-                    asked.quotes,
-                    asked.prompt_order or settings.prompt_order,
-                    seconds,
-                    (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),))),
-                    asked.stop,
-                )
+            wanted = self._calibrated(collection, asked.linker)
+            linker, gated = (wanted, ()) if asked.linker else self.gate.chosen(collection.id, wanted)
+            request = AnswerRequest(
+                question,
+                found.chunks,
+                asked.history,
+                last,
+                asked.max_tokens or settings.max_tokens,
+                linker,
+                asked.sampling,
+                asked.quotes,
+                asked.prompt_order or settings.prompt_order,
+                seconds,
+                (*found.notes, *(() if fits else (in_parts(self.models.embedder.limit),)), *gated),
+                asked.stop,
             )
+            stream = answering.start(request)
+        if not asked.linker:
+            stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))
         stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)

@@ -94,6 +94,7 @@ def delete(name: str, service: Serving, caller: Asking) -> RemovedCollection:
     caller.check("ingest")
     found = caller.collection(service, name)
     gone = remove_collection(service.pipeline.library, service.pipeline.models, found)
+    service.pipeline.gate.quality.forget(found.id)
     variants = None if caller.bordered else gone.kv_variants
     return RemovedCollection(name=name, documents=gone.documents, chunks=gone.chunks, kv_variants=variants)
 

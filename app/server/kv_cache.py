@@ -4,12 +4,13 @@ of all together where he may see all and administer them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from app.answering.quality import Level
 from app.cachecare import CollectionShare, shares
 from app.cachecare.eviction import evict as eviction
 from app.library import Library
@@ -27,6 +28,11 @@ from ragcache.store.folder import CacheFolder
 
 router = APIRouter(tags=["KV cache"])
 ACTIONS = "/v1/collections/{name}/cache"
+LINKED: Mapping[Level, Literal["asked", "more", "off"]] = {
+    Level.ASKED: "asked",
+    Level.MORE: "more",
+    Level.OFF: "off",
+}
 Work = Callable[[Library, Models, Collection, bool], FileTally]
 
 
@@ -58,12 +64,24 @@ class CacheTier(BaseModel):
     declined: int  # for want of room that was worth less than what has it
 
 
+class CollectionQuality(BaseModel):
+    """How near its answers are to those without the cache, as some of them were measured since the server began."""
+
+    collection: str
+    kl: float | None  # nats a token, the mean of the last ones
+    measured: int
+    linked: Literal["asked", "more", "off"]  # as the settings say, with more repair, not at all
+    told: str  # what its users are told; "" where it is as asked
+
+
 class CacheState(BaseModel):
     object: Literal["cache"] = "cache"
     model: str
+    model_kl: float | None  # of the built-in prompts; None where nobody has measured it
     kv: str  # when it is computed: RAGCACHE_KV
     codec: str  # of files
     collections: list[CachedCollection]
+    quality: list[CollectionQuality]
     tiers: list[CacheTier] | None  # None for who may not see all
 
 
@@ -85,11 +103,28 @@ def cache(service: Serving, caller: Asking) -> CacheState:
     found = shares(library, service.pipeline.models, items, seen, bordered=caller.bordered)
     return CacheState(
         model=service.model,
+        model_kl=sound.kl if (sound := service.pipeline.gate.soundness) else None,
         kv=settings.kv,
         codec=settings.codec,
         collections=[card_of(one) for one in found],
+        quality=_quality(service, seen),
         tiers=[_tier(one) for one in service.tiers()] if caller.runs_all else None,
     )
+
+
+def _quality(service: Service, seen: Sequence[Collection]) -> list[CollectionQuality]:
+    names = {one.id: one.name for one in seen}
+    return [
+        CollectionQuality(
+            collection=names[one.collection],
+            kl=one.kl,
+            measured=one.measured,
+            linked=LINKED[one.level],
+            told=one.told,
+        )
+        for one in service.pipeline.gate.quality.states()
+        if one.collection in names
+    ]
 
 
 @router.post(f"{ACTIONS}/warm", status_code=202)

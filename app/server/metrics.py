@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app.answering import Answer
@@ -84,7 +84,7 @@ class _States(Collector):
         turns = self._service.turns
         yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", turns.waiting)
         yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", turns.running)
-        for read in (self._tiers, self._jobs):
+        for read in (self._tiers, self._jobs, self._quality):
             try:
                 yield from read()
             except FAULTS as error:
@@ -97,10 +97,33 @@ class _States(Collector):
     def _tiers(self) -> list[Metric]:
         nbytes = GaugeMetricFamily("ragcache_tier_bytes", "KV, by tier.", labels=["tier"])
         entries = GaugeMetricFamily("ragcache_tier_entries", "Entries of KV, by tier.", labels=["tier"])
+        told = "Entries that made room (evicted, displaced), or were not taken in (declined), by tier."
+        gone = CounterMetricFamily("ragcache_tier_gone", told, labels=["tier", "why"])
         for one in self._service.tiers():
             nbytes.add_metric([one.tier], one.nbytes)
             entries.add_metric([one.tier], one.entries)
-        return [nbytes, entries]
+            for why, count in (("evicted", one.evictions), ("displaced", one.displaced), ("declined", one.declined)):
+                gone.add_metric([one.tier, why], count)
+        return [nbytes, entries, gone]
+
+    def _quality(self) -> list[Metric]:
+        """By the numbers of collections, whose names are for those who may read them."""
+        gate = self._service.pipeline.gate
+        kl = GaugeMetricFamily("ragcache_gate_kl", "Nats a token from answers without cache.", labels=["collection"])
+        told = "How prompts are linked: 0 as asked, 1 with more repair, 2 not at all."
+        level = GaugeMetricFamily("ragcache_gate_level", told, labels=["collection"])
+        measured = CounterMetricFamily("ragcache_gate_measured", "Answers measured.", labels=["collection"])
+        for one in gate.quality.states():
+            name = [str(one.collection)]
+            level.add_metric(name, one.level)
+            measured.add_metric(name, one.measured)
+            if one.kl is not None:
+                kl.add_metric(name, one.kl)
+        seconds = CounterMetricFamily("ragcache_gate_seconds", "That measuring took.", gate.quality.seconds)
+        model = GaugeMetricFamily("ragcache_model_kl", "The same of the model's built-in prompts.")
+        if gate.soundness is not None:
+            model.add_metric([], gate.soundness.kl)
+        return [kl, level, measured, seconds, model]
 
     def _jobs(self) -> list[Metric]:
         jobs = GaugeMetricFamily("ragcache_jobs", "Ingests, by state.", labels=["state"])

@@ -50,6 +50,8 @@ SLOW |= {
     "app.ingestion.estimate",
     "app.library.catalog.source",
     "app.answering.calibration",
+    "app.answering.divergence",
+    "app.answering.soundness",
     "app.answering.pipeline",
     "app.settings",
 }

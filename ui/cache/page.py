@@ -14,6 +14,7 @@ from ui import access
 from ui.bridge import Action
 from ui.cache import budgets, figures, reuse, tending, timeline
 from ui.cache.timeline import PERIODS
+from ui.documents.amounts import counted
 from ui.markup import escape, refusal
 
 Record = Mapping[str, Any]
@@ -68,7 +69,9 @@ def _opened(action: Action | None, names: list[str]) -> str | None:
 
 
 def _places(connection: ServerConnection, state: Record, opened: str | None) -> None:
-    st.html(about(state))
+    st.html(about(state, opened))
+    for told in gated(state, opened):
+        st.html(f'<p class="rc-hint" dir="auto"><strong>{escape(told)}</strong></p>')
     found, tiers = state["collections"], state["tiers"]
     if not any(one["bytes"] for one in found):
         computed = WHEN.get(str(state["kv"]), "")
@@ -86,10 +89,27 @@ def _places(connection: ServerConnection, state: Record, opened: str | None) -> 
     _good_for(connection, opened, several=len(found) > 1)
 
 
-def about(state: Record) -> str:
+def about(state: Record, opened: str | None = None) -> str:
     facts = [f"KV of {state['model']}", f"computed {WHEN.get(str(state['kv']), state['kv'])}"]
     facts.append(f"kept as {state['codec']}")
+    near = [one for one in quality(state, opened) if one["kl"] is not None]
+    if near:
+        answers = sum(int(one["measured"]) for one in near)
+        worst = max(float(one["kl"]) for one in near)
+        facts.append(
+            f"answers within {worst:.3f} nats a token of those without it, by {counted(answers, 'answer')} measured"
+        )
     return f'<div class="rc-facts">{"".join(f"<span>{escape(str(one))}</span>" for one in facts)}</div>'
+
+
+def quality(state: Record, opened: str | None) -> list[Record]:
+    """Of the collection that is looked at, or of all."""
+    return [one for one in state.get("quality", ()) if opened in (None, one["collection"])]
+
+
+def gated(state: Record, opened: str | None) -> list[str]:
+    """What the quality gate does about answers that have drifted."""
+    return [f"“{one['collection']}”: {one['told']}." for one in quality(state, opened) if one["told"]]
 
 
 def _good_for(connection: ServerConnection, opened: str | None, several: bool) -> None:

@@ -1,0 +1,80 @@
+"""What stands between a pipeline's answers and the cache: a model on which linking does not work, and collections whose
+answers over caches drift.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from app.answering import Answer
+from app.answering.quality import QualityGate, at_level
+from app.models import Models
+from ragcache.linking.base import Linker
+from ragcache.linking.baselines import Full
+
+if TYPE_CHECKING:
+    from app.answering.answerer import Answering, AnswerRequest
+    from app.answering.soundness import Soundness
+    from ragcache.keeping import Keeper
+
+STEPS = 16  # tokens of an answer that is measured
+log = logging.getLogger(__name__)
+
+
+class GatedAnswers:
+    """Of one pipeline; threads share it. Answers are measured by the torch engine, so inside vLLM there is no gate."""
+
+    def __init__(self, models: Models):
+        self._models = models
+        self.quality = QualityGate(models.settings.gate if models.settings.engine == "torch" else 0.0)
+        self.soundness: Soundness | None = None  # of the model, once it is loaded and where somebody has measured it
+
+    def judge(self, *, measure: bool) -> None:
+        """The model, which is loaded: where linking does not work on it, prompts are computed in full. `measure`: now,
+        where no earlier start has, which takes a few prompts.
+        """
+        if not self.quality.share or self.soundness is not None:
+            return
+        from app.answering.soundness import known_soundness, measured_soundness  # they import torch
+
+        cache, model = self._models.cache, self._models.language
+        self.soundness = (measured_soundness if measure else known_soundness)(model, cache.linker)
+        if self.soundness is not None and not self.soundness.sound:
+            log.warning("%s", self.soundness.told)
+            cache.linker = Full()
+
+    def chosen(self, collection: int, linker: Linker) -> tuple[Linker, tuple[str, ...]]:
+        """What a question is answered with whose user asked for no linker, and what he should know of that."""
+        if self.soundness is not None and not self.soundness.sound:
+            return linker, (self.soundness.told,)
+        return self.quality.linker(collection, linker), self.quality.told(collection)
+
+    def measuring(
+        self, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
+    ) -> Callable[[Answer], Answer]:
+        """Behind the answer, if it is one of those that are measured. `linker`: what it would have without the gate."""
+
+        def then(answer: Answer) -> Answer:
+            sampled = request.found and not linker.recompute_all and self.quality.samples(collection)
+            if sampled and self._models.loaded:
+                keeper = self._models.loaded.keeper
+                keeper.later(partial(self._measure, keeper, collection, answering, request, linker))
+            return answer
+
+        return then
+
+    def _measure(
+        self, keeper: Keeper, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
+    ) -> list[str]:
+        from app.answering.divergence import PromptDivergence, forced_answers  # they import torch
+
+        started, levels = perf_counter(), self.quality.levels(collection)
+        forcing = forced_answers(answering.cache, STEPS, answering.template.stop)
+        segments = answering.prompt(request).segments
+        found = PromptDivergence(forcing, keeper.pause).of(segments, [at_level(linker, one) for one in levels])
+        self.quality.found(collection, list(zip(levels, found, strict=False)), perf_counter() - started)
+        return []

@@ -1,0 +1,79 @@
+"""A drift that is put into the caches while they serve is seen, acted upon, and taken back when it has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app import RagPipeline, Settings
+from app.answering.quality import Level
+from ragcache.engine.torch.decoder import KVBuffer
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.linking.baselines import Full
+from ragcache.loader import Block
+from tests.app.filling import fill
+from tests.tiny_folder import write_tiny_folder
+
+QUESTION = "Who designed the lighthouse, and who bakes the bread of the year {}?"
+
+
+@pytest.fixture
+def gated(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
+    """Each of its answers is measured."""
+    folder = write_tiny_folder(tmp_path / "model", smollm2, spread=0.1)
+    settings = Settings(
+        model=str(folder), data_dir=tmp_path / "data", cache_dir=tmp_path, max_tokens=4, link_when="always", gate=1.0
+    )
+    with RagPipeline(settings) as pipeline:
+        fill(pipeline, ("bakery.md", "lighthouse.md", "meerkats.md"))
+        pipeline.load()
+        yield pipeline
+
+
+def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> tuple[Level, int]:
+    """After so many, or as soon as it is so; and how many it took."""
+    level = Level.ASKED
+    for number in range(answers):
+        pipeline.ask(QUESTION.format(number))
+        pipeline.settle()
+        (state,) = pipeline.gate.quality.states()
+        level = state.level
+        if level is until:
+            return level, number + 1
+    return level, answers
+
+
+def test_a_drift_while_serving_is_detected_and_recovers(
+    gated: RagPipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert gated.gate.soundness is not None and gated.gate.soundness.sound
+    assert level_of(gated, 30)[0] is Level.ASKED
+    (state,) = gated.gate.quality.states()
+    assert state.measured == 30 and state.kl is not None and 0 < state.kl < 0.15
+    place = TorchEngine.place_block
+
+    def spoilt(self: TorchEngine, buffer: KVBuffer, block: Block) -> None:
+        place(self, buffer, replace(block, v=-50 * block.v))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchEngine, "place_block", spoilt)
+        assert level_of(gated, 200, Level.OFF)[0] is Level.OFF
+        answer = gated.ask(QUESTION.format(0))
+        assert answer.report.reused == 0
+        assert any("had drifted" in note for note in answer.notes)
+        assert gated.ask(QUESTION.format(0), linker="auto").report.reused > 0
+        assert "too far from those without" in caplog.text
+    level, took = level_of(gated, 200, Level.ASKED)
+    assert level is Level.ASKED, took
+    assert "near enough again" in caplog.text
+    answer = gated.ask(QUESTION.format(0))
+    assert answer.report.reused > 0 and not any("drifted" in note for note in answer.notes)
+
+
+def test_answers_that_nothing_is_linked_for_tell_nothing(gated: RagPipeline) -> None:
+    gated.ask(QUESTION.format(1), linker=Full.name)
+    gated.settle()
+    assert gated.gate.quality.states() == []
