@@ -47,7 +47,7 @@ class LinkJob:
         self.phase = Phase.LOADING if self.pieces else Phase.CHOOSE
         plan = linkage.plan
         self.report = Report(linkage.linker.name, len(plan.ids), plan.question, len(plan.ids) - plan.question)
-        self.report.declined = plan.declined
+        self.report.declined, self.report.planned_s = plan.declined, plan.planned_s
         self.report.incidents += plan.incidents
         self.rows: Positions = np.empty(0, dtype=np.int64)  # before the question, to be computed
         self._ranks = ranks

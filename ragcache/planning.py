@@ -87,6 +87,7 @@ class Plan:
     head: int = 0  # end of the System segment where it stands first, else 0
     incidents: tuple[str, ...] = ()  # what the store could not tell
     declined: int = 0  # cached tokens that are computed all the same, since linking them would be no sooner
+    planned_s: float | None = None  # to the first token, where rates foretell it
     system_exact: bool = True  # the stored System segment has lost nothing at rest, or is to be computed
     system_infos: tuple[VariantInfo, ...] = ()  # of it, where it stands first: one, or none
     prefix: tuple[PrefixBlock, ...] = ()  # right behind System and exact chunks, in a row; what they cover is exact

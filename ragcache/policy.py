@@ -35,10 +35,13 @@ class Terms:
 
 
 def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
-    """The plan with the variants that make the first token sooner; those left out are `declined`."""
+    """The plan with the variants that make the first token sooner, and when that will come; those left out are
+    `declined`.
+    """
     terms = terms or Terms()
+    plain = _plain_seconds(plan, rates, terms)
     if not any(chunk.candidates for chunk in plan.chunks):
-        return plan
+        return replace(plan, planned_s=plain)
     again = rates.link_share(linker.choosing)
     if terms.overlaps:  # the loader leaves out what is sooner computed
         # Nothing is computed ahead behind what is linked at once, so there each is judged by itself.
@@ -49,13 +52,14 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     else:
         linked = replace(plan, chunks=tuple(_kept(chunk, again, rates) for chunk in plan.chunks))
         link = _link_seconds(linked, linker, rates, terms)
-    if link > MARGIN * _plain_seconds(plan, rates, terms):
-        linked = replace(plan, chunks=tuple(map(_passed, plan.chunks)))
+    planned = link
+    if link > MARGIN * plain:
+        linked, planned = replace(plan, chunks=tuple(map(_passed, plan.chunks))), plain
     before, after = _reusable(plan), _reusable(linked)
     if after == before:
-        return plan
+        return replace(plan, planned_s=planned)
     rates.declined(linker.choosing, {chunk.candidates[0].info.tier for chunk in plan.chunks if chunk.candidates})
-    return replace(linked, declined=before - after)
+    return replace(linked, declined=before - after, planned_s=planned)
 
 
 def _kept(chunk: PlannedChunk, again: float, rates: Rates) -> PlannedChunk:

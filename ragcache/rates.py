@@ -8,8 +8,10 @@ all stretches together, the newest counting most, so one estimate holds for prom
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ SPREAD = 0.1  # of what computing takes, relative to what was predicted: the fir
 MOST_SPREAD = 0.5
 SETTLED = 5  # measurements after which the spread is learnt: the first ones tell how wrong the guesses were
 SPREAD_KEPT = 0.9
+PLANS, FEWEST_PLANS = 64, 8  # whose errors are remembered; that tell something
 STALE = 3  # measurements, by which one more may be judged without those: a prompt brings as many
 
 Floats = npt.NDArray[np.float64]
@@ -83,6 +86,7 @@ class Rates:
         self._spread, self._measured = SPREAD, 0
         self._loads = Loads()  # by tier
         self._shares = Ratios(SHARE_PRIOR, SHARE_TOKENS)  # by linker and its settings
+        self._plans = deque[float](maxlen=PLANS)  # by how much first tokens came at another time than planned
         if known is not None:
             self._take_up(known)
 
@@ -188,6 +192,20 @@ class Rates:
             self._shares.forget(linker)
             for tier in tiers:
                 self._loads.forget(tier)
+
+    # -- whole prompts ----------------------------------------------------------------------------------------------
+
+    def observe_plan(self, planned: float, seconds: float) -> None:
+        """What a first token took beside what was foretold."""
+        if planned > 0.0 and seconds > 0.0:
+            with self._lock:
+                self._plans.append(abs(planned / seconds - 1.0))
+
+    @property
+    def plan_error(self) -> float | None:
+        """The median of how far plans of late were off, as a share of what it took; None after too few."""
+        with self._lock:
+            return median(self._plans) if len(self._plans) >= FEWEST_PLANS else None
 
     # -- from one run to the next -----------------------------------------------------------------------------------
 

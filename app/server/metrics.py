@@ -84,7 +84,7 @@ class _States(Collector):
         turns = self._service.turns
         yield GaugeMetricFamily("ragcache_queue_length", "Requests that wait for their turn.", turns.waiting)
         yield GaugeMetricFamily("ragcache_running_answers", "Answers that are made.", turns.running)
-        for read in (self._tiers, self._jobs, self._quality):
+        for read in (self._tiers, self._jobs, self._quality, self._plans):
             try:
                 yield from read()
             except FAULTS as error:
@@ -124,6 +124,14 @@ class _States(Collector):
         if gate.soundness is not None:
             model.add_metric([], gate.soundness.kl)
         return [kl, level, measured, seconds, model]
+
+    def _plans(self) -> list[Metric]:
+        told = "Median of how far first tokens came from when they were planned, as a share of what they took."
+        error = GaugeMetricFamily("ragcache_plan_error", told)
+        loaded = self._service.pipeline.models.loaded
+        if loaded is not None and loaded.rates is not None and (found := loaded.rates.plan_error) is not None:
+            error.add_metric([], found)
+        return [error]
 
     def _jobs(self) -> list[Metric]:
         jobs = GaugeMetricFamily("ragcache_jobs", "Ingests, by state.", labels=["state"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ragcache.linking import make_linker
 from ragcache.planning import Candidate, Plan, PlannedChunk
@@ -78,7 +79,21 @@ def test_what_lies_there_already_need_not_be_linked() -> None:
 
 def test_a_prompt_with_nothing_cached_stays_as_it_is() -> None:
     nothing = plan(False, False)
-    assert worthwhile(nothing, AUTO, Rates()) is nothing
+    found = worthwhile(nothing, AUTO, Rates())
+    assert replace(found, planned_s=None) == nothing
+
+
+def test_what_is_planned_is_the_sooner_way() -> None:
+    """A link where it pays, and else a prefill; both by the rates, so a linked prompt is planned sooner."""
+    rates = Rates()
+    rows = Work.of_rows(0, SYSTEM + 5 * CHUNK + QUESTION) + Work(passes=1)
+    plain = worthwhile(plan(*[False] * 5), AUTO, rates).planned_s
+    assert plain is not None and plain == pytest.approx(rates.seconds(rows))
+    linked = worthwhile(plan(*[True] * 5), AUTO, rates).planned_s
+    assert linked is not None and linked < 0.5 * plain
+    for _ in range(60):
+        rates.observe_load("disk", 4_000_000, 5.0)
+    assert worthwhile(plan(*[True] * 5, tier="disk"), AUTO, rates).planned_s == pytest.approx(plain)
 
 
 def test_on_a_gpu_long_prompts_are_linked_and_short_ones_are_not() -> None:

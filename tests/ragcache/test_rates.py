@@ -168,3 +168,17 @@ def test_what_was_told_is_overruled_by_what_is_measured() -> None:
         rates.observe_load("disk", 1_000_000, 0.1)
     assert rates.seconds(Work.of_rows(0, 900) + Work(passes=1)) == pytest.approx(1.0, rel=0.2)
     assert rates.load_seconds("disk", 1_000_000) == pytest.approx(0.1, rel=0.2)
+
+
+def test_how_far_plans_were_off_is_the_median_of_late() -> None:
+    rates = Rates()
+    for _ in range(7):
+        rates.observe_plan(1.0, 2.0)
+    assert rates.plan_error is None, "too few tell nothing"
+    rates.observe_plan(1.0, 2.0)
+    assert rates.plan_error == pytest.approx(0.5)
+    rates.observe_plan(0.0, 1.0)
+    rates.observe_plan(1.0, 0.0)
+    for _ in range(64):
+        rates.observe_plan(1.1, 1.0)
+    assert rates.plan_error == pytest.approx(0.1)

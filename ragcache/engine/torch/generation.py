@@ -74,8 +74,10 @@ def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, s
     pieces.tell(report)
     _count_uses(source.store, job)
     if source.rates is not None:
+        took = perf_counter() - started
         with report.stage("learn"):
             _learn(source.rates, job, linked.work, pieces.placing)
+            source.rates.observe_plan(plan.planned_s or 0.0, took)
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
