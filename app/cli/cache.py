@@ -13,6 +13,7 @@ from tqdm import tqdm
 from app.cachecare import Census, CollectionShare, Pruned, bucket_tier, eviction, shares, take_census, tiers
 from app.cachecare import prune as pruning
 from app.cachecare import verify as check
+from app.cli.explain import explain
 from app.cli.flags import Json, configured
 from app.cli.output import count, plain, print_json, size, table
 from app.compose import opened
@@ -53,6 +54,9 @@ def stats(settings: Settings, as_json: Json = False) -> None:
         print_json(_stats_as_json(census, of_collections, of_tiers))
     else:
         _tell_stats(census, of_collections, of_tiers)
+
+
+cache.command()(explain)
 
 
 @cache.command()

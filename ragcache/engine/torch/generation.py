@@ -56,7 +56,7 @@ def prefill(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> P
 
 
 def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, started: float) -> Prefilled:
-    job = LinkJob(_linkage(engine, prompt, source), started=started)
+    job = LinkJob(linkage_of(engine, prompt, source), started=started)
     plan, report = job.linkage.plan, job.report
     report.seconds["plan"] = perf_counter() - started
     buffer = engine.buffer(len(plan.ids) + prompt.max_tokens)
@@ -81,7 +81,8 @@ def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, s
     return Prefilled(plan, buffer, logits, report, len(plan.ids))
 
 
-def _linkage(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Linkage:
+def linkage_of(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Linkage:
+    """What is planned for a prompt; nothing is read but headers, and nothing computed."""
     linker, name = prompt.linker, engine.spec.fingerprint
     plan = plan_prompt(prompt.segments, name, source.store, lookup=not linker.recompute_all)
     engine.check_tokens(plan.ids)

@@ -1,0 +1,119 @@
+"""What the cache would do for a question: which chunks are there, computed behind what, and when the first token would
+come. Nothing is computed for it but the vector of the question, and nothing is learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from app.answering.answerer import AnswerRequest
+from app.answering.pipeline import RagPipeline
+from ragcache.engine import PromptRequest
+from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.generation import linkage_of
+from ragcache.linking.base import Linker
+from ragcache.planning import Candidate, Plan, PlannedChunk, plan_prompt
+from ragcache.rates import Rates, Work
+from ragcache.report import COMPUTED
+from ragcache.types import Segment
+
+EXACT, SAME, SOME, ALONE, OTHER = ("exact", "same context", "other context", "no context", "other system")
+
+
+@dataclass(frozen=True)
+class ExplainedChunk:
+    """One of the prompt, in its order."""
+
+    number: int
+    place: str  # of its text, for people
+    tokens: int
+    tier: str  # that would bring its KV, or COMPUTED
+    variant: str  # what its KV was computed behind; "" where there is none
+    variants: int  # that are there
+    overlap: float  # β', of its context
+    passed: bool  # it is there, and computing it is sooner
+    bring_s: float | None  # and to place it
+    compute_s: float | None  # in its place in full
+
+
+@dataclass(frozen=True)
+class Explanation:
+    question: str
+    linker: str
+    tokens: int
+    chunks: tuple[ExplainedChunk, ...]
+    system: str  # tier of the System segment's KV, or COMPUTED
+    prefix_tokens: int  # of exact prefixes, such as earlier turns
+    planned_s: float | None  # to the first token, behind the finding of chunks; None where the engine does not foretell
+    plain_s: float | None  # without cache
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain(pipeline: RagPipeline, question: str) -> Explanation:
+    """By the pipeline's settings. Raises PromptError and CatalogError as an answer would."""
+    settings, answering = pipeline.settings, pipeline.answering
+    found = pipeline.search(question)
+    request = AnswerRequest(question, found.chunks, max_tokens=settings.max_tokens, order=settings.prompt_order)
+    prompt = answering.prompt(request)
+    linker, cache = answering.cache.linker, answering.cache
+    plan, rates = planned(pipeline, prompt.segments, linker)
+    nothing = replace(plan, chunks=tuple(replace(one, candidates=()) for one in plan.chunks), prefix=())
+    places = [one.place for one in prompt.placed]
+    return Explanation(
+        question,
+        cache.linker.name,
+        len(plan.ids),
+        tuple(_explained(plan, places, rates)),
+        plan.system_infos[0].tier if plan.system_infos else COMPUTED,
+        sum(len(block.span) for block in plan.prefix),
+        plan.planned_s,
+        None if rates is None else rates.seconds(Work.of_rows(nothing.head, len(plan.ids)) + Work(passes=1)),
+        (*found.notes, *prompt.notes, *plan.incidents),
+    )
+
+
+def planned(pipeline: RagPipeline, segments: tuple[Segment, ...], linker: Linker) -> tuple[Plan, Rates | None]:
+    """As the engine would, by a copy of what it has learnt."""
+    cache, engine = pipeline.answering.cache, pipeline.answering.cache.engine
+    if not isinstance(engine, TorchEngine):
+        return plan_prompt(segments, engine.spec.fingerprint, cache.store), None
+    rates = None if cache.source.rates is None else Rates(cache.source.rates.told())
+    source = replace(cache.source, rates=rates)
+    return linkage_of(engine, PromptRequest(segments, linker, 1), source).plan, rates
+
+
+def _explained(plan: Plan, places: list[str], rates: Rates | None) -> Iterator[ExplainedChunk]:
+    for chunk, place in zip(plan.chunks, places, strict=True):
+        best = chunk.candidates[0] if chunk.candidates else chunk.passed
+        span = chunk.span
+        yield ExplainedChunk(
+            chunk.index + 1,
+            place,
+            len(chunk.segment),
+            chunk.candidates[0].info.tier if chunk.candidates else COMPUTED,
+            "" if best is None else _variant(best),
+            len(chunk.candidates) or int(best is not None),
+            0.0 if best is None else best.reuse.beta_adjusted,
+            chunk.passed is not None,
+            None if rates is None or best is None else _bring_s(chunk, best, rates),
+            None if rates is None else rates.seconds(Work.of_rows(span.start, span.end)),
+        )
+
+
+def _variant(found: Candidate) -> str:
+    if found.system_gone:
+        return OTHER
+    if found.exact:
+        return EXACT
+    if found.unchanged:
+        return SAME
+    return SOME if found.info.key.context else ALONE
+
+
+def _bring_s(chunk: PlannedChunk, found: Candidate, rates: Rates) -> float:
+    return rates.load_seconds(found.info.tier, found.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))
