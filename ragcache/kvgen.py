@@ -218,7 +218,7 @@ class ChunkIngest:
                 yield variant
         for variant in self.kvgen.ingest(behind, chunks, stored, opened):
             if variant.key not in served:
-                self.store.put(variant)
+                self.store.put(variant, wanted=True)
             yield variant
 
     def _opening(self, system: Variant, chunks: Iterable[Chunk]) -> Iterator[tuple[Variant, bool]]:
@@ -235,7 +235,7 @@ class ChunkIngest:
                     variant = self.kvgen.capture(system, before, chunk)
                 except PromptError:
                     continue  # another text's, too long for any prompt
-                self.store.put(variant)
+                self.store.put(variant, wanted=True)
             opened.append(variant)
             yield variant, is_new
 
@@ -274,7 +274,8 @@ def fetched(store: KVStore, key: VariantKey, incidents: list[str]) -> Fetched | 
 def keep(store: KVStore, variant: Variant, refused: Refused, incidents: list[str], era: int | None = None) -> None:
     """An answer does not fail because its KV cannot be kept. What is a text's is kept within an `era`."""
     try:
-        store.put(variant) if era is None else store.put_within(era, variant)
+        # Without an era it is a System segment's, which every prompt asks for.
+        store.put(variant, wanted=True) if era is None else store.put_within(era, variant)
     except StoreError as error:
         refused.add(variant.key.chunk)
         logger.warning("KV not stored: %s", error)

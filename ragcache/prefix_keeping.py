@@ -169,7 +169,8 @@ class Prefixes:
             return []
         try:
             for variant in compute(without_covered(plan), missing, pause, incidents):
-                if not self._store.put_within(era, variant):
+                if not self._store.put_within(era, variant):  # of what is behind it nothing could be used
+                    self._rests = RETRY if self._store.era() == era else self._rests
                     return incidents
         except StoreError as error:
             self._rests = RETRY

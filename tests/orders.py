@@ -28,7 +28,7 @@ def worth_least(held: Sequence[Evictable]) -> Evictable:
 def saves_least(held: Sequence[Evictable]) -> Evictable:
     def saved(one: Evictable) -> float:
         again = 0.02 * one.uses.soon / 30 + one.uses.later / 20_000
-        return again / one.nbytes
+        return again / one.nbytes**0.5
 
     return min(held, key=lambda one: (saved(one), one.used))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from app.answering import Answer
 from app.answering.quality import QualityGate, at_level
 from app.models import Models
+from ragcache.errors import FAULTS, reason_of
 from ragcache.linking.base import Linker
 from ragcache.linking.baselines import Full
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ragcache.keeping import Keeper
 
 STEPS = 16  # tokens of an answer that is measured
+MOST_TOKENS = 8192  # of its prompt
 log = logging.getLogger(__name__)
 
 
@@ -32,11 +34,13 @@ class GatedAnswers:
         self._models = models
         self.quality = QualityGate(models.settings.gate if models.settings.engine == "torch" else 0.0)
         self.soundness: Soundness | None = None  # of the model, once it is loaded and where somebody has measured it
+        self._serves = False  # and does not end behind an answer
 
     def judge(self, *, measure: bool) -> None:
         """The model, which is loaded: where linking does not work on it, prompts are computed in full. `measure`: now,
         where no earlier start has, which takes a few prompts.
         """
+        self._serves = self._serves or measure
         if not self.quality.share or self.soundness is not None:
             return
         from app.answering.soundness import known_soundness, measured_soundness  # they import torch
@@ -56,13 +60,18 @@ class GatedAnswers:
     def measuring(
         self, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
     ) -> Callable[[Answer], Answer]:
-        """Behind the answer, if it is one of those that are measured. `linker`: what it would have without the gate."""
+        """Behind the answer, if it is one of those that are measured. `linker`: what it would have without the gate.
+
+        Not of a client's own System segment, whose KV is kept for nobody, and which tells nothing of others' prompts.
+        """
 
         def then(answer: Answer) -> Answer:
-            sampled = request.found and not linker.recompute_all and self.quality.samples(collection)
-            if sampled and self._models.loaded:
-                keeper = self._models.loaded.keeper
-                keeper.later(partial(self._measure, keeper, collection, answering, request, linker))
+            measurable = self._serves and request.found and answering.behind is None and not linker.recompute_all
+            if measurable and answer.report.prompt_tokens <= MOST_TOKENS and self._models.loaded:
+                asked = (request.question, *(one.chunk_id for one in request.found))
+                if self.quality.samples(collection, hash(asked)):
+                    keeper = self._models.loaded.keeper
+                    keeper.later(partial(self._measure, keeper, collection, answering, request, linker))
             return answer
 
         return then
@@ -72,9 +81,22 @@ class GatedAnswers:
     ) -> list[str]:
         from app.answering.divergence import PromptDivergence, forced_answers  # they import torch
 
-        started, levels = perf_counter(), self.quality.levels(collection)
-        forcing = forced_answers(answering.cache, STEPS, answering.template.stop)
-        segments = answering.prompt(request).segments
-        found = PromptDivergence(forcing, keeper.pause).of(segments, [at_level(linker, one) for one in levels])
-        self.quality.found(collection, list(zip(levels, found, strict=False)), perf_counter() - started)
+        started, levels, waited = perf_counter(), self.quality.levels(collection, linker), 0.0
+
+        def pause() -> None:
+            nonlocal waited
+            began = perf_counter()
+            keeper.pause()
+            waited += perf_counter() - began
+
+        found: list[float] = []
+        try:
+            steps = min(STEPS, request.max_tokens)
+            forcing = forced_answers(answering.cache, steps, answering.template.stop)
+            segments = answering.prompt(request).segments
+            found = PromptDivergence(forcing, pause).of(segments, [at_level(linker, one) for one in levels])
+        except FAULTS as error:  # nobody asked for it
+            log.warning("an answer could not be measured: %s", reason_of(error))
+        finally:
+            self.quality.found(collection, list(zip(levels, found, strict=False)), perf_counter() - started - waited)
         return []

@@ -23,9 +23,11 @@ LIMIT = 0.15  # nats a token: the bundled model has .02 on its samples, and with
 FEWEST, MOST = 8, 16  # measurements that a change is made by, the last ones
 FIRST = 4  # answers of a collection that are measured in any case
 BACK = 1 / 2  # of the limit: what is to be taken back must be so near
+CLIP = 2 * LIMIT  # that one answer counts as at most: few that are far off, or no numbers, tell of no drift
 MORE = 2.5  # times as many tokens are repaired
 TIME = 0.05  # of all time that measuring may take
 BEGIN_S = 60.0  # and beyond that
+LOST_S = 600.0  # after which a measurement is waited for no longer
 log = logging.getLogger(__name__)
 
 
@@ -53,11 +55,17 @@ class _Drift:
     level: Level = Level.ASKED
     measured: int = 0
     answers: int = 0
+    empty: int = 0  # measurements in a row of which nothing was cached
+    steps: Sequence[Level] = (Level.ASKED, Level.MORE, Level.OFF)  # that its linker knows
+    seen: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))  # prompts that were measured
     now: deque[float] = field(default_factory=lambda: deque(maxlen=MOST))  # by the linker that answers
     before: deque[float] = field(default_factory=lambda: deque(maxlen=MOST))  # by that of the level below
 
+    def below(self) -> Level | None:
+        return self.steps[place - 1] if (place := self.steps.index(self.level)) else None
+
     def go(self, level: Level) -> None:
-        self.level = level
+        self.level, self.empty = level, 0
         self.now.clear()
         self.before.clear()
 
@@ -71,6 +79,7 @@ class QualityGate:
         self._began, self.seconds = clock(), 0.0  # that measuring took
         self._lock = threading.Lock()
         self._drifts: dict[int, _Drift] = {}
+        self._pending: float | None = None  # since when one is being measured
 
     def linker(self, collection: int, asked: Linker) -> Linker:
         """That a prompt of the collection is answered with."""
@@ -83,34 +92,52 @@ class QualityGate:
             drift = self._drifts.get(collection)
             return (_told(drift.level),) if drift and drift.level else ()
 
-    def samples(self, collection: int) -> bool:
-        """Whether the answer that ends is to be measured: the first ones, then each so many, as time allows."""
+    def samples(self, collection: int, prompt: int) -> bool:
+        """Whether the answer that ends is to be measured: the first ones, then each so many, as time allows, one after
+        the other. None again that was among the last: what one client asks and asks is one answer. Whoever is told so
+        says what was `found`.
+        """
         with self._lock:
             if not self.share or self.seconds > BEGIN_S + TIME * (self._clock() - self._began):
                 return False
             drift = self._drifts.setdefault(collection, _Drift())
             drift.answers += 1
-            return drift.answers <= FIRST or drift.answers % max(1, round(1 / self.share)) == 0
+            wanted = drift.measured < FIRST or drift.answers % max(1, round(1 / self.share)) == 0
+            # One that was left out for others, or that a thread has ended amid, tells nothing any more.
+            waits = self._pending is not None and self._clock() - self._pending < LOST_S
+            if not wanted or waits or prompt in drift.seen:
+                return False
+            self._pending = self._clock()
+            drift.seen.append(prompt)
+            return True
 
-    def levels(self, collection: int) -> list[Level]:
+    def levels(self, collection: int, asked: Linker) -> list[Level]:
         """By which an answer is measured now."""
         with self._lock:
-            level = self._drifts.setdefault(collection, _Drift()).level
-        own = [] if level is Level.OFF else [level]
-        below = [Level(level - 1)] if level else []
-        return [*own, *below]
+            if (drift := self._drifts.get(collection)) is None:
+                return []
+            more = [Level.MORE] if at_level(asked, Level.MORE) != asked else []
+            drift.steps = (Level.ASKED, *more, Level.OFF)
+            if drift.level not in drift.steps:
+                drift.go(Level.ASKED)
+            own: list[Level] = [] if drift.level is Level.OFF else [drift.level]
+            below = drift.below()
+        return own if below is None else [*own, below]
 
     def found(self, collection: int, measured: Sequence[tuple[Level, float]], seconds: float) -> None:
         """What one answer came to, by each level, and what it took."""
         with self._lock:
-            self.seconds += seconds
-            drift = self._drifts.setdefault(collection, _Drift())
+            self.seconds, self._pending = self.seconds + seconds, None
+            if (drift := self._drifts.get(collection)) is None:
+                return  # it is gone
             drift.measured += bool(measured)
+            drift.empty = 0 if measured else drift.empty + 1
             for level, kl in measured:
+                counted = kl if kl <= CLIP else CLIP
                 if level is drift.level:
-                    drift.now.append(kl)
-                elif level == drift.level - 1:
-                    drift.before.append(kl)
+                    drift.now.append(counted)
+                elif level == drift.below():
+                    drift.before.append(counted)
             was, changed = drift.level, _judged(drift)
         if changed is not None:
             why = "too far from" if changed > was else "near enough again to"
@@ -144,11 +171,15 @@ def at_level(asked: Linker, level: Level) -> Linker:
 
 def _judged(drift: _Drift) -> Level | None:
     """The level that it goes to, if it does."""
-    if drift.level is not Level.OFF and len(drift.now) >= FEWEST and not (_mean(drift.now) or 0.0) <= LIMIT:
-        drift.go(Level(drift.level + 1))
+    below = drift.below()
+    if drift.level is not Level.OFF and len(drift.now) >= FEWEST and (_mean(drift.now) or 0.0) > LIMIT:
+        drift.go(drift.steps[drift.steps.index(drift.level) + 1])
         return drift.level
-    if drift.level and len(drift.before) >= MOST and (_mean(drift.before) or 0.0) <= BACK * LIMIT:
-        drift.go(Level(drift.level - 1))
+    if below is None:
+        return None
+    near = len(drift.before) >= MOST and (_mean(drift.before) or 0.0) <= BACK * LIMIT
+    if near or drift.empty >= MOST:  # what had drifted is not there any more
+        drift.go(below)
         return drift.level
     return None
 

@@ -5,7 +5,6 @@ the samples that come with the program. What was found counts for the model's fi
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -18,6 +17,7 @@ from app.prompt import PromptTemplate
 from app.samples import read_samples
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.errors import FAULTS, reason_of
 from ragcache.linking.base import Linker
 from ragcache.store import open_store
 from ragcache.types import Chunk, Segment
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Soundness:
-    kl: float  # of the built-in prompts, in nats a token
+    kl: float | None  # of the built-in prompts, in nats a token; None where that takes too long to be found out
 
     @property
     def sound(self) -> bool:
-        return self.kl <= LIMIT  # false for nan
+        return self.kl is None or self.kl <= LIMIT  # false for nan
 
     @property
     def told(self) -> str:
@@ -58,7 +58,7 @@ def known_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
         return None
     kept = model.settings.records.read(KIND, model.files.folder, **_facts(model, linker))
     try:
-        return None if kept is None else Soundness(float(kept["kl"]))
+        return None if kept is None else Soundness(None if kept["kl"] is None else float(kept["kl"]))
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -75,23 +75,33 @@ def measured_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
     longest = max(sum(map(len, prompt)) for prompt in prompts) + STEPS
     if longest > model.engine.spec.max_tokens:
         return None
+    try:
+        verdict = _measured(model, linker, documents, prompts)
+    except FAULTS as error:  # a model that cannot be checked serves all the same
+        log.warning("whether linking works on this model could not be found out: %s", reason_of(error))
+        return None
+    if verdict is not None and model.files is not None:
+        facts = _facts(model, linker)
+        model.settings.records.write(KIND, model.files.folder, asdict(verdict), model.files.basis, **facts)
+    return verdict
+
+
+def _measured(
+    model: LoadedModel, linker: Linker, documents: Sequence[Sequence[Chunk]], prompts: Sequence[Sequence[Segment]]
+) -> Soundness | None:
     ends = perf_counter() + MOST_S
-    cache = model.cache(open_store(None, ROOM, 0, model.settings.codec), linker, keep_missed=False)
+    cache = model.cache(open_store(None, ROOM, 0, "raw"), linker, keep_missed=False)
     measured, found = PromptDivergence(forced_answers(cache, STEPS, model.template.stop)), list[float]()
     for step in chain(_captured(cache, model.template, documents), prompts):
         if perf_counter() > ends:
             log.info("whether linking works on this model was not found out: it takes longer than %g s", MOST_S)
-            return None
+            return Soundness(None)
         found += measured.of(step, [linker]) if step else []
     if len(found) < len(prompts):
         return None
-    verdict = Soundness(sum(found) / len(found))
-    # JSON has no number for what is none: such a model is measured again.
-    if model.files is not None and math.isfinite(verdict.kl):
-        facts = _facts(model, linker)
-        model.settings.records.write(KIND, model.files.folder, asdict(verdict), model.files.basis, **facts)
-    log.info("answers over caches are %.3f nats a token from a full recompute, of this model", verdict.kl)
-    return verdict
+    kl = sum(found) / len(found)
+    log.info("answers over caches are %.3f nats a token from a full recompute, of this model", kl)
+    return Soundness(kl)
 
 
 def _captured(
@@ -104,7 +114,8 @@ def _captured(
 
 
 def _facts(model: LoadedModel, linker: Linker) -> dict[str, str]:
-    return {"linker": repr(linker), "dtype": str(model.engine.spec.dtype)}
+    system, context = model.template.system().hash, str(model.settings.context_chunks)
+    return {"linker": repr(linker), "dtype": str(model.engine.spec.dtype), "system": system, "context": context}
 
 
 def _documents(template: PromptTemplate) -> list[list[Chunk]]:

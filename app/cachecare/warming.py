@@ -234,7 +234,7 @@ class Warmer:
 
     def _capture(self, chunk: Chunk, context: Sequence[Variant]) -> Variant:
         variant = self._cache.kvgen.capture(self._system, context, chunk)
-        self._cache.store.put(variant)
+        self._cache.store.put(variant, wanted=True)
         return variant
 
 

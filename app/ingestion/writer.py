@@ -277,14 +277,14 @@ class Writer:
         if older:
             told = f"files are cut by {self._collection.splitter!r} from now on, not by {older!r}"
             self._tally.note(f"{told}; documents that were in keep their chunks")
-        tokens = sum(chunk.tokens for chunk in chunks)
-        self._tally.document(file.is_ready, draft.record.size, len(chunks), tokens)
+        self._tally.document(file.is_ready, draft.record.size, len(chunks), sum(chunk.tokens for chunk in chunks))
         self._tally.on_use += not whole and self._room.mode != "off"
         self._room.came(file)
-        headed = any(piece.heading for piece in draft.pieces)
-        self._tally.cut(way(self._collection.splitter, draft.parsed.kind, headed))
+        self._tally.cut(way(self._collection.splitter, draft.parsed.kind, any(piece.heading for piece in draft.pieces)))
         self._behind += len(chunks)
         self._forget(replaced.removed)
+        sentences = [chunk.sentences for chunk in chunks]
+        self._library.catalog.sentences.add_rest(self._collection, replaced.chunk_ids, sentences)
 
     def _forget(self, removed: Removed) -> None:
         """After the commit: what hung on chunks that are gone, and the indexes when they are far behind."""

@@ -121,7 +121,7 @@ class _States(Collector):
                 kl.add_metric(name, one.kl)
         seconds = CounterMetricFamily("ragcache_gate_seconds", "That measuring took.", gate.quality.seconds)
         model = GaugeMetricFamily("ragcache_model_kl", "The same of the model's built-in prompts.")
-        if gate.soundness is not None:
+        if gate.soundness is not None and gate.soundness.kl is not None:
             model.add_metric([], gate.soundness.kl)
         return [kl, level, measured, seconds, model]
 

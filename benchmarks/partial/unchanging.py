@@ -42,8 +42,8 @@ class UnchangingStore(KVStore):
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self._store.at_hand(key)
 
-    def put(self, variant: Variant) -> None:
-        pass
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+        return False
 
     def era(self) -> int:
         return self._store.era()

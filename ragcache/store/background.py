@@ -82,10 +82,10 @@ class PendingUses:
         self._uses: dict[str, tuple[int, int]] = {}  # when last, and how often
         self._due = 0.0
 
-    def add(self, digest: str) -> bool:
+    def add(self, digest: str, counts: bool = True) -> bool:
         """Whether it is time to write them down."""
         with self._lock:
-            self._uses[digest] = (time.time_ns(), self._uses.get(digest, (0, 0))[1] + 1)
+            self._uses[digest] = (time.time_ns(), self._uses.get(digest, (0, 0))[1] + counts)
             now = time.monotonic()
             if len(self._uses) < _MOST_USES and now < self._due:
                 return False

@@ -156,13 +156,15 @@ class KVStore(Resizable):
             return Fetched(entry.variant(), entry.tier, entry.nbytes, perf_counter() - started)
 
     @abstractmethod
-    def put(self, variant: Variant) -> None:
-        """Keep a variant, replacing one of the same key; evicts unpinned entries to stay within the budget.
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+        """Keep a variant, replacing one of the same key, and evict unpinned ones to stay within the budget -> whether
+        it is kept.
 
         Of a chunk behind a System segment VARIANTS are kept: another one takes the place of that which was used longest
         ago, but of none that is pinned and not of the one without context.
 
-        Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined.
+        Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined,
+        unless it is `wanted`: by somebody who asked for it to be kept, and not by an answer that lacked it.
         Raises StoreError when it cannot be kept (full disk); nothing is then half-written, and what was there stays.
         """
 
@@ -171,11 +173,11 @@ class KVStore(Resizable):
         if self.era() != era:
             return False
         try:
-            self.put(variant)
+            kept = self.put(variant)
         finally:  # also what a full disk left to RAM
             if is_over := self.era() != era:
                 self.delete(variant.key)
-        return not is_over
+        return kept and not is_over
 
     @abstractmethod
     def era(self) -> int:

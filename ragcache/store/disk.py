@@ -131,12 +131,12 @@ class DiskTier(Tier):
         self._counts.add("hits")
         return entry
 
-    def put(self, variant: Variant) -> None:
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
         assert self._heads is None, "some heads of a variant are no variant"
-        self.take_in(*pack(variant, self._codec))
+        return self.take_in(*pack(variant, self._codec), judges=not wanted)
 
-    def take_in(self, header: Header, parts: Sequence[memoryview]) -> None:
-        """Keep a file as it was written, elsewhere too. Raises as `put`."""
+    def take_in(self, header: Header, parts: Sequence[memoryview], *, judges: bool = True) -> bool:
+        """Keep a file as it was written, elsewhere too. Raises and says as `put`."""
         target = self._layout.entry(header.key)
         contents = Contents(header.key, header.codec, header.lineage, sum(map(len, parts)))
         with (
@@ -147,16 +147,17 @@ class DiskTier(Tier):
             announce = partial(
                 self._room.announce, contents=contents, target=target, lead=lead, temporary=temporary.name
             )
-            held = self._index.has(header.key.digest)
+            held, told = self._index.has(header.key.digest), list[bool]()
             self.reuse.fading.come(header.key.digest, held=held)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
                 # A full disk keeps its reserve for what frees some.
-                if not self._index.change(partial(announce, judges=True), reserve=False):
-                    return
+                self._index.change(lambda change: told.append(announce(change, judges=judges)), reserve=False)
+                if not told[-1]:  # by the change that was committed, if it was tried twice
+                    return False
                 if self._index.change(partial(Change.bring, announce=announce, temporary=temporary, target=target)):
                     sync_folder(target.parent)
                     self.reuse.put(header.key.digest, contents.nbytes, held=held)
-                    return
+                    return True
         raise StoreError(f"{target} was deleted again and again before it was there")
 
     def era(self) -> int:
@@ -188,17 +189,16 @@ class DiskTier(Tier):
 
     def offer(self, variant: Variant) -> bool:
         try:
-            self.put(variant)
+            return self.put(variant)
         except StoreError:
             return False
-        return True
 
     def use(self, key: VariantKey) -> None:
         self._index.use(key.digest)
         self.reuse.use(key.digest)
 
     def renew(self, key: VariantKey) -> None:
-        self._index.use(key.digest)
+        self._index.use(key.digest, counts=False)
 
     def trim(self, fingerprint: str, share: float, more: int = 0) -> None:
         """No eviction, which tells that the budget is too small: what is trimmed has a share of its own."""

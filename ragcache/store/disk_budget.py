@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from ragcache.store.disk_room import DiskRoom
 from ragcache.store.eviction.base import Evictable
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import declined, displaced, in_order
+from ragcache.store.eviction.victims import Lesser, displaced
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
 from ragcache.store.layout import KV
 from ragcache.store.reuse import ReuseRecord
@@ -60,7 +61,7 @@ class DiskBudget:
     def leaving(self, budget: int | None) -> Leaving:
         room = replace(self._room, budget=budget)
         with reporting("read", room.root):
-            return Leaving.of(self._index.change(lambda change: room.beyond(change.nbytes, self._ordered(change))))
+            return Leaving.of(self._index.change(lambda change: room.beyond(change.nbytes, self._lowest_first(change))))
 
     def fit(self, budget: int | None) -> Leaving:
         self._room = replace(self._room, budget=budget)
@@ -75,7 +76,7 @@ class DiskBudget:
         return gone
 
     def _evict_some(self, change: Change) -> Leaving:
-        chosen = self._room.beyond(change.nbytes, self._ordered(change), _AT_ONCE)
+        chosen = self._room.beyond(change.nbytes, self._lowest_first(change), _AT_ONCE)
         self._remove(change, chosen, "evictions")
         return Leaving.of(chosen)
 
@@ -92,14 +93,14 @@ class DiskBudget:
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
         spared = {str(target), *(one.name for one in leaving)}
         loose = (one for one in self._lowest_first(change) if one.name not in spared)
-        chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, loose)
+        new = self._judged(Evictable(str(target), contents.nbytes, time.time_ns(), change.is_pinned(digest)))
+        lesser = Lesser(loose, new if judges and old is None else None, self._room.order)
+        chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, lesser)
+        if lesser.ended:
+            self._counts.add("declined")
+            return False
         if why:
             raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
-        if judges and chosen and old is None:
-            new = self._judged(Evictable(str(target), contents.nbytes, 0, change.is_pinned(digest)))
-            if declined(new, chosen, self._room.order):
-                self._counts.add("declined")
-                return False
         self._remove(change, chosen, "evictions")
         self._remove(change, leaving, "displaced")
         for one in leaving:
@@ -107,12 +108,8 @@ class DiskBudget:
         change.announce(contents, temporary)
         return True
 
-    def _ordered(self, change: Change) -> Iterable[Evictable]:
-        """All that may go, the first to go first."""
-        return in_order(map(self._judged, change.loose()), self._room.order)
-
     def _lowest_first(self, change: Change) -> Iterable[Evictable]:
-        """The same, for who needs few of them."""
+        """All that may go, the first to go first."""
         if self._room.order is least_recently_used:
             return change.loose()
 
@@ -126,7 +123,8 @@ class DiskBudget:
         """With its uses, as far as the order goes by them."""
         if self._room.order is least_recently_used:
             return one
-        return replace(one, uses=self._reuse.fading.of(digest_of(one.name), one.uses.count))
+        age_s = max(0.0, (time.time_ns() - one.used) / 1e9)
+        return replace(one, uses=self._reuse.fading.of_folder(digest_of(one.name), one.uses.count, age_s))
 
     def _remove(self, change: Change, chosen: Iterable[Evictable], name: str) -> None:
         self._counts.add(name, sum(change.remove(Path(one.name)) for one in chosen))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
-from ragcache.store.eviction.base import Uses
+from ragcache.store.eviction.base import LATER, SOON, Uses
 
 MOST = 1 << 16  # names that are remembered, about 20 MB
-SOON, LATER = 30, 20_000  # uses of any entry until one counts half
+OTHERS = 8.0  # uses that are believed of an entry that others used, or that was used before: nobody knows when
 
 
 @dataclass(slots=True)
@@ -28,8 +30,8 @@ class FadingUses:
     What is asked for in vain and put then was asked for once. So was what is put without that: somebody wanted it.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, most: int = MOST, clock: Callable[[], float] = monotonic) -> None:
+        self._most, self._clock, self._began = most, clock, clock()
         self._lock = threading.Lock()
         self._known = OrderedDict[str, _Known]()  # the one that was used longest ago first
         self._now = 0  # uses so far
@@ -57,17 +59,24 @@ class FadingUses:
         with self._lock:
             self._known.pop(name, None)
 
-    def of(self, name: str, told: float = 0.0) -> Uses:
-        """Until now. `told`: uses in all, as a folder tells them; those that are not among ours were others' or of
-        before, nobody knows when.
+    def of(self, name: str) -> Uses:
+        """Until now."""
+        with self._lock:
+            known = self._known.get(name) or _Known(at=self._now)
+            return Uses(known.count, *_faded(known, self._now), known.worth)
+
+    def of_folder(self, name: str, told: float, age_s: float) -> Uses:
+        """Of one that a folder tells of: how often it was used in all, beside having been put, and how long ago last.
+        What is not ours of that was others' or before, and counts as if all had been then, at the pace of uses here.
         """
         with self._lock:
-            known, now = self._known.get(name), self._now
-            known = known or _Known(at=now)
-            soon, later = _faded(known, now)
-            before = max(0.0, told - known.count)
-            count = known.count + before
-            return Uses(count, soon, later + before * 0.5 ** (now / LATER), known.worth + before)
+            known = self._known.get(name) or _Known(at=self._now)
+            pace = (self._now + 1) / (self._clock() - self._began + 1)
+            others = min(OTHERS, max(0.0, told + 1 - known.count))
+            soon, later = _faded(known, self._now)
+            passed = age_s * pace
+            soon += min(1.0, others) * 0.5 ** (passed / SOON)
+            return Uses(known.count + others, soon, later + others * 0.5 ** (passed / LATER), known.worth + others)
 
     def _count(self, name: str) -> _Known:
         self._now += 1

@@ -105,7 +105,7 @@ class Change:
 
     def loose(self) -> Iterator[Evictable]:
         """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""
-        found = self._evictables("ORDER BY used")
+        found = self._evictables("WHERE coming IS NULL ORDER BY used")  # what is being brought is somebody's
         return (candidate for candidate in found if not candidate.pinned)
 
     def announce(self, contents: Contents, temporary: str) -> None:
@@ -262,9 +262,9 @@ class FolderIndex:
         ((era,),) = self._file.read("SELECT era FROM folder")
         return int(era)
 
-    def use(self, digest: str) -> None:
+    def use(self, digest: str, *, counts: bool = True) -> None:
         """Write down later that it was used."""
-        if self._uses.add(digest):
+        if self._uses.add(digest, counts):
             self._background.add(self._write_uses)
 
     def _write_uses(self) -> None:

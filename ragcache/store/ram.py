@@ -16,7 +16,7 @@ from ragcache.store.budgets import Leaving
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import declined, displaced, first_of, victims
+from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
 from ragcache.store.held import HeldEntry, compact, footprint
 from ragcache.store.residents import Place, Resident, RoomFound, place_of
 from ragcache.store.reuse import ReuseRecord
@@ -93,12 +93,13 @@ class RamTier(Tier):
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         return self.open(key) if self.holds(key) else None
 
-    def put(self, variant: Variant) -> None:
-        if self._take(variant) is RoomFound.NONE:
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+        if (found := self._take(variant, judges=not wanted)) is RoomFound.NONE:
             raise StoreError(
                 f"a chunk of {len(variant)} tokens needs {variant.nbytes:,} bytes and the RAM budget of "
                 f"{self._budget:,} cannot hold it beside the pinned entries: raise the budget or unpin some"
             )
+        return found is RoomFound.THERE
 
     def era(self) -> int:
         return self._era
@@ -144,15 +145,15 @@ class RamTier(Tier):
             return key.digest in self._residents
 
     def offer(self, variant: Variant) -> bool:
-        return self._take(variant) is RoomFound.THERE
+        return self._take(variant, judges=True) is RoomFound.THERE
 
-    def _take(self, variant: Variant) -> RoomFound:
+    def _take(self, variant: Variant, *, judges: bool) -> RoomFound:
         variant = compact(variant)
         name, nbytes = variant.key.digest, footprint(variant)
         with self._lock:
             self.reuse.fading.come(name, held=name in self._residents)
             leaving = self._leaving(variant.key)
-            room = self._make_room(name, leaving, nbytes)
+            room = self._make_room(name, leaving, nbytes, judges=judges and name not in self._residents)
             self._declined += room is RoomFound.DECLINED
             if room is not RoomFound.THERE:
                 return room
@@ -230,7 +231,7 @@ class RamTier(Tier):
         others = (self._candidate(name) for name in self._families.get(key.family, ()) if name != key.digest)
         return [one.name for one in displaced(others, self._order, key.lead.digest)]
 
-    def _make_room(self, name: str, leaving: Collection[str], nbytes: int) -> RoomFound:
+    def _make_room(self, name: str, leaving: Collection[str], nbytes: int, *, judges: bool) -> RoomFound:
         """Evict until `nbytes` of this name fit in the place of those that leave; nothing is evicted when that cannot
         be.
         """
@@ -241,10 +242,12 @@ class RamTier(Tier):
         need = self._nbytes - replaced + nbytes - self._budget
         if need <= 0:
             return RoomFound.THERE
-        if nbytes > self._budget or (chosen := victims(self._loose(spared), need)) is None:
+        if nbytes > self._budget:
             return RoomFound.NONE
-        if name not in self._residents and declined(self._judged(name, nbytes), chosen, self._order):
-            return RoomFound.DECLINED
+        lesser = Lesser(self._loose(spared), self._judged(name, nbytes) if judges else None, self._order)
+        chosen = victims(lesser, need)
+        if chosen is None:
+            return RoomFound.DECLINED if lesser.ended else RoomFound.NONE
         self._evict(chosen)
         return RoomFound.THERE
 

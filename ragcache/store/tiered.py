@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ragcache.errors import ConfigError, StoreError
+from ragcache.errors import ConfigError
 from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
@@ -137,14 +137,17 @@ class TieredStore(KVStore):
         for tier in self._tiers:
             tier.renew(key)
 
-    def put(self, variant: Variant) -> None:
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+        kept = False
         try:
-            self._last.put(variant)
-        except StoreError:
-            for tier in self._faster:
-                tier.offer(variant)  # it serves as long as this process runs
-            raise
-        self._promote(variant, len(self._faster))
+            kept = self._last.put(variant, wanted=wanted)
+        finally:
+            if not kept:
+                for tier in self._faster:
+                    tier.offer(variant)  # it serves as long as this process runs
+        if kept:
+            self._promote(variant, len(self._faster))
+        return kept
 
     def era(self) -> int:
         return self._last.era()

@@ -11,7 +11,7 @@
 | `documents` | `states` (one query), `replace`, `fail`, `touch`, `delete`, `get`, `find`, `all`, `listed`, `layout` |
 | `chunks` | `found` (by ids, with documents), `of_document`, `hashes`, `layout`, `retokenize` |
 | `orphans` | texts that nobody has any more, and whose KV is still to go: `of`, `unused`, `settle`, `forget` |
-| `sentences` | the vectors of the chunks' sentences: `lacking`, `add`, `unfinished` |
+| `sentences` | the vectors of the chunks' sentences: `lacking`, `add`, `add_rest`, `unfinished` |
 | `order` | where documents stand, and what they are computed behind: `standing`, `places`, `neighbours`, `set`, … |
 | `conversations` | `create`, `get`, `all`, `rename`, `delete`, `add` (messages), `messages` |
 | `runs` | `start`, `finish`, `newest` |
@@ -25,9 +25,10 @@
 
 Every method is one transaction, lasts when it returns, and raises CatalogError. `documents.replace(collection,
 DocumentRecord, [ChunkRecord])` makes a document visible at once, or its new version instead of the old
-one, whose id it keeps; chunks are new ones, with ids never given before. (Sentences of a long one follow in several
-transactions.) It returns the new ids, and in `removed` what went: `orphans` are the token hashes that no chunk of any
-collection has any more, whose KV the caller deletes, who says then that they are settled (`orphans.py`).
+one, whose id it keeps; chunks are new ones, with ids never given before. (Of a long one `sentences.add_rest` writes
+what is left of its sentences.) It returns the new ids, and in `removed` what went: `orphans` are the token hashes that
+no chunk of any collection has any more, whose KV the caller deletes, who says then that they are settled
+(`orphans.py`).
 `documents.fail` leaves a failed document without chunks; `attempts` counts how often.
 
 Any string can be stored: NUL and lone surrogates too. Records (`records.py`, `serving_records.py`) are frozen, and know

@@ -25,6 +25,7 @@ from ragcache.host import MOUNTS, carry_over, network_file_system
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
+MOMENT_MS = 2000
 BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
@@ -135,12 +136,14 @@ class Database:
             yield turn.enter_context(hasty.begin())
 
     def shorten_log(self) -> None:
-        """Give the disk back what a large transaction took of it in the log of SQLite, unless somebody reads in it."""
+        """Give the disk back what a large transaction took of it in the log of SQLite, unless somebody reads in it for
+        longer than a moment.
+        """
         if self.path is None:
             return
         with told(self.where), self._turn, self._engine.connect() as connection:
             cursor = connection.connection.cursor()
-            cursor.execute("PRAGMA busy_timeout = 0")
+            cursor.execute(f"PRAGMA busy_timeout = {MOMENT_MS}")
             try:
                 with suppress(sqlite3.OperationalError):  # the next transaction tells of a disk that is full
                     cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from app.errors import NotFound
 from app.library.catalog.chunks import add, lock, remove_documents, retire, rows_of, source_key
 from app.library.catalog.collections import write_splitter
-from app.library.catalog.database import Database, DatabasePart, batches, stored
+from app.library.catalog.database import DatabasePart, batches, stored
 from app.library.catalog.failures import told
 from app.library.catalog.order import stand
 from app.library.catalog.orphans import orphaned
@@ -42,7 +42,7 @@ from app.library.catalog.records import (
     Replaced,
     State,
 )
-from app.library.catalog.sentences import Sentences, insert_sentences, parts
+from app.library.catalog.sentences import insert_sentences, parts
 from app.library.catalog.tables import CHUNKS, DOCUMENTS, now
 from app.library.order import Standing
 from app.loaders.base import Line, Page
@@ -52,10 +52,6 @@ _STATE = [DOCUMENTS.c[name] for name in FileState.__dataclass_fields__]
 
 
 class Documents(DatabasePart):
-    def __init__(self, database: Database):
-        super().__init__(database)
-        self._sentences = Sentences(database)
-
     def states(self, collection: Collection) -> dict[str, FileState]:
         """All documents by source, in one query."""
         query = select(DOCUMENTS.c.source, *_STATE).where(DOCUMENTS.c.collection_id == collection.id)
@@ -71,8 +67,8 @@ class Documents(DatabasePart):
         bind: bool = False,
         standing: Standing | None = None,
     ) -> Replaced:
-        """Make a document visible with its chunks, instead of its older version if there is one: one transaction, but
-        for the sentences of a long one (sentences.py).
+        """Make a document visible with its chunks, instead of its older version if there is one: one transaction. What
+        is left of the sentences of a long one `sentences.add_rest` adds.
 
         `bind`: the splitter of this record, which cut it, is the collection's from now on. `standing`: its place in the
         order of the collection; without one it gets its place when its KV is computed.
@@ -80,7 +76,7 @@ class Documents(DatabasePart):
         assert all(document.text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
         rows, values = rows_of(collection, chunks), _values(document)
         sentences = [chunk.sentences for chunk in chunks]
-        at_once, *later = parts(sentences)
+        at_once = parts(sentences)[0]
         with self._database.writing() as connection:
             lock(connection, collection)
             if bind:
@@ -91,9 +87,6 @@ class Documents(DatabasePart):
             ids = add(connection, collection.id, document_id, rows)
             insert_sentences(connection, zip(ids[at_once], sentences[at_once], strict=True))
             orphans = orphaned(connection, collection.id, hashes)
-        for part in later:
-            self._database.shorten_log()
-            self._sentences.add(collection, list(zip(ids[part], sentences[part], strict=True)))
         return Replaced(document_id, ids, Removed(0, gone, orphans))
 
     def fail(self, collection: Collection, document: DocumentRecord, error: str) -> Removed:

@@ -41,6 +41,12 @@ class Sentences(DatabasePart):
                 there -= set(connection.scalars(select(SENTENCES.c.chunk_id).where(SENTENCES.c.chunk_id.in_(ids))))
                 insert_sentences(connection, [one for one in part if one[0] in there])
 
+    def add_rest(self, collection: Collection, chunks: Sequence[int], packed: Sequence[Packed | None]) -> None:
+        """Of a document that was just made visible: what its own transaction had no room for."""
+        for part in parts(packed)[1:]:
+            self._database.shorten_log()
+            self.add(collection, list(zip(chunks[part], packed[part], strict=True)))
+
     def unfinished(self, collection: Collection) -> int | None:
         """The chunk above which some lack theirs, since somebody was stopped amid the last document that was written.
         None where the last chunk has them, or is of those of before, of whose documents none has.

@@ -13,8 +13,11 @@ import torch
 from ragcache.engine import LinkSource, PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.generation import Prefilled, TorchGeneration, prefill
+from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.linking.baselines import Full
+from ragcache.planning import plan_prompt
+from ragcache.report import Report
 from ragcache.types import Segment
 
 
@@ -30,13 +33,24 @@ class ForcedAnswers:
     def prefilled(self, segments: Sequence[Segment], linker: Linker) -> Prefilled:
         return prefill(self.engine, PromptRequest(segments, linker, self.max_tokens), self.source)
 
-    def full(self, segments: Sequence[Segment]) -> tuple[tuple[int, ...], torch.Tensor]:
+    def full(self, segments: Sequence[Segment], pause: Pause | None = None) -> tuple[tuple[int, ...], torch.Tensor]:
         """The answer of the full recompute, and its logits: one step per token, and one for the end where it came to
-        it. [steps, vocabulary]
+        it. [steps, vocabulary] `pause` is called amid its prefill, if it can wait.
         """
-        made = self.prefilled(segments, Full())
+        made = self.prefilled(segments, Full()) if pause is None else self._patiently(segments, pause)
         ids = self.free(made, made.logits)
         return ids, self.forced(made, ids, min(len(ids) + 1, self.max_tokens))
+
+    def _patiently(self, segments: Sequence[Segment], pause: Pause) -> Prefilled:
+        engine = self.engine
+        plan = plan_prompt(segments, engine.spec.fingerprint, self.source.store, lookup=False)
+        engine.check_tokens(plan.ids)
+        last = len(plan.ids) - 1
+        buffer = engine.buffer(len(plan.ids) + self.max_tokens, apart=True)
+        engine.compute_patiently(plan.ids[:last], range(last), buffer, pause=pause)
+        logits = engine.logits(engine.compute(plan.ids[last:], [last], buffer))[0]
+        report = Report(Full.name, last + 1, plan.question, last + 1 - plan.question)
+        return Prefilled(plan, buffer, logits, report, last + 1)
 
     def free(self, prefilled: Prefilled, logits: torch.Tensor, start: int = 0) -> tuple[int, ...]:
         """Greedy tokens from the answer's token `start` on, the first of them by `logits`."""

@@ -38,7 +38,8 @@ def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder]:
     """Of RAM and of the disk: of a name for both, or of `ram=…,disk=…`."""
     if "=" not in names:
         return open_order(names), open_order(names)
-    given = {tier: name for tier, _, name in (part.strip().partition("=") for part in names.split(","))}
-    if set(given) != set(TIERS):
+    parts = [part.strip().partition("=") for part in names.split(",")]
+    given = {tier: name for tier, _, name in parts}
+    if sorted(tier for tier, *_ in parts) != sorted(TIERS):
         raise ConfigError(f"the order of eviction is {names!r}: give one for both tiers, or ram=NAME,disk=NAME")
     return open_order(given["ram"]), open_order(given["disk"])

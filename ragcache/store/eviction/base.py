@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+SOON, LATER = 30, 20_000  # uses of any entry until one counts half
+
 
 @dataclass(frozen=True, slots=True)
 class Uses:

@@ -12,7 +12,6 @@ from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.victims import in_order
 
 SHARE = 16  # of so many entries one is known to be among the lowest: what has come since is ranked soon enough
-MOST = 256  # of them
 
 
 class LowestFirst:
@@ -35,5 +34,5 @@ class LowestFirst:
             given.add(name)
             yield one
         ranked = [*in_order(everything(), self._order)]
-        self._lowest = {one.name: one for one in ranked[: min(MOST, 1 + len(ranked) // SHARE)]}
+        self._lowest = {one.name: one for one in ranked[: 1 + len(ranked) // SHARE]}
         yield from (one for one in ranked if one.name not in given)

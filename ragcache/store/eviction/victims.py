@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 
 from ragcache.store.eviction.base import Evictable, EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
@@ -36,18 +37,34 @@ def victims(candidates: Iterable[Evictable], need: int) -> list[Evictable] | Non
     return chosen if sum(candidate.nbytes for candidate in chosen) >= need else None
 
 
-def declined(new: Evictable, chosen: Iterable[Evictable], order: EvictionOrder) -> bool:
-    """Whether it is worth no more than what would go for it."""
-    return order is expected_value and not new.pinned and order(new) <= max(map(order, chosen), default=-1.0)
+class Lesser:
+    """Of candidates, the first to go first, those that are worth less than what would take their place: all of them,
+    where that is None or pinned, or where the order takes in whatever comes.
+    """
+
+    def __init__(self, candidates: Iterable[Evictable], new: Evictable | None, order: EvictionOrder):
+        self._candidates, self._order = candidates, order
+        judges = order is expected_value and new is not None and not new.pinned
+        self._worth = order(new) if judges and new is not None else math.inf
+        self.ended = False  # at one that is worth as much
+
+    def __iter__(self) -> Iterator[Evictable]:
+        for one in self._candidates:
+            if self._order(one) >= self._worth:
+                self.ended = True
+                return
+            yield one
 
 
 def first_of(candidates: Iterable[Evictable], need: int) -> list[Evictable]:
     """The same, or all of them."""
     chosen: list[Evictable] = []
     left = need
-    for candidate in candidates:
-        if left <= 0:
-            break
+    if left <= 0:
+        return chosen
+    for candidate in candidates:  # no more are looked at than are taken
         chosen.append(candidate)
         left -= candidate.nbytes
+        if left <= 0:
+            break
     return chosen

@@ -174,16 +174,17 @@ class SharedStore(KVStore):
 
     # -- putting and deleting ---------------------------------------------------------------------------------------
 
-    def put(self, variant: Variant) -> None:
-        self._local.put(variant)
-        if is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
-            return
+    def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+        kept = self._local.put(variant, wanted=wanted)
+        if not kept or is_prefix(variant.key):  # of somebody's conversation, which comes back here if it does
+            return kept
         try:
             if not self._journal.add([entry_task(Kind.UPLOAD, variant.key)]):
                 _log.warning("not uploaded, since too much waits for the bucket %s already", self._bucket.url)
         except StoreError as error:  # it is kept all the same
             _log.warning("not uploaded: %s", error)
         self._courier.wake()
+        return kept
 
     def era(self) -> int:
         return self._local.era()

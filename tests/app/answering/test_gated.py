@@ -12,6 +12,7 @@ from app import RagPipeline, Settings
 from app.answering.quality import Level
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
+from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.linking.baselines import Full
 from ragcache.loader import Block
 from tests.app.filling import fill
@@ -71,6 +72,28 @@ def test_a_drift_while_serving_is_detected_and_recovers(
     assert "near enough again" in caplog.text
     answer = gated.ask(QUESTION.format(0))
     assert answer.report.reused > 0 and not any("drifted" in note for note in answer.notes)
+
+
+def test_a_program_that_asks_once_measures_nothing(gated: RagPipeline) -> None:
+    """Nobody would hear of it, and it would end later."""
+    with RagPipeline(gated.settings) as once:
+        once.ask(QUESTION.format(1))
+        once.settle()
+        assert once.gate.quality.states() == [] and once.gate.quality.seconds == 0.0
+
+
+def test_a_measurement_that_breaks_is_told_to_nobody(
+    gated: RagPipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(ForcedAnswers, "full", broken)
+    gated.ask(QUESTION.format(1))
+    gated.settle()
+    assert "an answer could not be measured" in caplog.text
+    assert gated.ask(QUESTION.format(2)).report.incidents == []
+    assert gated.gate.quality.seconds > 0.0
 
 
 def test_answers_that_nothing_is_linked_for_tell_nothing(gated: RagPipeline) -> None:

@@ -123,9 +123,25 @@ def test_a_start_does_not_wait_for_it_for_long(
 ) -> None:
     monkeypatch.setattr(soundness, "MOST_S", 0.0)
     model = model_of(tiny_folder, tmp_path)
-    assert measured_soundness(model, AUTO) is None
-    assert known_soundness(model, AUTO) is None
+    assert measured_soundness(model, AUTO) == Soundness(None)
+    assert known_soundness(model, AUTO) == Soundness(None), "nor does the next one"
+
+
+def test_a_check_that_breaks_keeps_no_model_from_serving(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(soundness, "_measured", broken)
+    model = model_of(tiny_folder, tmp_path)
+    assert measured_soundness(model, AUTO) is None and known_soundness(model, AUTO) is None
 
 
 def test_a_verdict_is_by_its_limit() -> None:
-    assert Soundness(LIMIT).sound and not Soundness(LIMIT * 1.01).sound and not Soundness(float("nan")).sound
+    assert (
+        Soundness(None).sound
+        and Soundness(LIMIT).sound
+        and not Soundness(LIMIT * 1.01).sound
+        and not Soundness(float("nan")).sound
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ragcache.errors import ConfigError
 from ragcache.store import KVStore, open_store
 from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, Uses, open_order, open_orders
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import displaced, in_order, victims
+from ragcache.store.eviction.victims import Lesser, displaced, in_order, victims
 from ragcache.store.fading import FadingUses
 from tests.orders import ORDER_ROWS, First
 
@@ -134,12 +135,12 @@ def test_what_is_worth_less_than_what_would_go_is_not_taken_in(tier: str, tmp_pa
     probe = opened(tier, tmp_path / "probe", None, "value")
     probe.put(wanted)
     store = opened(tier, tmp_path / "store", probe.stats()[0].nbytes + 5, "value")
-    store.put(wanted)
+    assert store.put(wanted)
     for _ in range(3):
         assert store.get(wanted.key) is not None
-    store.put(new)
+    assert not store.put(new) and not store.put_within(store.era(), new)
     assert store.get(new.key) is None and store.get(wanted.key) is not None
-    assert (store.kept.declined, store.kept.evictions) == (1, 0)
+    assert (store.kept.declined, store.kept.evictions) == (2, 0)
     store.check_integrity()
     for _ in range(9):
         store.get(new.key)  # in vain: it is computed and put each time
@@ -150,15 +151,74 @@ def test_what_is_worth_less_than_what_would_go_is_not_taken_in(tier: str, tmp_pa
     store.pin(pinned.key)
     store.put(pinned)
     assert store.get(pinned.key) is not None
-    store.put(pinned)
+    assert store.put(pinned)
     assert store.get(pinned.key) is not None, "what is there already is put again"
+    store.pin(pinned.key, pinned=False)
+    assert store.put(new, wanted=True), "somebody asks for it to be kept"
+    assert store.get(new.key) is not None
     store.check_integrity()
+
+
+def test_what_the_disk_declines_serves_from_ram(tmp_path: Path, make_variant: Any) -> None:
+    wanted, new = (make_variant(tuple(range(9)), context=(name,)) for name in ("a", "b"))
+    probe = opened("disk", tmp_path / "probe", None, "value")
+    probe.put(wanted)
+    store = open_store(tmp_path / "store", None, probe.stats()[0].nbytes + 5, "raw", order="value")
+    store.put(wanted)
+    for _ in range(3):
+        store.get(wanted.key)
+    store.pin(new.key, owner="somebody", seconds=0)
+    assert not store.put(new)
+    ram, disk = store.stats()
+    assert (ram.entries, disk.entries, disk.declined) == (2, 1, 1)
+    found = store.get(new.key)
+    assert found is not None and found.tier == "ram"
+    store.check_integrity()
+
+
+def test_of_a_large_put_no_more_is_looked_at_than_is_worth_less(make_variant: Any) -> None:
+    looked: list[str] = []
+
+    def candidates() -> Iterator[Evictable]:
+        for place in range(100):
+            looked.append(str(place))
+            yield Evictable(str(place), 1, place, False, uses=Uses(later=float(place)))
+
+    new = Evictable("new", 50, 0, False, uses=Uses(later=5.5 * 50**0.5))
+    lesser = Lesser(candidates(), new, ORDERS["value"])
+    assert victims(lesser, 50) is None and lesser.ended
+    assert len(looked) == 7
+    assert victims(Lesser(candidates(), new, ORDERS["lru"]), 50) is not None
+    assert victims(Lesser(candidates(), replace(new, pinned=True), ORDERS["value"]), 50) is not None
+
+
+def test_what_another_process_has_just_put_is_not_the_first_to_go(tmp_path: Path, make_variant: Any) -> None:
+    """Its uses are told by the folder alone."""
+    ours, theirs, new = (make_variant(tuple(range(9)), context=(name,)) for name in "abc")
+    probe = opened("disk", tmp_path / "probe", None, "value")
+    probe.put(ours)
+    nbytes = probe.stats()[0].nbytes
+    here = opened("disk", tmp_path / "store", 2 * nbytes + 5, "value")
+    here.put(ours)
+    for place in range(200):
+        here.get(make_variant((place, 1)).key)  # uses of others, in vain
+    there = opened("disk", tmp_path / "store", 2 * nbytes + 5, "value")
+    there.put(theirs)
+    assert here.put(new)
+    assert here.get(theirs.key) is not None and here.get(ours.key) is None
 
 
 def test_tiers_may_have_orders_of_their_own() -> None:
     assert open_orders("value") == (ORDERS["value"], ORDERS["value"])
     assert open_orders("ram=lru, disk=value") == (ORDERS["lru"], ORDERS["value"])
-    for wrong in ("ram=lru", "ram=lru,disk=value,gpu=lru", "disk=value,ram", "=", "ram=,disk=lru"):
+    for wrong in (
+        "ram=lru",
+        "ram=lru,disk=value,gpu=lru",
+        "ram=lru,ram=fifo,disk=value",
+        "disk=value,ram",
+        "=",
+        "ram=,disk=lru",
+    ):
         with pytest.raises(ConfigError, match="order of eviction"):
             open_orders(wrong)
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.store.eviction import Uses
-from ragcache.store.fading import LATER, SOON, FadingUses
+from ragcache.store.eviction.base import LATER, SOON
+from ragcache.store.fading import OTHERS, FadingUses
 
 NAMES = st.sampled_from("abc")
 
@@ -45,11 +46,19 @@ def test_credit_is_for_what_was_used() -> None:
 
 
 def test_what_others_tell_of_is_added_to_what_is_known() -> None:
-    record = FadingUses()
+    """Faded by the time since, at the pace of uses here; never more than some of them."""
+    now = [0.0]
+    record = FadingUses(clock=lambda: now[0])
     record.use("a")
-    assert record.of("a", 5) == Uses(5, 1, 1 + 4 * 0.5 ** (1 / LATER), 5)
-    assert record.of("a", 1) == record.of("a"), "that is ours"
-    assert record.of("b", 3).count == 3
+    assert record.of_folder("a", 0, 0.0) == record.of("a"), "the one that put it"
+    assert record.of_folder("a", 3, 0.0) == Uses(4, 2, 4, 4)
+    assert record.of_folder("b", 0, 0.0) == Uses(1, 1, 1, 1), "it was put, by somebody else"
+    assert record.of_folder("b", 1000, 0.0).count == OTHERS
+    now[0] = 9.0  # two uses in ten seconds
+    record.use("c")
+    passed = 100 * 3 / 10
+    assert record.of_folder("b", 0, 100.0).soon == pytest.approx(0.5 ** (passed / SOON))
+    assert record.of_folder("b", 0, 100.0).later == pytest.approx(0.5 ** (passed / LATER))
 
 
 def test_no_more_names_are_remembered_than_it_may() -> None:

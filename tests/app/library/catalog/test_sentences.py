@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.library.catalog import Catalog, sentences
-from app.library.catalog.records import Collection
+from app.library.catalog.records import ChunkRecord, Collection, DocumentRecord
 from app.library.catalog.sentences import AT_ONCE, Sentences, insert_sentences, parts
 from tests.app.library.catalog.samples import document
 
@@ -51,7 +51,15 @@ def test_parts_are_all_in_order_and_no_longer_than_one_may_be(sizes: list[int | 
 def long_document(catalog: Catalog, collection: Collection, words: Sequence[str] = WORDS) -> tuple[int, ...]:
     record, chunks = document(words)
     chunks = [replace(chunk, sentences=EACH + bytes([place])) for place, chunk in enumerate(chunks)]
-    return catalog.documents.replace(collection, record, chunks).chunk_ids
+    return whole(catalog, collection, record, chunks)
+
+
+def whole(
+    catalog: Catalog, collection: Collection, record: DocumentRecord, chunks: Sequence[ChunkRecord]
+) -> tuple[int, ...]:
+    ids = catalog.documents.replace(collection, record, chunks).chunk_ids
+    catalog.sentences.add_rest(collection, ids, [chunk.sentences for chunk in chunks])
+    return ids
 
 
 def written(catalog: Catalog, ids: Sequence[int]) -> set[int]:
@@ -116,7 +124,7 @@ def test_what_a_killed_one_has_left_is_told(
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Sentences, "add", add)
         record, chunks = document(WORDS, "/docs/b.txt")
-        catalog.documents.replace(collection, record, [replace(chunk, sentences=EACH) for chunk in chunks])
+        whole(catalog, collection, record, [replace(chunk, sentences=EACH) for chunk in chunks])
     above = catalog.sentences.unfinished(collection)
     assert above is not None
     left = catalog.sentences.lacking(collection, above, 99)
