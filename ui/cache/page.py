@@ -96,9 +96,8 @@ def about(state: Record, opened: str | None = None) -> str:
     if near:
         answers = sum(int(one["measured"]) for one in near)
         worst = max(float(one["kl"]) for one in near)
-        facts.append(
-            f"answers within {worst:.3f} nats a token of those without it, by {counted(answers, 'answer')} measured"
-        )
+        told = f"answers within {worst:.3f} nats a token of those without the cache"
+        facts.append(f"{told}, by {counted(answers, 'answer')} measured")
     return f'<div class="rc-facts">{"".join(f"<span>{escape(str(one))}</span>" for one in facts)}</div>'
 
 

@@ -51,9 +51,9 @@ def test_a_drift_while_serving_is_detected_and_recovers(
     gated: RagPipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert gated.gate.soundness is not None and gated.gate.soundness.sound
-    assert level_of(gated, 30)[0] is Level.ASKED
+    assert level_of(gated, 12)[0] is Level.ASKED
     (state,) = gated.gate.quality.states()
-    assert state.measured == 30 and state.kl is not None and 0 < state.kl < 0.15
+    assert state.measured == 12 and state.kl is not None and 0 < state.kl < 0.15
     place = TorchEngine.place_block
 
     def spoilt(self: TorchEngine, buffer: KVBuffer, block: Block) -> None:

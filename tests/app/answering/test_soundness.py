@@ -45,8 +45,8 @@ def test_sound_ones_raise_no_alarm(name: str, smollm2: Path, tmp_path: Path) -> 
     assert known_soundness(model, make_linker("naive")) is None
 
 
-def test_the_bundled_one_is_sound(tmp_path: Path) -> None:
-    found = measured_soundness(load_torch_model(load_settings(None, cache_dir=tmp_path)), AUTO)
+def test_the_bundled_one_is_sound(smollm2: Path, tmp_path: Path) -> None:
+    found = measured_soundness(model_of(smollm2, tmp_path), AUTO)
     assert found is not None and found.kl < LIMIT / 3
 
 

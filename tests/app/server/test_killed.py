@@ -27,7 +27,7 @@ from tests.ports import held_port
 from tests.waiting import wait_until
 
 QUESTION = {"question": "Who designed the lighthouse?", "temperature": 0.0}
-KILLS = int(os.environ.get("KILLS", "5"))  # more by hand: KILLS=50
+KILLS = int(os.environ.get("KILLS", "3"))  # more by hand: KILLS=50
 COMMAND = "from app.cli import main; main()"
 
 
