@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from app.answering.divergence import forced_answers
 from app.answering.pipeline import RagPipeline
 from app.ingestion import IngestResult
 from app.library import Library
-from app.library.catalog.records import Collection
 from app.library.fidelity import Calibration
 from app.library.learning import TROUBLE
 from app.models import Models
@@ -59,7 +58,7 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     forcing = forced_answers(answering.cache, STEPS, answering.template.stop)
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
-    for segments in _prompts(pipeline, collection, QUESTIONS * _LOOKED_AT):
+    for segments in asked_of_its_texts(pipeline, name):
         if not _is_cached(forcing, segments):
             continue
         if (one := _measure(forcing, segments)) is not None:
@@ -89,8 +88,13 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
 
 
 def keep(pipeline: RagPipeline, name: str, measured: Calibration) -> None:
+    """The linker that the collection was tuned to stays."""
     catalog = pipeline.library.catalog
-    catalog.collections.set_fidelity(catalog.collections.get(name), measured.as_json())
+    collection = catalog.collections.get(name)
+    known = Calibration.of(collection)
+    if known is not None and known.counts_for(measured.fingerprint, measured.system):
+        measured = replace(measured, linker=known.linker, target=known.target)
+    catalog.collections.set_fidelity(collection, measured.as_json())
 
 
 def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> None:
@@ -110,11 +114,11 @@ def calibrate_if_due(library: Library, models: Models, result: IngestResult) -> 
         log.warning("how far answers of collection %r are off could not be measured: %s", result.collection, error)
 
 
-def _prompts(pipeline: RagPipeline, collection: Collection, most: int) -> Iterator[Sequence[Segment]]:
-    """The same for the same chunks."""
+def asked_of_its_texts(pipeline: RagPipeline, name: str) -> Iterator[Sequence[Segment]]:
+    """Prompts, the same for the same chunks."""
     catalog = pipeline.library.catalog
-    chance = np.random.default_rng(_SEED)
-    for chunk in chance.permutation(catalog.source(collection).live_ids({}))[:most].tolist():
+    collection, chance = catalog.collections.get(name), np.random.default_rng(_SEED)
+    for chunk in chance.permutation(catalog.source(collection).live_ids({}))[: QUESTIONS * _LOOKED_AT].tolist():
         for found in catalog.chunks.found([chunk]):
             sentences = sentences_of(found.chunk.text)
             places = asking(sentences)

@@ -21,17 +21,21 @@ from app.ingestion import IngestOptions, IngestResult
 from app.ingestion.ingest import Ingest
 from app.library import Library
 from app.library.catalog.records import Collection
-from app.library.fidelity import calibrated, is_long
+from app.library.fidelity import calibrated, is_long, tuned_linker
 from app.library.kv import remember_identity
 from app.models import Models, resolve_model
 from app.models.cores import in_thread, release_helpers
 from app.prompt import Turn, check_question
 from app.settings import RetrievalMode, Settings, load_settings
+from ragcache.linking.auto import Auto
 from ragcache.linking.base import Linker
 from retriever.shared_property import shared_property
 
 if TYPE_CHECKING:
     from app.chat.chat import ChatAnswering
+
+
+AUTO = Auto()  # what settings have that name no other
 
 
 class RagPipeline(ContextVerbs):
@@ -202,10 +206,14 @@ class RagPipeline(ContextVerbs):
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _calibrated(self, collection: Collection, wanted: str | None) -> Linker:
-        """The linker of an answer from the collection."""
-        cache = self.answering.cache
-        system = self.answering.template.system().hash
-        return calibrated(cache.chosen(wanted), collection, cache.engine.spec.fingerprint, system)
+        """The linker of an answer from the collection: that which is asked for, else that of the settings, and where
+        these say nothing the one that the collection was tuned to.
+        """
+        cache, name = self.answering.cache, self.answering.cache.engine.spec.fingerprint
+        system, linker = self.answering.template.system().hash, cache.chosen(wanted)
+        if not wanted and linker == AUTO:
+            linker = tuned_linker(collection, name, system) or linker
+        return calibrated(linker, collection, name, system)
 
     def _warm(self) -> None:
         """Load what finds chunks before the clock starts: a report tells what answers cost, not a program's start."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,12 +16,16 @@ from app.compose import opened
 from app.library import Library
 from app.library.fidelity import Calibration
 from app.library.fusion import QUESTIONS
+from app.library.labels import read_questions
 from app.library.tuning import FusionTrial, Tuned
 from app.library.tuning import tune as tuning
 from app.models import Models
 from app.settings import Settings, variable
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
+
+if TYPE_CHECKING:
+    from app.answering.targeting import Aimed
 
 
 @configured("collection", ..., "engine", "model", "device", "dtype", "cache_dir", "data_dir")
@@ -33,6 +38,14 @@ def tune(
     answers: Annotated[
         bool, typer.Option("--answers", help="Measure too how far answers over the cache are from a full recompute.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="kl=NATS",
+            help="Choose the linker that computes least of those whose answers are so near to a full recompute, in "
+            "nats a token, such as kl=0.02: on the questions, or on some to its own texts.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn how much meaning and words count in the search of a collection, from its own texts or from questions.
@@ -40,13 +53,18 @@ def tune(
     An ingest learns it from the texts by itself. Shares from questions are kept only where they are better on questions
     that had no part in choosing them, and no ingest changes them.
     """
+    aims = None if target is None else _nats(target)
     with opened(settings, looking=dry_run) as (library, models):
-        measured = _measured(library, models, settings.collection) if answers else None
+        measured = _measured(library, models, settings.collection) if answers or aims is not None else None
+        aimed = None if aims is None else _aimed(library, models, settings.collection, aims, questions)
+        if measured is not None and aimed is not None:
+            measured = replace(measured, linker=aimed.linker, target=aims)
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
         if measured is not None and not dry_run:
             library.catalog.collections.set_fidelity(tuned.collection, measured.as_json())
     if as_json:
-        print_json(_as_json(tuned) | {"answers": measured.as_json() if measured else None})
+        told = {"answers": measured.as_json() if measured else None, "target": asdict(aimed) if aimed else None}
+        print_json(_as_json(tuned) | told)
         return
     print(f"{plain(tuned.collection.name)}: {count(tuned.chunks, 'chunk')}, {tuned.balance.chunks:,} of them sampled\n")
     print(_learnt(tuned))
@@ -55,6 +73,39 @@ def tune(
     print(f"\n{_verdict(tuned, settings, dry_run)}")
     if measured is not None:
         print(f"\n{_told(measured)}")
+    if aimed is not None:
+        print(f"\n{_told_aim(aimed, dry_run)}")
+
+
+def _nats(target: str) -> float:
+    name, _, value = target.partition("=")
+    try:
+        nats = float(value)
+    except ValueError:
+        nats = math.nan
+    if name.strip() != "kl" or not 0 < nats < math.inf:
+        raise typer.BadParameter(f"{target!r} is no target: give kl=NATS, such as kl=0.02", param_hint="--target")
+    return nats
+
+
+def _aimed(library: Library, models: Models, collection: str, target: float, questions: Path | None) -> Aimed:
+    from app.answering.targeting import aim  # it imports torch
+
+    asked = None if questions is None else [one.question for one in read_questions(questions)]
+    return aim(RagPipeline(over=(library, models)), collection, target, asked)
+
+
+def _told_aim(aimed: Aimed, dry_run: bool) -> str:
+    rows = [[one.linker, f"{one.kl:.4f}", f"{one.part:.0%}", "chosen" if one.linker == aimed.linker else ""]
+            for one in aimed.trials]  # fmt: skip
+    shown = table(["linker", "KL", "computed again", ""], rows, right=["KL", "computed again"])
+    by = count(aimed.questions, "question")
+    held = aimed.held_out
+    checked = "" if held is None else f", {held.kl:.4f} on questions that had no part in the choice"
+    if aimed.linker == "full":
+        return f"{shown}\n\nnone has a KL of {aimed.target} by {by}{checked}: answers are computed in full"
+    kept = "would answer" if dry_run else "answers"
+    return f"{shown}\n\n`{aimed.linker}` {kept} the collection: a KL of {aimed.target} was asked for, by {by}{checked}"
 
 
 def _measured(library: Library, models: Models, collection: str) -> Calibration:

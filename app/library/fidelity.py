@@ -9,6 +9,7 @@ from typing import Any
 from app.ingestion import IngestResult
 from app.library.catalog.records import Collection
 from ragcache.errors import ConfigError
+from ragcache.linking import make_linker
 from ragcache.linking.auto import Auto
 from ragcache.linking.base import Linker
 
@@ -29,12 +30,16 @@ class Calibration:
     chunks: int  # of the collection then
     fingerprint: str
     system: str
+    linker: str | None = None  # that answers it near enough for the least compute (`ragcache tune --target`)
+    target: float | None = None  # nats a token, that this was chosen for
 
     def check(self) -> None:
         """Raises TypeError, ArithmeticError or ConfigError for figures that nothing can be predicted by."""
         if type(self.chunks) is not int or not all(type(one) in (int, float) for one in (self.scale, self.power)):
             raise TypeError(f"scale={self.scale!r:.40}, power={self.power!r:.40}, chunks={self.chunks!r:.40}")
         Auto(scale=float(self.scale), power=float(self.power))
+        if self.linker is not None:
+            make_linker(self.linker)
 
     def counts_for(self, fingerprint: str, system: str) -> bool:
         return (self.fingerprint, self.system) == (fingerprint, system)
@@ -55,6 +60,13 @@ class Calibration:
             log.warning("how far answers of collection %r are off cannot be read (%s)", collection.name, error)
             return None
         return found
+
+
+def tuned_linker(collection: Collection, fingerprint: str, system: str) -> Linker | None:
+    """That the collection was tuned to, for this model and System segment."""
+    found = Calibration.of(collection)
+    known = found is not None and found.linker is not None and found.counts_for(fingerprint, system)
+    return make_linker(found.linker) if known and found and found.linker else None
 
 
 def calibrated(linker: Linker, collection: Collection, fingerprint: str, system: str) -> Linker:

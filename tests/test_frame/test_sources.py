@@ -52,6 +52,7 @@ SLOW |= {
     "app.answering.calibration",
     "app.answering.divergence",
     "app.answering.soundness",
+    "app.answering.targeting",
     "app.answering.pipeline",
     "app.settings",
 }

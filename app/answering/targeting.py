@@ -1,0 +1,131 @@
+"""Which linker answers a collection near enough for the least compute: measured on questions to its own texts, or on
+some that are given.
+
+What is chosen on few questions looks better on them than it is. So they are halved: what one half would choose is
+measured on the other, and nothing is kept that misses the target there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from app.answering.answerer import AnswerRequest
+from app.answering.calibration import asked_of_its_texts
+from app.answering.divergence import forced_answers
+from app.answering.pipeline import RagPipeline
+from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
+from ragcache.errors import ConfigError, RagcacheError
+from ragcache.linking import make_linker
+from ragcache.planning import plan_prompt
+from ragcache.types import Segment
+
+TRIED = (
+    "fast",
+    *(f"auto:ratio={ratio}" for ratio in (0.02, 0.05, 0.1, 0.2, 0.4)),
+    *(f"cci:alpha={alpha}" for alpha in (0.5, 1.0, 2.0)),
+)
+NOTHING = "full"  # where none of them is near enough
+QUESTIONS, FEWEST = 16, 6  # that are measured; of fewer, halves would be chance
+STEPS = 16  # tokens of an answer
+MOST_TOKENS = 60_000  # of prompts, in all
+_SEED = 0
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinkerTrial:
+    linker: str
+    kl: float  # nats a token from a full recompute
+    part: float  # of the tokens before the question, computed again, probes charged
+
+
+@dataclass(frozen=True)
+class Aimed:
+    """`linker` is NOTHING where none reaches the target, also on questions that had no part in the choice."""
+
+    target: float
+    linker: str
+    questions: int
+    trials: tuple[LinkerTrial, ...]  # on all of them, the one that computes least first
+    held_out: LinkerTrial | None  # what each half chose, on the other; None where one of them chose none
+
+
+def aim(pipeline: RagPipeline, name: str, target: float, questions: Sequence[str] | None = None) -> Aimed:
+    """Raises ConfigError where it cannot be measured: by another engine, or with too few questions whose chunks are
+    cached.
+    """
+    if pipeline.settings.engine != "torch":
+        raise ConfigError("a target is aimed at by the torch engine: give --engine torch")
+    forcing = forced_answers(pipeline.answering.cache, STEPS, pipeline.answering.template.stop)
+    measured = list(_measured(pipeline, forcing, name, questions))
+    if len(measured) < FEWEST:
+        raise ConfigError(
+            f"collection {name!r} has too few questions whose chunks have KV: {len(measured)} prompts could be "
+            f"measured, and it takes {FEWEST}: let `ragcache cache warm` compute it"
+        )
+    found = np.array(measured)  # [questions, linkers, KL and part]
+    halves = np.array_split(np.random.default_rng(_SEED).permutation(len(found)), 2)
+    return chosen(found, halves, target)
+
+
+def chosen(found: Floats, halves: Sequence[npt.NDArray[np.int64]], target: float) -> Aimed:
+    means = found.mean(axis=0)
+    order = np.argsort(means[:, 1], kind="stable")
+    trials = tuple(LinkerTrial(TRIED[place], float(means[place, 0]), float(means[place, 1])) for place in order)
+    one, other = halves
+    choices = [_least(found[half].mean(axis=0), target) for half in (one, other)]
+    best, held = _least(means, target), None
+    if choices[0] is not None and choices[1] is not None:
+        kl, part = np.concatenate([found[other, choices[0]], found[one, choices[1]]]).mean(axis=0)
+        names = dict.fromkeys(TRIED[choice] for choice in choices if choice is not None)
+        held = LinkerTrial(" or ".join(names), float(kl), float(part))
+    reached = best is not None and held is not None and held.kl <= target
+    return Aimed(target, TRIED[best] if reached and best is not None else NOTHING, len(found), trials, held)
+
+
+def _least(means: Floats, target: float) -> int | None:
+    """The one that computes least of those that are near enough."""
+    near = [place for place in range(len(TRIED)) if means[place, 0] <= target]
+    return min(near, key=lambda place: means[place, 1], default=None)
+
+
+def _measured(
+    pipeline: RagPipeline, forcing: ForcedAnswers, name: str, questions: Sequence[str] | None
+) -> Iterator[list[tuple[float, float]]]:
+    linkers, tokens = [make_linker(one) for one in TRIED], 0
+    cached = (one for one in _prompts(pipeline, name, questions) if _is_cached(forcing, one))
+    for segments in islice(cached, QUESTIONS):
+        ids, expected = forcing.full(segments)
+        row = []
+        for linker in linkers:
+            made = forcing.prefilled(segments, linker)
+            kl = kl_by_step(expected, forcing.forced(made, ids, len(expected))).mean()
+            row.append((float(kl), made.report.part))
+        yield row
+        tokens += sum(map(len, segments))
+        if tokens >= MOST_TOKENS:
+            return
+
+
+def _prompts(pipeline: RagPipeline, name: str, questions: Sequence[str] | None) -> Iterator[Sequence[Segment]]:
+    if questions is None:
+        yield from asked_of_its_texts(pipeline, name)
+        return
+    for question in questions:
+        chunks = pipeline.retrieve(question, collection=name)
+        try:
+            yield pipeline.answering.prompt(AnswerRequest(question, chunks, max_tokens=STEPS)).segments
+        except RagcacheError:  # too long for the model
+            continue
+
+
+def _is_cached(forcing: ForcedAnswers, segments: Sequence[Segment]) -> bool:
+    """All of its chunks, and not all as they are: then no linker has anything to do."""
+    plan = plan_prompt(segments, forcing.engine.spec.fingerprint, forcing.source.store, others=False)
+    there = bool(plan.chunks) and all(chunk.candidates for chunk in plan.chunks)
+    return there and any(not chunk.candidates[0].unchanged for chunk in plan.chunks)

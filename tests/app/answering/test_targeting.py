@@ -1,0 +1,100 @@
+"""A collection is tuned to a divergence: what is chosen, that it is checked, and that answers follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app import RagPipeline, Settings
+from app.answering.calibration import calibrate, keep
+from app.answering.targeting import NOTHING, TRIED, aim, chosen
+from app.library.fidelity import Calibration
+from ragcache.errors import ConfigError
+from tests.app.filling import fill
+from tests.tiny_folder import write_tiny_folder
+
+QUESTION = "Who designed the lighthouse?"
+PARTS = np.linspace(0.01, 0.6, len(TRIED))
+HALVES = [np.arange(0, 12, 2), np.arange(1, 12, 2)]
+
+
+def found(kl: np.ndarray) -> np.ndarray:
+    """[questions, linkers, 2]"""
+    return np.stack([kl, np.broadcast_to(PARTS, kl.shape)], axis=-1)
+
+
+def test_the_one_that_computes_least_of_those_near_enough_is_chosen() -> None:
+    kl = np.broadcast_to(0.1 / (1 + np.arange(len(TRIED))), (12, len(TRIED)))
+    told = chosen(found(kl), HALVES, 0.03)
+    assert told.linker == TRIED[3]
+    assert [one.linker for one in told.trials] == list(TRIED)
+    assert told.held_out is not None and told.held_out.linker == TRIED[3] and told.held_out.kl == pytest.approx(0.025)
+    assert chosen(found(kl), HALVES, 0.001).linker == NOTHING
+
+
+def test_what_only_looked_good_on_the_questions_that_chose_it_is_not_kept() -> None:
+    """Of two linkers each is near on one half alone: that half chooses it, and it fails on the other."""
+    kl = np.full((12, len(TRIED)), 0.9)
+    kl[0::2, 0] = kl[1::2, 1] = 0.001
+    told = chosen(found(kl), HALVES, 0.46)
+    assert told.held_out is not None and told.held_out.kl > 0.46
+    assert told.linker == NOTHING
+
+
+def test_no_number_is_near_nothing() -> None:
+    kl = np.full((12, len(TRIED)), np.nan)
+    kl[:, 4] = 0.01
+    assert chosen(found(kl), HALVES, 0.02).linker == TRIED[4]
+
+
+@pytest.fixture
+def own(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
+    folder = write_tiny_folder(tmp_path / "model", smollm2, spread=0.15)
+    settings = Settings(
+        model=str(folder), data_dir=tmp_path / "data", cache_dir=tmp_path, max_tokens=4, link_when="always"
+    )
+    with RagPipeline(settings) as pipeline:
+        yield pipeline
+
+
+def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> None:
+    fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
+    assert own.ask(QUESTION).report.linker == "auto"
+    told = aim(own, "default", 100.0)
+    assert told.linker == told.trials[0].linker != NOTHING, "all are near enough, so the cheapest"
+    assert all(0 <= one.part < 1 and one.kl >= 0 for one in told.trials)
+    measured = calibrate(own, "default")
+    collection = own.library.catalog.collections.get("default")
+    own.library.catalog.collections.set_fidelity(collection, replace(measured, linker="cci:alpha=0.5").as_json())
+    assert own.ask(QUESTION).report.linker == "cci"
+    assert own.ask(QUESTION, linker="naive").report.linker == "naive", "who asks for one gets it"
+    keep(own, "default", measured)
+    kept = Calibration.of(own.library.catalog.collections.get("default"))
+    assert kept is not None and kept.linker == "cci:alpha=0.5", "what an ingest measures leaves it"
+    other = own.settings.model_copy(update={"linker": "fast"})
+    with RagPipeline(other) as pipeline:
+        assert pipeline.ask(QUESTION).report.linker == "fast", "and so do the settings"
+
+
+def test_a_linker_that_nobody_knows_is_left_out(own: RagPipeline) -> None:
+    fill(own, ("lighthouse.md", "bakery.md", "meerkats.md"))
+    measured = calibrate(own, "default")
+    collection = own.library.catalog.collections.get("default")
+    own.library.catalog.collections.set_fidelity(collection, replace(measured, linker="of a newer version").as_json())
+    assert own.ask(QUESTION).report.linker == "auto"
+
+
+def test_questions_of_ones_own(own: RagPipeline) -> None:
+    fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
+    asked = [f"Who {does} the {thing}?" for does in ("saw", "made", "kept", "knows") for thing in ("light", "bread")]
+    assert aim(own, "default", 100.0, asked).questions == len(asked)
+
+
+def test_where_nothing_is_cached_nothing_is_chosen(own: RagPipeline) -> None:
+    fill(own, ("bakery.md", "lighthouse.md"), kv=False)
+    with pytest.raises(ConfigError, match="cache warm"):
+        aim(own, "default", 0.02)
