@@ -134,9 +134,9 @@ def test_a_measured_capture_is_stored_in_an_empty_tier(cache: ChunkCache, monkey
             super().__init__(budget)
             tiers.append([])
 
-        def put(self, variant: Variant) -> None:
-            super().put(variant)
+        def put(self, variant: Variant, *, wanted: bool = False) -> bool:
             tiers[-1].append(variant)
+            return super().put(variant, wanted=wanted)
 
     monkeypatch.setattr(caches, "RamTier", Watched)
     ids = RandomIds(cache.engine.spec.vocabulary, 0)

@@ -69,13 +69,14 @@ def test_a_prefix_that_is_being_kept(
     said(cache, *LONG)
     put, count = cache.store.put, []
 
-    def meanwhile(variant: Variant) -> None:
+    def meanwhile(variant: Variant) -> bool:
         count.append(variant)
         if before and len(count) == 2:
             other.drop_prefixes()
-        put(variant)
+        kept = put(variant)
         if not before and len(count) == 2:
             other.drop_prefixes()
+        return kept
 
     monkeypatch.setattr(cache.store, "put", meanwhile)
     _, report = said(cache, *LONG)

@@ -35,9 +35,9 @@ class CallsOf:
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self.call, self.arguments = call, list[Any]()
 
-    def __call__(self, argument: Any) -> Any:
+    def __call__(self, argument: Any, **more: Any) -> Any:
         self.arguments.append(argument)
-        return self.call(argument)
+        return self.call(argument, **more)
 
 
 def prompt(*middle: Segment) -> list[Segment]:

@@ -74,7 +74,7 @@ def test_it_is_tried_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.Monkey
     """The store may not be able to keep it."""
     ingested(tiny, tmp_path, "int8")
     cache = cache_over(tiny, open_store(tmp_path, 0, None, "raw"))
-    monkeypatch.setattr(cache.store, "put", lambda variant: None)
+    monkeypatch.setattr(cache.store, "put", lambda variant, wanted: False)
     assert [cache.system_variant(SYSTEM).lossless for _ in range(3)] == [True, False, False]
 
 

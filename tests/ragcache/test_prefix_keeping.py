@@ -114,8 +114,9 @@ def test_what_was_computed_is_kept_up_to_the_first_approximate_passage(engine: T
 
 def test_over_a_system_segment_that_was_rounded_nothing_is_kept(engine: TorchEngine, tmp_path: Path) -> None:
     class Rounding(type(open_store(None, None, None, "raw"))):  # type: ignore[misc]
-        def put(self, variant: Variant) -> None:
-            super().put(rounded(variant, "int8") if variant.key.chunk == SYSTEM.hash else variant)
+        def put(self, variant: Variant, *, wanted: bool = False) -> bool:
+            own = rounded(variant, "int8") if variant.key.chunk == SYSTEM.hash else variant
+            return bool(super().put(own, wanted=wanted))
 
     cache = cache_over(engine, Rounding(None))
     for _ in range(3):
@@ -217,11 +218,11 @@ def test_who_dies_between_two_blocks_leaves_a_chain_that_ends_sooner(
     said(cache, *LONG)
     put, left = cache.store.put, [2]
 
-    def dies(variant: Variant) -> None:
+    def dies(variant: Variant) -> bool:
         if not left[0]:
             raise Dying
         left[0] -= 1
-        put(variant)
+        return put(variant)
 
     monkeypatch.setattr(cache.store, "put", dies)
     _, report = said(cache, *LONG)

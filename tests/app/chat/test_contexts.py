@@ -14,7 +14,7 @@ from app.cachecare import prune
 from app.chat.contexts import ContextRequest, Contexts, Sweeper
 from app.errors import NotFound
 from ragcache.errors import ConfigError, PromptError, StoreError
-from ragcache.types import Chunk, Segment, System, Text, VariantInfo, VariantKey
+from ragcache.types import Chunk, Segment, System, Text, Variant, VariantInfo, VariantKey
 from splitter import SplitterError
 from tests.app.filling import put
 from tests.waiting import wait_until
@@ -242,11 +242,11 @@ def test_one_whose_kv_cannot_be_kept_is_not_made(
     store, left = pipeline.models.store, [2]  # System and the first chunk
     put_ = store.put
 
-    def full(variant: object) -> None:
+    def full(variant: Variant, *, wanted: bool = False) -> bool:
         left[0] -= 1
         if left[0] < 0:
             raise StoreError("no space left")
-        put_(variant)  # type: ignore[arg-type]  # what it was given
+        return put_(variant, wanted=wanted)
 
     monkeypatch.setattr(store, "put", full)
     with pytest.raises(StoreError, match="no space left"):
