@@ -15,7 +15,7 @@ from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
 from ragcache.store.base import RAM
 
-__all__ = ["LinkWhen", "Rates", "Terms", "Work", "first_pass", "worthwhile"]
+__all__ = ["LinkWhen", "Rates", "Terms", "Work", "first_pass", "plain_seconds", "worthwhile"]
 
 LinkWhen = Literal["sooner", "always"]  # where it is predicted to bring the first token sooner; wherever there is KV
 # A link must be predicted to take at most so much of a prefill's time: predictions err by some percent.
@@ -39,7 +39,7 @@ def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = N
     `declined`.
     """
     terms = terms or Terms()
-    plain = _plain_seconds(plan, rates, terms)
+    plain = plain_seconds(plan, rates, terms)
     if not any(chunk.candidates for chunk in plan.chunks):
         return replace(plan, planned_s=plain)
     again = rates.link_share(linker.choosing)
@@ -67,7 +67,7 @@ def _kept(chunk: PlannedChunk, again: float, rates: Rates) -> PlannedChunk:
     if not chunk.candidates:
         return chunk
     best = chunk.candidates[0]
-    bring = _load_seconds(chunk, rates) + rates.seconds(Work(placed=len(chunk.segment)))
+    bring = rates.bring_seconds(best.info.tier, best.info.nbytes, len(chunk.segment))
     saved = rates.seconds(Work.of_rows(chunk.span.start, chunk.span.end) * (1 - (0.0 if best.unchanged else again)))
     return chunk if bring < saved else _passed(chunk)
 
@@ -76,7 +76,8 @@ def _passed(chunk: PlannedChunk) -> PlannedChunk:
     return replace(chunk, candidates=(), passed=chunk.candidates[0]) if chunk.candidates else chunk
 
 
-def _plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
+def plain_seconds(plan: Plan, rates: Rates, terms: Terms) -> float:
+    """Of a prefill of all that is not known."""
     rows = Work.of_rows(terms.known, len(plan.ids))
     return rates.seconds(rows + Work(passes=_passes(rows.rows, terms)))
 

@@ -126,8 +126,8 @@ def worth_bringing(plan: Plan, rates: Rates) -> Plan:
 
 def _saved(span: Span, info: VariantInfo, rates: Rates) -> float:
     """Seconds, by bringing what would be computed."""
-    bring = rates.load_seconds(info.tier, info.nbytes) + rates.seconds(Work(placed=len(span)))
-    return rates.seconds(Work.of_rows(span.start, span.end)) - bring
+    computed = rates.seconds(Work.of_rows(span.start, span.end))
+    return computed - rates.bring_seconds(info.tier, info.nbytes, len(span))
 
 
 def worth_linking(plan: Plan, linker: Linker, rates: Rates, overlaps: bool) -> Plan:

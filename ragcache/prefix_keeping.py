@@ -34,7 +34,8 @@ from ragcache.prefix import (
     worth_bringing,
 )
 from ragcache.report import COMPUTED, Report
-from ragcache.store.base import KVStore, share_of
+from ragcache.store.base import KVStore
+from ragcache.store.budgets import share_of
 from ragcache.types import KVForm, Segment, Text, Variant, VariantKey, digest_of
 
 T = TypeVar("T")

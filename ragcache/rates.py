@@ -159,6 +159,10 @@ class Rates:
         with self._lock:
             return self._loads.seconds(tier, nbytes, reads)
 
+    def bring_seconds(self, tier: str, nbytes: int, tokens: int) -> float:
+        """To read an entry, and to place it."""
+        return self.load_seconds(tier, nbytes) + self.seconds(Work(placed=tokens))
+
     def has_read(self, tier: str) -> bool:
         with self._lock:
             return self._loads.knows(tier)

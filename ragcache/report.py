@@ -47,9 +47,7 @@ class Report:
     charged: float = 0.0  # token passes beside the repair itself: probes and full layers, in tokens through all layers
     predicted: float | None = None  # how far the answer is off, in nats a token, where the linker predicts it
     declined: int = 0  # cached tokens that were computed all the same, since linking them would have been no sooner
-    planned_s: float | None = (
-        None  # the time to the first token, without what went before the engine, as it was foretold
-    )
+    planned_s: float | None = None  # the time to the first token, behind what went before the engine, as foretold
     seconds: dict[str, float] = field(default_factory=dict)  # per stage
     ttft_s: float = 0.0
     answer_tokens: int = 0

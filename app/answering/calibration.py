@@ -22,10 +22,10 @@ from app.library.learning import TROUBLE
 from app.models import Models
 from app.models.sentences import sentences_of
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
+from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking.auto import MOST, Auto
-from ragcache.planning import plan_prompt
+from ragcache.planning import Plan, plan_prompt
 from ragcache.types import Segment
 from retriever.balance import asking
 
@@ -59,7 +59,7 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
     tokens = 0
     measured: list[tuple[_Measured, ...]] = []
     for segments in asked_of_its_texts(pipeline, name):
-        if not _is_cached(forcing, segments):
+        if cached_plan(forcing, segments) is None:
             continue
         if (one := _measure(forcing, segments)) is not None:
             measured.append(one)
@@ -88,10 +88,10 @@ def calibrate(pipeline: RagPipeline, name: str) -> Calibration:
 
 
 def keep(pipeline: RagPipeline, name: str, measured: Calibration) -> None:
-    """The linker that the collection was tuned to stays."""
+    """The linker that the collection was tuned to stays, where nothing new was aimed at."""
     catalog = pipeline.library.catalog
     collection = catalog.collections.get(name)
-    known = Calibration.of(collection)
+    known = Calibration.of(collection) if measured.linker is None else None
     if known is not None and known.counts_for(measured.fingerprint, measured.system):
         measured = replace(measured, linker=known.linker, target=known.target)
     catalog.collections.set_fidelity(collection, measured.as_json())
@@ -132,9 +132,10 @@ def asked_of_its_texts(pipeline: RagPipeline, name: str) -> Iterator[Sequence[Se
                 log.debug("no question: %s", error)
 
 
-def _is_cached(forcing: ForcedAnswers, segments: Sequence[Segment]) -> bool:
+def cached_plan(forcing: ForcedAnswers, segments: Sequence[Segment]) -> Plan | None:
+    """None where a chunk of the prompt is not cached."""
     plan = plan_prompt(segments, forcing.engine.spec.fingerprint, forcing.source.store, others=False)
-    return bool(plan.chunks) and all(chunk.candidates for chunk in plan.chunks)
+    return plan if plan.chunks and all(chunk.candidates for chunk in plan.chunks) else None
 
 
 def _measure(forcing: ForcedAnswers, segments: Sequence[Segment]) -> tuple[_Measured, ...] | None:
@@ -145,8 +146,7 @@ def _measure(forcing: ForcedAnswers, segments: Sequence[Segment]) -> tuple[_Meas
         made = forcing.prefilled(segments, Auto(ratio=ratio, scale=1.0, power=1.0))
         if made.report.computed or not made.report.predicted:
             return None
-        linked = forcing.forced(made, ids, len(expected))
-        found.append(_Measured(made.report.predicted, float(kl_by_step(expected, linked).mean())))
+        found.append(_Measured(made.report.predicted, forcing.divergence(made, ids, expected)))
     return tuple(found)
 
 

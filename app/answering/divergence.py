@@ -11,7 +11,7 @@ import torch
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
+from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
 from ragcache.planning import plan_prompt
@@ -56,4 +56,4 @@ class PromptDivergence:
         made = self.forcing.prefilled(segments, linker)
         if not any(chunk.reused or chunk.repaired for chunk in made.report.chunks):
             return None
-        return float(kl_by_step(expected, self.forcing.forced(made, ids, len(expected))).mean())
+        return self.forcing.divergence(made, ids, expected)

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from app.answering.answerer import AnswerRequest
-from app.answering.calibration import asked_of_its_texts
+from app.answering.calibration import asked_of_its_texts, cached_plan
 from app.answering.divergence import forced_answers
 from app.answering.pipeline import RagPipeline
-from ragcache.engine.torch.forcing import ForcedAnswers, kl_by_step
+from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.errors import ConfigError, RagcacheError
 from ragcache.linking import make_linker
-from ragcache.planning import plan_prompt
+from ragcache.linking.baselines import Full
 from ragcache.types import Segment
 
 TRIED = (
@@ -29,7 +29,7 @@ TRIED = (
     *(f"auto:ratio={ratio}" for ratio in (0.02, 0.05, 0.1, 0.2, 0.4)),
     *(f"cci:alpha={alpha}" for alpha in (0.5, 1.0, 2.0)),
 )
-NOTHING = "full"  # where none of them is near enough
+NOTHING = Full.name  # where none of them is near enough
 QUESTIONS, FEWEST = 16, 6  # that are measured; of fewer, halves would be chance
 STEPS = 16  # tokens of an answer
 MOST_TOKENS = 60_000  # of prompts, in all
@@ -98,14 +98,13 @@ def _measured(
     pipeline: RagPipeline, forcing: ForcedAnswers, name: str, questions: Sequence[str] | None
 ) -> Iterator[list[tuple[float, float]]]:
     linkers, tokens = [make_linker(one) for one in TRIED], 0
-    cached = (one for one in _prompts(pipeline, name, questions) if _is_cached(forcing, one))
-    for segments in islice(cached, QUESTIONS):
+    repairable = (one for one in _prompts(pipeline, name, questions) if _is_repairable(forcing, one))
+    for segments in islice(repairable, QUESTIONS):
         ids, expected = forcing.full(segments)
         row = []
         for linker in linkers:
             made = forcing.prefilled(segments, linker)
-            kl = kl_by_step(expected, forcing.forced(made, ids, len(expected))).mean()
-            row.append((float(kl), made.report.part))
+            row.append((forcing.divergence(made, ids, expected), made.report.part))
         yield row
         tokens += sum(map(len, segments))
         if tokens >= MOST_TOKENS:
@@ -124,8 +123,7 @@ def _prompts(pipeline: RagPipeline, name: str, questions: Sequence[str] | None) 
             continue
 
 
-def _is_cached(forcing: ForcedAnswers, segments: Sequence[Segment]) -> bool:
-    """All of its chunks, and not all as they are: then no linker has anything to do."""
-    plan = plan_prompt(segments, forcing.engine.spec.fingerprint, forcing.source.store, others=False)
-    there = bool(plan.chunks) and all(chunk.candidates for chunk in plan.chunks)
-    return there and any(not chunk.candidates[0].unchanged for chunk in plan.chunks)
+def _is_repairable(forcing: ForcedAnswers, segments: Sequence[Segment]) -> bool:
+    """All chunks are cached, and not all as they are: then no linker has anything to do."""
+    plan = cached_plan(forcing, segments)
+    return plan is not None and any(not chunk.candidates[0].unchanged for chunk in plan.chunks)

@@ -14,7 +14,8 @@ from ragcache.engine import PromptRequest
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.generation import linkage_of
 from ragcache.linking.base import Linker
-from ragcache.planning import Candidate, Plan, PlannedChunk, plan_prompt
+from ragcache.planning import Candidate, Plan, plan_prompt
+from ragcache.policy import Terms, plain_seconds
 from ragcache.rates import Rates, Work
 from ragcache.report import COMPUTED
 from ragcache.types import Segment
@@ -62,7 +63,6 @@ def explain(pipeline: RagPipeline, question: str) -> Explanation:
     prompt = answering.prompt(request)
     linker, cache = answering.cache.linker, answering.cache
     plan, rates = planned(pipeline, prompt.segments, linker)
-    nothing = replace(plan, chunks=tuple(replace(one, candidates=()) for one in plan.chunks), prefix=())
     places = [one.place for one in prompt.placed]
     return Explanation(
         question,
@@ -72,7 +72,7 @@ def explain(pipeline: RagPipeline, question: str) -> Explanation:
         plan.system_infos[0].tier if plan.system_infos else COMPUTED,
         sum(len(block.span) for block in plan.prefix),
         plan.planned_s,
-        None if rates is None else rates.seconds(Work.of_rows(nothing.head, len(plan.ids)) + Work(passes=1)),
+        None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)),
         (*found.notes, *prompt.notes, *plan.incidents),
     )
 
@@ -100,7 +100,7 @@ def _explained(plan: Plan, places: list[str], rates: Rates | None) -> Iterator[E
             len(chunk.candidates) or int(best is not None),
             0.0 if best is None else best.reuse.beta_adjusted,
             chunk.passed is not None,
-            None if rates is None or best is None else _bring_s(chunk, best, rates),
+            None if rates is None or best is None else rates.bring_seconds(best.info.tier, best.info.nbytes, len(span)),
             None if rates is None else rates.seconds(Work.of_rows(span.start, span.end)),
         )
 
@@ -113,7 +113,3 @@ def _variant(found: Candidate) -> str:
     if found.unchanged:
         return SAME
     return SOME if found.info.key.context else ALONE
-
-
-def _bring_s(chunk: PlannedChunk, found: Candidate, rates: Rates) -> float:
-    return rates.load_seconds(found.info.tier, found.info.nbytes) + rates.seconds(Work(placed=len(chunk.segment)))

@@ -19,7 +19,6 @@ from app.library.catalog.records import Collection, Document, StoredChunk
 from app.library.order import SHORT
 from app.models import Models
 from app.prompt import PromptTemplate
-from ragcache.cache import ChunkCache
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
@@ -60,10 +59,10 @@ def warm(
         cache, template = models.cache, models.template.within(border)
         system = template.system()
         _arrange(library, collection)
-        warmer, done, evictions = Warmer(cache, system), WarmingProgress(), _evictions(cache)
+        warmer, done, before = Warmer(cache, system), WarmingProgress(), cache.store.kept.crowded_out
         for document in library.catalog.documents.all(collection, "ready"):
             done = _warm(library, template, collection, document, warmer, done)
-            if _evictions(cache) > evictions:
+            if cache.store.kept.crowded_out > before:
                 raise MaintenanceError(
                     f"the KV cache is full after {done.documents} documents, and more would push out what is in it: "
                     "raise RAGCACHE_DISK_BYTES, or free some space on its disk, and run the command again"
@@ -130,11 +129,6 @@ def _segments(library: Library, template: PromptTemplate, document: Document) ->
     """Without blank chunks, which no prompt holds."""
     stored = [chunk for chunk in library.catalog.chunks.of_document(document.id) if chunk.text.strip()]
     return stored, [template.chunk(chunk.text) for chunk in stored]
-
-
-def _evictions(cache: ChunkCache) -> int:
-    """What something else went for, or what was not taken in for something else."""
-    return cache.store.kept.evictions + cache.store.kept.declined
 
 
 class _Vanished(Exception):

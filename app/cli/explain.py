@@ -9,6 +9,7 @@ import typer
 from app.cli.flags import Json, configured
 from app.cli.output import plain, print_json, table
 from app.settings import Settings
+from ragcache.report import COMPUTED
 
 if TYPE_CHECKING:
     from app.cachecare.explaining import ExplainedChunk, Explanation
@@ -58,4 +59,4 @@ def _ms(seconds: float | None) -> str:
 
 
 def _from(tier: str) -> str:
-    return "to be computed" if tier == "computed" else f"from {tier}"
+    return "to be computed" if tier == COMPUTED else f"from {tier}"

@@ -21,6 +21,7 @@ from app.library.tuning import FusionTrial, Tuned
 from app.library.tuning import tune as tuning
 from app.models import Models
 from app.settings import Settings, variable
+from ragcache.linking.baselines import Full
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
 
@@ -61,7 +62,7 @@ def tune(
             measured = replace(measured, linker=aimed.linker, target=aims)
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
         if measured is not None and not dry_run:
-            library.catalog.collections.set_fidelity(tuned.collection, measured.as_json())
+            _keep(library, models, tuned.collection.name, measured)
     if as_json:
         told = {"answers": measured.as_json() if measured else None, "target": asdict(aimed) if aimed else None}
         print_json(_as_json(tuned) | told)
@@ -102,7 +103,7 @@ def _told_aim(aimed: Aimed, dry_run: bool) -> str:
     by = count(aimed.questions, "question")
     held = aimed.held_out
     checked = "" if held is None else f", {held.kl:.4f} on questions that had no part in the choice"
-    if aimed.linker == "full":
+    if aimed.linker == Full.name:
         return f"{shown}\n\nnone has a KL of {aimed.target} by {by}{checked}: answers are computed in full"
     kept = "would answer" if dry_run else "answers"
     return f"{shown}\n\n`{aimed.linker}` {kept} the collection: a KL of {aimed.target} was asked for, by {by}{checked}"
@@ -113,6 +114,12 @@ def _measured(library: Library, models: Models, collection: str) -> Calibration:
     from app.answering.calibration import calibrate  # it imports torch
 
     return calibrate(RagPipeline(over=(library, models)), collection)
+
+
+def _keep(library: Library, models: Models, collection: str, measured: Calibration) -> None:
+    from app.answering.calibration import keep  # it imports torch
+
+    keep(RagPipeline(over=(library, models)), collection, measured)
 
 
 def _told(measured: Calibration) -> str:

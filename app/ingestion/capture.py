@@ -49,7 +49,7 @@ class KvCapture:
         self._system = self._template.system()
         self._tally = tally
         self._library = library
-        self._evictions = self._count_evictions()
+        self._crowded_out = self._cache.store.kept.crowded_out
         self._tokens, self._seconds = 0, 0.0  # that were captured, and what it took
         self._remember(library, collection)
 
@@ -111,7 +111,7 @@ class KvCapture:
             log.warning("KV is left to use: %s", error)
             self._room.ended(error)
             return False
-        if self._count_evictions() > self._evictions:
+        if self._cache.store.kept.crowded_out > self._crowded_out:
             self._tally.note("the KV cache was full, and what is used least made room: raise RAGCACHE_DISK_BYTES")
         return True
 
@@ -131,10 +131,6 @@ class KvCapture:
         library.catalog.collections.set_engine(collection, now.fingerprint, now.system)
         if library.catalog.source(collection).position().live > self._tally.chunks:  # more than this ingest brought
             self._tally.note(lacking(collection))
-
-    def _count_evictions(self) -> int:
-        """What something else went for, or what was not taken in for something else."""
-        return self._cache.store.kept.evictions + self._cache.store.kept.declined
 
 
 class KvRemoval:

@@ -23,7 +23,7 @@ from app.ingestion.worker import Outcome, ReadFile, Same, Unread
 from app.ingestion.writer import OF_A_TEXT, Writer
 from app.library import Library
 from app.library.catalog.records import Collection, FileState, RunState
-from app.library.indexes import Reindexed, add_sentences
+from app.library.indexes import add_sentences
 from app.library.learning import learn_if_due
 from app.models import Models
 
@@ -181,7 +181,7 @@ class Ingest:
         """Of a long document that somebody was stopped amid."""
         after = self._library.catalog.sentences.unfinished(collection)
         if after is not None:
-            for _ in add_sentences(self._library, self._models, Reindexed(collection, 0), after):
+            for _ in add_sentences(self._library, self._models, collection, after):
                 self._check_stopped()
 
     def _tell_of_kv(self, collection: Collection, survey: FolderSurvey) -> None:

@@ -107,8 +107,9 @@ def reindex(library: Library, models: Models, name: str) -> Generator[Reindexed,
         if models.embedder_fingerprint != collection.embedder_fingerprint:
             for report in _reembed(library, models, collection):
                 yield report
-        for so_far in add_sentences(library, models, report):
-            yield (report := so_far)
+        for count in add_sentences(library, models, report.collection):
+            report = replace(report, sentences=report.sentences + count)
+            yield report
         rebuild(library, report.collection)
         learn_if_due(library, models, collection.name, anew=True)
         _sweep(library, before, report.collection)
@@ -147,18 +148,17 @@ def _reembed(library: Library, models: Models, collection: Collection) -> Iterat
     yield replace(report, collection=new)
 
 
-def add_sentences(library: Library, models: Models, report: Reindexed, after: int = 0) -> Iterator[Reindexed]:
-    """To chunks above an id that were embedded anew, or ingested before these were kept. A run that was stopped goes on
-    here.
+def add_sentences(library: Library, models: Models, collection: Collection, after: int = 0) -> Iterator[int]:
+    """To chunks above an id that were embedded anew, or ingested before these were kept; how many, now and then. A run
+    that was stopped goes on here.
     """
     kept = library.catalog.sentences
-    while lacking := kept.lacking(report.collection, after, _BATCH):
+    while lacking := kept.lacking(collection, after, _BATCH):
         packed = models.sentences.packed([text for _, text in lacking])
         rows = [(one, of_it) for (one, _), of_it in zip(lacking, packed, strict=True)]
-        kept.add(report.collection, rows)
+        kept.add(collection, rows)
         after = lacking[-1][0]
-        report = replace(report, sentences=report.sentences + len(lacking))
-        yield report
+        yield len(lacking)
 
 
 def _embedded(library: Library, models: Models, ids: IntArray) -> tuple[IntArray, Vectors, int]:

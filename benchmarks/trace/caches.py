@@ -47,74 +47,20 @@ class Queue(OrderedDict[int, int]):
         return next(iter(self))
 
 
-class FifoCache(TraceCache):
+class LruCache(TraceCache):
     def __init__(self, tokens: Tokens, capacity: int):
         super().__init__(tokens, capacity)
         self._there = Queue()
 
     def ask(self, place: int) -> bool:
         if place in self._there:
-            self._used(place)
+            self._there.move_to_end(place)
             return True
         if (length := int(self.tokens[place])) <= self.capacity:
             self._there.push(place, length)
             while self._there.total > self.capacity:
                 self._there.take(self._there.oldest)
         return False
-
-    def _used(self, place: int) -> None:
-        """It stays where it stands."""
-
-
-class LruCache(FifoCache):
-    def _used(self, place: int) -> None:
-        self._there.move_to_end(place)
-
-
-class RankedCache(TraceCache):
-    """What ranks lowest goes first."""
-
-    def __init__(self, tokens: Tokens, capacity: int):
-        super().__init__(tokens, capacity)
-        self._there, self._free = np.zeros(len(tokens), bool), capacity
-        self.now = 0  # passages that were asked for
-
-    def ask(self, place: int) -> bool:
-        self.now += 1
-        self.asked(place)
-        if self._there[place]:
-            return True
-        lacking = int(self.tokens[place]) - self._free
-        if lacking > 0:
-            ranks = self.ranks()
-            there = np.flatnonzero(self._there)
-            lowest = there[np.argsort(ranks[there], kind="stable")]
-            count = int(np.searchsorted(np.cumsum(self.tokens[lowest]), lacking)) + 1
-            if count > len(lowest) or not self.admits(ranks[place], ranks[lowest[count - 1]]):
-                return False
-            self._go(lowest[:count])
-        self._there[place] = True
-        self._free -= int(self.tokens[place])
-        return False
-
-    def _go(self, going: NDArray[np.intp]) -> None:
-        self._there[going] = False
-        self._free += int(self.tokens[going].sum())
-        self.went(going)
-
-    @abstractmethod
-    def asked(self, place: int) -> None: ...
-
-    @abstractmethod
-    def ranks(self) -> NDArray[np.float64]:
-        """Of all passages, now."""
-
-    def admits(self, new: float, highest: float) -> bool:
-        """Whether it may take the place of what ranks so at most."""
-        return new > highest
-
-    def went(self, going: NDArray[np.intp]) -> None:
-        """What is remembered of them stays."""
 
 
 class S3FifoCache(TraceCache):

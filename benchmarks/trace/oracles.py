@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.trace.caches import RankedCache, Tokens, TraceCache
+from benchmarks.trace.caches import Tokens, TraceCache
 
 
 class FixedSet(TraceCache):
@@ -37,19 +36,33 @@ class FixedSet(TraceCache):
         return False
 
 
-class Belady(RankedCache):
-    """With sizes it is no bound any more, but near one."""
+class Belady(TraceCache):
+    """With sizes it is no bound any more, but near one. What is used again no sooner than all that would have to go for
+    it is not taken in.
+    """
 
     def __init__(self, tokens: Tokens, capacity: int, uses: Sequence[int], skipped: int):
         super().__init__(tokens, capacity)
-        self._next = _next_uses(uses)
-        self._ranks, self._turn = np.full(len(tokens), -np.inf), count()
+        self._next, self._turn = _next_uses(uses), count()
+        self._again = np.full(len(tokens), np.inf)  # when each is used again
+        self._there, self._free = np.zeros(len(tokens), bool), capacity
 
-    def asked(self, place: int) -> None:
-        self._ranks[place] = -self._next[next(self._turn)]
-
-    def ranks(self) -> NDArray[np.float64]:
-        return self._ranks
+    def ask(self, place: int) -> bool:
+        self._again[place] = self._next[next(self._turn)]
+        if self._there[place]:
+            return True
+        lacking = int(self.tokens[place]) - self._free
+        if lacking > 0:
+            there = np.flatnonzero(self._there)
+            latest = there[np.argsort(-self._again[there], kind="stable")]
+            needed = int(np.searchsorted(np.cumsum(self.tokens[latest]), lacking)) + 1
+            if needed > len(latest) or self._again[place] >= self._again[latest[needed - 1]]:
+                return False
+            self._there[latest[:needed]] = False
+            self._free += int(self.tokens[latest[:needed]].sum())
+        self._there[place] = True
+        self._free -= int(self.tokens[place])
+        return False
 
 
 def _next_uses(uses: Sequence[int]) -> list[float]:

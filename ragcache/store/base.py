@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 KV: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 RAM = "ram"  # the name of the tier that has nothing to wait for
-UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
 BUCKET = "bucket"  # and of the one that is farthest
 NO_ERA = 0  # in which nothing is kept
 ELSEWHERE = 8  # variants of a chunk behind other System segments that are looked at, of however many
@@ -47,9 +46,10 @@ class TierStats:
     displaced: int = 0  # variants that newer ones of the same chunk took the place of
     declined: int = 0  # that were worth less than what would have had to go
 
-
-def share_of(budget: int | None, share: float) -> int:
-    return int((UNBOUNDED if budget is None else budget) * share)
+    @property
+    def crowded_out(self) -> int:
+        """What went for something else, or was not taken in for it."""
+        return self.evictions + self.declined
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,12 @@ from ragcache.errors import ConfigError
 from ragcache.store.eviction.base import Evictable
 from ragcache.store.reuse import ReuseRecord
 
+UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
+
+
+def share_of(budget: int | None, share: float) -> int:
+    return int((UNBOUNDED if budget is None else budget) * share)
+
 
 @dataclass(frozen=True)
 class Leaving:

@@ -17,8 +17,8 @@ from ragcache.address import behind_another_system
 from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
 from ragcache.host import private_folder
 from ragcache.store.background import Background
-from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats, share_of
-from ragcache.store.budgets import Leaving
+from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.codec import open_codec
 from ragcache.store.disk_budget import DiskBudget, TierCounts
 from ragcache.store.disk_room import DiskRoom, Floor

@@ -93,8 +93,10 @@ class DiskBudget:
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
         spared = {str(target), *(one.name for one in leaving)}
         loose = (one for one in self._lowest_first(change) if one.name not in spared)
-        new = self._judged(Evictable(str(target), contents.nbytes, time.time_ns(), change.is_pinned(digest)))
-        lesser = Lesser(loose, new if judges and old is None else None, self._room.order)
+        new = None
+        if judges and old is None:
+            new = self._judged(Evictable(str(target), contents.nbytes, time.time_ns(), change.is_pinned(digest)))
+        lesser = Lesser(loose, new, self._room.order)
         chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, lesser)
         if lesser.ended:
             self._counts.add("declined")
@@ -110,8 +112,6 @@ class DiskBudget:
 
     def _lowest_first(self, change: Change) -> Iterable[Evictable]:
         """All that may go, the first to go first."""
-        if self._room.order is least_recently_used:
-            return change.loose()
 
         def now(name: str) -> Evictable | None:
             found = change.entry(digest_of(name))

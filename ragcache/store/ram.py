@@ -11,8 +11,8 @@ from itertools import count, islice
 
 from ragcache.address import behind_another_system, is_prefix
 from ragcache.errors import StoreError
-from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats, share_of
-from ragcache.store.budgets import Leaving
+from ragcache.store.base import ELSEWHERE, NO_ERA, RAM, Flaw, OpenEntry, Tier, TierStats
+from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
@@ -260,13 +260,11 @@ class RamTier(Tier):
 
     def _loose(self, spared: Collection[str] = ()) -> Iterable[Evictable]:
         """Those that may be evicted, the first to go first. Not to be read on after a change."""
-        if self._order is least_recently_used:
-            found: Iterable[Evictable] = self._all_loose()
-        else:
-            found = self._lowest.of(
-                self._all_loose, lambda name: self._candidate(name) if name in self._residents else None
-            )
-        return (one for one in found if one.name not in spared)
+
+        def now(name: str) -> Evictable | None:
+            return self._candidate(name) if name in self._residents else None
+
+        return (one for one in self._lowest.of(self._all_loose, now) if one.name not in spared)
 
     def _all_loose(self) -> Iterable[Evictable]:
         """By their last use."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ragcache.errors import ConfigError
+from ragcache.errors import ConfigError, StoreError
 from ragcache.store.base import ELSEWHERE, KV, Flaw, KVStore, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
@@ -138,16 +138,21 @@ class TieredStore(KVStore):
             tier.renew(key)
 
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
-        kept = False
         try:
             kept = self._last.put(variant, wanted=wanted)
-        finally:
-            if not kept:
-                for tier in self._faster:
-                    tier.offer(variant)  # it serves as long as this process runs
+        except StoreError:
+            self._offer(variant)
+            raise
         if kept:
             self._promote(variant, len(self._faster))
+        else:
+            self._offer(variant)
         return kept
+
+    def _offer(self, variant: Variant) -> None:
+        """What the last tier does not keep: it serves as long as this process runs."""
+        for tier in self._faster:
+            tier.offer(variant)
 
     def era(self) -> int:
         return self._last.era()

@@ -12,7 +12,7 @@ import pytest
 
 from app.settings import load_settings
 from benchmarks.trace import CHUNK, POLICIES, TraceBenchOptions
-from benchmarks.trace.caches import CACHES, RankedCache, TraceCache
+from benchmarks.trace.caches import CACHES, TraceCache
 from benchmarks.trace.costs import TraceCosts
 from benchmarks.trace.measurement import main, replayed
 from benchmarks.trace.oracles import ORACLES, Belady, FixedSet
@@ -109,7 +109,7 @@ def test_no_cache_holds_more_than_its_capacity(name: str, share: float) -> None:
 def held(cache: TraceCache | _Stored) -> int:
     if isinstance(cache, _Stored):
         return sum(cache.passages.held)
-    if isinstance(cache, RankedCache):
+    if isinstance(cache, Belady):
         return int(cache.tokens[cache._there].sum())
     if isinstance(cache, FixedSet):
         return int(cache.tokens[list(cache._there)].sum()) if cache._there else 0

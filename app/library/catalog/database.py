@@ -25,7 +25,7 @@ from ragcache.host import MOUNTS, carry_over, network_file_system
 
 Item = TypeVar("Item")
 FILE = "catalog.sqlite"
-MOMENT_MS = 2000
+MOMENT_S = 2.0
 BATCH = 5000  # values of one statement: SQLite takes 32,766, PostgreSQL 65,535
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 DRIVERS |= {driver: driver for driver in DRIVERS.values()}
@@ -143,12 +143,9 @@ class Database:
             return
         with told(self.where), self._turn, self._engine.connect() as connection:
             cursor = connection.connection.cursor()
-            cursor.execute(f"PRAGMA busy_timeout = {MOMENT_MS}")
-            try:
-                with suppress(sqlite3.OperationalError):  # the next transaction tells of a disk that is full
-                    cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                cursor.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
+            # The next transaction tells of a disk that is full.
+            with _waiting(cursor, MOMENT_S, self.busy_seconds), suppress(sqlite3.OperationalError):
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -264,8 +261,15 @@ def _begin_sqlite(connection: Connection) -> None:
     if patience is None:
         cursor.execute("BEGIN IMMEDIATE" if options.get(_WRITING, False) else "BEGIN")
         return
-    cursor.execute("PRAGMA busy_timeout = 0")
-    try:
+    with _waiting(cursor, 0.0, patience):
         cursor.execute("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _waiting(cursor: Any, seconds: float, usually: float) -> Iterator[None]:
+    """For others who use the file: so long in the block."""
+    cursor.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    try:
+        yield
     finally:
-        cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(usually * 1000)}")

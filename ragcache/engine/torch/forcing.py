@@ -68,6 +68,10 @@ class ForcedAnswers:
         hidden = engine.compute(fed, range(start, start + len(fed)), prefilled.buffer, keep=len(fed))
         return torch.cat((first, engine.logits(hidden)))
 
+    def divergence(self, prefilled: Prefilled, ids: Sequence[int], expected: torch.Tensor) -> float:
+        """The mean over the steps of KL(full ‖ linked), in nats, where `full` gave these tokens and logits."""
+        return float(kl_by_step(expected, self.forced(prefilled, ids, len(expected))).mean())
+
 
 def kl_by_step(full: torch.Tensor, linked: torch.Tensor) -> torch.Tensor:
     """KL(full ‖ linked) in nats, of logits [steps, vocabulary] of the same forced answer. [steps] float64"""

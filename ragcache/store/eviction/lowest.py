@@ -1,4 +1,4 @@
-"""What goes first of many entries, by an order that their tier does not know them in.
+"""What goes first of many entries, by whatever order; their tier knows them by their last use.
 
 Looking at all of them for each that comes would take longer the more there are. So all are ranked once, and some of the
 lowest are gone through one by one as room is needed: those that nobody has used since are about where they were.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ragcache.store.eviction.base import Evictable, EvictionOrder
+from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import in_order
 
 SHARE = 16  # of so many entries one is known to be among the lowest: what has come since is ranked soon enough
@@ -24,7 +25,12 @@ class LowestFirst:
     def of(
         self, everything: Callable[[], Iterable[Evictable]], now: Callable[[str], Evictable | None]
     ) -> Iterator[Evictable]:
-        """Those that may go, of `everything`, the first to go first; `now`: one of them as it is by then."""
+        """Those that may go, of `everything` (by its last use), the first to go first; `now`: one of them as it is by
+        then.
+        """
+        if self._order is least_recently_used:
+            yield from everything()
+            return
         given = set()
         for name, known in tuple(self._lowest.items()):
             one = now(name)

@@ -75,6 +75,9 @@ def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> No
     keep(own, "default", measured)
     kept = Calibration.of(own.library.catalog.collections.get("default"))
     assert kept is not None and kept.linker == "cci:alpha=0.5", "what an ingest measures leaves it"
+    keep(own, "default", replace(measured, linker="naive", target=0.5))
+    aimed = Calibration.of(own.library.catalog.collections.get("default"))
+    assert aimed is not None and (aimed.linker, aimed.target) == ("naive", 0.5), "a new aim takes its place"
     other = own.settings.model_copy(update={"linker": "fast"})
     with RagPipeline(other) as pipeline:
         assert pipeline.ask(QUESTION).report.linker == "fast", "and so do the settings"
