@@ -1,5 +1,26 @@
 // Clicks and keys on the HTML of this page, told to Python; and the tab's own memory. See bridge.py.
 const SHELF = "ragcache";
+const TOLD_MS = 1500;
+
+async function copy(button) {
+  try {
+    if (navigator.clipboard) await navigator.clipboard.writeText(button.dataset.rcCopy);
+    else copyByHand(button.dataset.rcCopy); // a browser has a clipboard only where the page comes over https or loopback
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Not allowed here";
+  }
+  setTimeout(() => (button.textContent = "Copy"), TOLD_MS);
+}
+
+function copyByHand(text) {
+  const area = document.body.appendChild(document.createElement("textarea"));
+  area.value = text;
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  if (!done) throw new Error("nothing was copied");
+}
 
 export default function bridge({ data, setTriggerValue, setStateValue }) {
   const remember = data?.remember ?? {};
@@ -14,6 +35,8 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
     setTriggerValue("action", { name: element.dataset.rc, value: element.dataset.rcValue ?? "" });
   };
   const onClick = (event) => {
+    const copied = event.target.closest?.("[data-rc-copy]");
+    if (copied) copy(copied);
     const element = event.target.closest?.("[data-rc]");
     if (element) {
       event.preventDefault();
@@ -32,11 +55,14 @@ export default function bridge({ data, setTriggerValue, setStateValue }) {
   };
   // What is to be seen plays an animation of this name when it appears.
   const onShown = (event) => event.animationName === "rc-show" && event.target.scrollIntoView({ block: "nearest" });
+  const onToggle = (event) => event.target.open && event.target.lastElementChild.scrollIntoView({ block: "nearest" });
   document.addEventListener("animationstart", onShown);
+  document.addEventListener("toggle", onToggle, true); // it does not bubble
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   return () => {
     document.removeEventListener("animationstart", onShown);
+    document.removeEventListener("toggle", onToggle, true);
     document.removeEventListener("click", onClick);
     document.removeEventListener("keydown", onKey);
   };

@@ -1,7 +1,8 @@
 """Clicks and keys on HTML that Streamlit only shows, and what the browser's tab remembers.
 
 HTML asks for something by `data-rc`, such as `<button data-rc="cite" data-rc-value="12:3">`: a click on it is an action
-with that value. So is a key where something shown names it (`data-rc-key`), unless somebody is writing.
+with that value. So is a key where something shown names it (`data-rc-key`), unless somebody is writing. What
+`data-rc-copy` holds is copied by a click, which Python never hears of.
 """
 
 from __future__ import annotations

@@ -111,7 +111,9 @@ def sources(look: Look) -> None:
 
 
 def answering(look: Look) -> None:
+    before = look.tab.answers.count()
     look.tab.ask("Tell me in many words all that is known about the light.")
+    expect(look.tab.answers).to_have_count(before + 1)
     expect(look.tab.answers.last.locator(".rc-answer")).to_contain_text(re.compile(r"\w+ \w+"))
     look.tab.page.screenshot(path=look.folder / f"answering-{look.name}.png", animations="disabled")
     look.tab.answered()

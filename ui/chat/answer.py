@@ -27,7 +27,7 @@ def answered(message: Values, number: int) -> str:
     marks = [_mark(*one, number, places) for one in support]
     body = f'<div class="rc-answer" dir="auto">{rendered_with(text, marks)}</div>'
     used = {cited for _, _, cited in support if cited is not None} if support else set(range(len(citations)))
-    return body + _sources(places, number, used) + _told(support)
+    return f'{body}<div class="rc-below">{_sources(places, number, used)}{_copy(text)}</div>{_told(support)}'
 
 
 def _support(told: object, length: int, citations: int) -> Iterator[tuple[int, int, int | None]]:
@@ -63,6 +63,12 @@ def _source(number: int, at: int, place: str, used: bool) -> str:
     told = escape(f"Source {at + 1}: {place}" + ("" if used else f", {UNUSED}"))
     kind = "rc-source" if used else "rc-source rc-unused"
     return f'<button class="{kind}" {_cites(number, at)} title="{told}" aria-label="{told}">{at + 1}</button>'
+
+
+def _copy(text: str) -> str:
+    """As it was written: with its marks of Markdown."""
+    told = "Copy the answer"
+    return f'<button class="rc-copy" data-rc-copy="{escape(text)}" title="{told}" aria-label="{told}">Copy</button>'
 
 
 def _told(support: Sequence[tuple[int, int, int | None]]) -> str:

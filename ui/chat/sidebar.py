@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from app.client import conversations
+from app.client.answers import number
 from app.client.connection import ServerConnection
 from ui.markup import escape, refusal
 
@@ -15,6 +17,7 @@ COLLECTION, CONVERSATION = "collection", "c"  # of the page's address
 CHOSEN, WORDS, MENU = "chat-collection", "chat-words", "chat-menu"  # of the session
 OPEN, FRESH = "chat-open", "chat-new"  # actions
 MOST = 200  # characters of a title
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))  # seconds
 Card = Mapping[str, Any]
 
 
@@ -91,8 +94,18 @@ def _entry(one: Card, opened: Card | None) -> str:
     dots = '<span class="rc-dots" title="An answer is on its way"></span>' if one["answering"] else ""
     return (
         f'<button class="rc-talk" dir="auto" data-rc="{OPEN}" data-rc-value="{escape(str(one["id"]))}"{state} '
-        f'title="{escape(title)}">{escape(title)}{dots}<small>{escape(str(one["collection"]))}</small></button>'
+        f'title="{escape(title)}">{escape(title)}{dots}<small>{_ago(one)}{escape(str(one["collection"]))}</small></button>'
     )
+
+
+def _ago(one: Card) -> str:
+    """When something was last said there, by this machine's clock; nothing where the server does not tell."""
+    said = number(str(one.get("updated", "")))
+    if said is None:
+        return ""
+    passed = max(0.0, time.time() - said)
+    told = next((f"{int(passed // seconds)} {unit}" for unit, seconds in UNITS if passed >= seconds), "now")
+    return f"{told} · "
 
 
 def missing() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from app.client import conversations
 from app.client.answers import number
@@ -41,43 +40,41 @@ def show(connection: ServerConnection, opened: Card, collection: str) -> None:
 
 
 def _talk(connection: ServerConnection, name: str, messages: Sequence[Message], *, answering: bool) -> None:
-    before = st.empty()
     sent = turn.sending(name)
     if sent is not None or answering:
-        _answering(connection, name, messages, before, sent)
+        _answering(connection, name, messages, sent)
         return
+    first = _last_question(messages)
+    st.html(_earlier(name, messages[:first]))
     if not turn.settled(name):
         _settle(connection, name, messages)
-    first = _last_question(messages)
-    _earlier(before, name, messages[:first])
     if first < len(messages):
         _last(connection, name, messages, first)
     _failure(connection, name)
 
 
-def _earlier(place: DeltaGenerator, name: str, kept: Sequence[Message]) -> None:
+def _earlier(name: str, kept: Sequence[Message]) -> str:
     first = 0 if st.session_state.get(ALL) == name else max(0, len(kept) - history.SHOWN)
     hidden = history.earlier(first) if first else ""
-    place.html(f'<div class="rc-history">{hidden}{history.said(kept[first:], first)}</div>')
+    return f'<div class="rc-history">{hidden}{history.said(kept[first:], first)}</div>'
 
 
 # -- an answer under way ----------------------------------------------------------------------------------------------
 
 
 def _answering(
-    connection: ServerConnection,
-    name: str,
-    messages: Sequence[Message],
-    before: DeltaGenerator,
-    sent: turn.SentQuestion | None,
+    connection: ServerConnection, name: str, messages: Sequence[Message], sent: turn.SentQuestion | None
 ) -> None:
-    """From its start: whoever reloads sees all of it. Its sources open when it is one of the messages."""
+    """From its start: whoever reloads sees all of it. Its sources open when it is one of the messages.
+
+    What stands there is replaced, never emptied first: a place that is empty for a moment lets all below it jump.
+    """
     kept = _kept(messages, sent.instead_of if sent else None)
-    asked, place = st.empty(), st.empty()
+    before = st.html(_earlier(name, kept))
     if sent is not None and not sent.compares:
-        asked.html(history.question(sent.question))
-        place.html(history.under_way("", (), len(messages)))
-    _earlier(before, name, kept)
+        asked, place = st.html(history.question(sent.question)), st.html(history.under_way("", (), len(messages)))
+    else:
+        asked, place = st.empty(), st.empty()
     with st.container(horizontal=True, key="chat-actions"):
         st.button(
             "Stop", icon=":material/stop_circle:", key="chat-stop", on_click=conversations.stop, args=(connection, name)
@@ -92,7 +89,7 @@ def _answering(
             continue
         if len(kept) != len(now := _kept(messages, answer.instead_of)):
             kept = now
-            _earlier(before, name, kept)
+            before.html(_earlier(name, kept))
         if answer.question and (sent is None or sent.compares):
             asked.html(history.question(answer.question))
         place.html(history.under_way(answer.text, answer.citations, len(messages)))
@@ -131,9 +128,8 @@ def _kept(messages: Sequence[Message], instead_of: int | None) -> Sequence[Messa
 def _last(connection: ServerConnection, name: str, messages: Sequence[Message], first: int) -> None:
     asked, *behind = messages[first:]
     st.html(history.question(str(asked["content"])))
-    place = st.empty()
     if behind:
-        place.html(history.answer(behind[-1], len(messages) - 1))
+        st.html(history.answer(behind[-1], len(messages) - 1))
         if (plain := turn.comparison(name, _newest(messages))) is not None:
             st.html(comparison.beside(behind[-1], plain))
     if st.session_state.get(EDITED) == asked["id"]:
