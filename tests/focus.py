@@ -1,5 +1,5 @@
-"""Which chunks a question focuses on, and from which layer on that is settled (Cache-Craft, Algorithm 1). It becomes
-the product's with the cache that manages itself.
+"""The slow reference of ragcache/linking/focus.py: which chunks a question focuses on, and from which layer on that is
+settled, line by line as Cache-Craft's algorithm 1 has it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ measured on the other, and nothing is kept that misses the target there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from app.answering.answerer import AnswerRequest
 from app.answering.calibration import asked_of_its_texts, cached_plan
 from app.answering.divergence import forced_answers
+from app.answering.likeness import rouge_l, token_f1
 from app.answering.pipeline import RagPipeline
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.errors import ConfigError, RagcacheError
@@ -38,73 +41,124 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class AnswerTarget:
+    """How near answers are to be to those of a full recompute: by their divergence, or by the words of their texts."""
+
+    measure: str  # of MEASURES
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> AnswerTarget:
+        """Raises ConfigError for what is none."""
+        measure, _, told = (part.strip() for part in text.partition("="))
+        with suppress(ValueError):
+            value = float(told)
+            if measure in MEASURES and 0 < value < (math.inf if measure == KL else 1.0 + 1e-9):
+                return cls(measure, value)
+        raise ConfigError(f"{text!r} is no target: give kl=NATS such as kl=0.02, or f1=SHARE or rouge_l=SHARE up to 1")
+
+    def __str__(self) -> str:
+        return f"{self.measure}={self.value:g}"
+
+    @property
+    def alike(self) -> Callable[[str, str], float] | None:
+        """Of an answer and that of the full recompute; None where texts do not count."""
+        return MEASURES[self.measure]
+
+    def reached(self, kl: float, alike: float) -> bool:
+        """False for what is no number."""
+        return kl <= self.value if self.alike is None else alike >= self.value
+
+
+KL = "kl"
+MEASURES: Mapping[str, Callable[[str, str], float] | None] = {
+    KL: None,
+    "f1": lambda answer, full: token_f1(answer, [full]),
+    "rouge_l": rouge_l,
+}
+
+
+@dataclass(frozen=True)
 class LinkerTrial:
     linker: str
     kl: float  # nats a token from a full recompute
     part: float  # of the tokens before the question, computed again, probes charged
+    alike: float | None = None  # of the texts, by the target's measure where it is one of them
 
 
 @dataclass(frozen=True)
 class Aimed:
     """`linker` is NOTHING where none reaches the target, also on questions that had no part in the choice."""
 
-    target: float
+    target: str
     linker: str
     questions: int
     trials: tuple[LinkerTrial, ...]  # on all of them, the one that computes least first
     held_out: LinkerTrial | None  # what each half chose, on the other; None where one of them chose none
 
 
-def aim(pipeline: RagPipeline, name: str, target: float, questions: Sequence[str] | None = None) -> Aimed:
+def aim(pipeline: RagPipeline, name: str, target: AnswerTarget, questions: Sequence[str] | None = None) -> Aimed:
     """Raises ConfigError where it cannot be measured: by another engine, or with too few questions whose chunks are
     cached.
     """
     if pipeline.settings.engine != "torch":
         raise ConfigError("a target is aimed at by the torch engine: give --engine torch")
     forcing = forced_answers(pipeline.answering.cache, STEPS, pipeline.answering.template.stop)
-    measured = list(_measured(pipeline, forcing, name, questions))
+    measured = list(_measured(pipeline, forcing, name, target, questions))
     if len(measured) < FEWEST:
         raise ConfigError(
             f"collection {name!r} has too few questions whose chunks have KV: {len(measured)} prompts could be "
             f"measured, and it takes {FEWEST}: let `ragcache cache warm` compute it"
         )
-    found = np.array(measured)  # [questions, linkers, KL and part]
+    found = np.array(measured)  # [questions, linkers, figures]
     halves = np.array_split(np.random.default_rng(_SEED).permutation(len(found)), 2)
     return chosen(found, halves, target)
 
 
-def chosen(found: Floats, halves: Sequence[npt.NDArray[np.int64]], target: float) -> Aimed:
+def chosen(found: Floats, halves: Sequence[npt.NDArray[np.int64]], target: AnswerTarget) -> Aimed:
+    """`found`: KL, part and likeness of the texts. [questions, linkers, 3]"""
     means = found.mean(axis=0)
     order = np.argsort(means[:, 1], kind="stable")
-    trials = tuple(LinkerTrial(TRIED[place], float(means[place, 0]), float(means[place, 1])) for place in order)
+    trials = tuple(_trial(TRIED[place], means[place], target) for place in order)
     one, other = halves
     choices = [_least(found[half].mean(axis=0), target) for half in (one, other)]
     best, held = _least(means, target), None
     if choices[0] is not None and choices[1] is not None:
-        kl, part = np.concatenate([found[other, choices[0]], found[one, choices[1]]]).mean(axis=0)
+        figures = np.concatenate([found[other, choices[0]], found[one, choices[1]]]).mean(axis=0)
         names = dict.fromkeys(TRIED[choice] for choice in choices if choice is not None)
-        held = LinkerTrial(" or ".join(names), float(kl), float(part))
-    reached = best is not None and held is not None and held.kl <= target
-    return Aimed(target, TRIED[best] if reached and best is not None else NOTHING, len(found), trials, held)
+        held = _trial(" or ".join(names), figures, target)
+    reached = best is not None and held is not None and _reaches(figures, target)
+    return Aimed(str(target), TRIED[best] if reached and best is not None else NOTHING, len(found), trials, held)
 
 
-def _least(means: Floats, target: float) -> int | None:
+def _trial(linker: str, figures: Floats, target: AnswerTarget) -> LinkerTrial:
+    kl, part, alike = map(float, figures)
+    return LinkerTrial(linker, kl, part, None if target.alike is None else alike)
+
+
+def _reaches(figures: Floats, target: AnswerTarget) -> bool:
+    return target.reached(float(figures[0]), float(figures[2]))
+
+
+def _least(means: Floats, target: AnswerTarget) -> int | None:
     """The one that computes least of those that are near enough."""
-    near = [place for place in range(len(TRIED)) if means[place, 0] <= target]
+    near = [place for place in range(len(TRIED)) if _reaches(means[place], target)]
     return min(near, key=lambda place: means[place, 1], default=None)
 
 
 def _measured(
-    pipeline: RagPipeline, forcing: ForcedAnswers, name: str, questions: Sequence[str] | None
-) -> Iterator[list[tuple[float, float]]]:
-    linkers, tokens = [make_linker(one) for one in TRIED], 0
+    pipeline: RagPipeline, forcing: ForcedAnswers, name: str, target: AnswerTarget, questions: Sequence[str] | None
+) -> Iterator[list[tuple[float, float, float]]]:
+    linkers, tokens, decode = [make_linker(one) for one in TRIED], 0, pipeline.answering.template.decode
     repairable = (one for one in _prompts(pipeline, name, questions) if _is_repairable(forcing, one))
     for segments in islice(repairable, QUESTIONS):
         ids, expected = forcing.full(segments)
         row = []
         for linker in linkers:
-            made = forcing.prefilled(segments, linker)
-            row.append((forcing.divergence(made, ids, expected), made.report.part))
+            made, alike = forcing.prefilled(segments, linker), math.nan
+            if target.alike is not None:
+                alike = target.alike(decode(forcing.free(made, made.logits)), decode(ids))
+            row.append((forcing.divergence(made, ids, expected), made.report.part, alike))
         yield row
         tokens += sum(map(len, segments))
         if tokens >= MOST_TOKENS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +20,13 @@ from app.library.tuning import FusionTrial, Tuned
 from app.library.tuning import tune as tuning
 from app.models import Models
 from app.settings import Settings, variable
+from ragcache.errors import ConfigError
 from ragcache.linking.baselines import Full
 from retriever.balance import FEWEST_CHUNKS
 from retriever.searcher import HYBRID
 
 if TYPE_CHECKING:
-    from app.answering.targeting import Aimed
+    from app.answering.targeting import Aimed, AnswerTarget
 
 
 @configured("collection", ..., "engine", "model", "device", "dtype", "cache_dir", "data_dir")
@@ -43,8 +43,9 @@ def tune(
         str | None,
         typer.Option(
             metavar="kl=NATS",
-            help="Choose the linker that computes least of those whose answers are so near to a full recompute, in "
-            "nats a token, such as kl=0.02: on the questions, or on some to its own texts.",
+            help="Choose the linker that computes least of those whose answers are so near to a full recompute: in "
+            "nats a token, such as kl=0.02, or by the words of the texts, f1=0.9 or rouge_l=0.9. It is measured on the "
+            "questions, or on some to its own texts.",
         ),
     ] = None,
     as_json: Json = False,
@@ -54,12 +55,12 @@ def tune(
     An ingest learns it from the texts by itself. Shares from questions are kept only where they are better on questions
     that had no part in choosing them, and no ingest changes them.
     """
-    aims = None if target is None else _nats(target)
+    aims = None if target is None else _parsed(target)
     with opened(settings, looking=dry_run) as (library, models):
         measured = _measured(library, models, settings.collection) if answers or aims is not None else None
         aimed = None if aims is None else _aimed(library, models, settings.collection, aims, questions)
         if measured is not None and aimed is not None:
-            measured = replace(measured, linker=aimed.linker, target=aims)
+            measured = replace(measured, linker=aimed.linker, target=aimed.target)
         tuned = tuning(library, models, settings.collection, questions, keep=not dry_run)
         if measured is not None and not dry_run:
             _keep(library, models, tuned.collection.name, measured)
@@ -78,18 +79,16 @@ def tune(
         print(f"\n{_told_aim(aimed, dry_run)}")
 
 
-def _nats(target: str) -> float:
-    name, _, value = target.partition("=")
+def _parsed(target: str) -> AnswerTarget:
+    from app.answering.targeting import AnswerTarget  # it imports torch
+
     try:
-        nats = float(value)
-    except ValueError:
-        nats = math.nan
-    if name.strip() != "kl" or not 0 < nats < math.inf:
-        raise typer.BadParameter(f"{target!r} is no target: give kl=NATS, such as kl=0.02", param_hint="--target")
-    return nats
+        return AnswerTarget.parse(target)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--target") from None
 
 
-def _aimed(library: Library, models: Models, collection: str, target: float, questions: Path | None) -> Aimed:
+def _aimed(library: Library, models: Models, collection: str, target: AnswerTarget, questions: Path | None) -> Aimed:
     from app.answering.targeting import aim  # it imports torch
 
     asked = None if questions is None else [one.question for one in read_questions(questions)]
@@ -97,16 +96,20 @@ def _aimed(library: Library, models: Models, collection: str, target: float, que
 
 
 def _told_aim(aimed: Aimed, dry_run: bool) -> str:
-    rows = [[one.linker, f"{one.kl:.4f}", f"{one.part:.0%}", "chosen" if one.linker == aimed.linker else ""]
-            for one in aimed.trials]  # fmt: skip
-    shown = table(["linker", "KL", "computed again", ""], rows, right=["KL", "computed again"])
-    by = count(aimed.questions, "question")
-    held = aimed.held_out
-    checked = "" if held is None else f", {held.kl:.4f} on questions that had no part in the choice"
+    measure = aimed.target.partition("=")[0]
+    by_text = aimed.trials[0].alike is not None
+    titles = ["linker", "KL", *([measure] if by_text else []), "computed again", ""]
+    rows = [[one.linker, f"{one.kl:.4f}", *([f"{one.alike:.3f}"] if one.alike is not None else []), f"{one.part:.0%}",
+             "chosen" if one.linker == aimed.linker else ""] for one in aimed.trials]  # fmt: skip
+    shown = table(titles, rows, right=titles[1:-1])
+    by, held, checked = count(aimed.questions, "question"), aimed.held_out, ""
+    if held is not None:
+        figure = f"{measure} {held.kl:.4f}" if held.alike is None else f"{measure} {held.alike:.3f}"
+        checked = f", {figure} on questions that had no part in the choice"
     if aimed.linker == Full.name:
-        return f"{shown}\n\nnone has a KL of {aimed.target} by {by}{checked}: answers are computed in full"
+        return f"{shown}\n\nnone reaches {aimed.target} by {by}{checked}: answers are computed in full"
     kept = "would answer" if dry_run else "answers"
-    return f"{shown}\n\n`{aimed.linker}` {kept} the collection: a KL of {aimed.target} was asked for, by {by}{checked}"
+    return f"{shown}\n\n`{aimed.linker}` {kept} the collection: {aimed.target} was asked for, by {by}{checked}"
 
 
 def _measured(library: Library, models: Models, collection: str) -> Calibration:

@@ -31,7 +31,7 @@ class Calibration:
     fingerprint: str
     system: str
     linker: str | None = None  # that answers it near enough for the least compute (`ragcache tune --target`)
-    target: float | None = None  # nats a token, that this was chosen for
+    target: str | None = None  # that this was chosen for, such as kl=0.02
 
     def check(self) -> None:
         """Raises TypeError, ArithmeticError or ConfigError for figures that nothing can be predicted by."""

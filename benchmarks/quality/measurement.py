@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from app.answering.likeness import rouge_l, token_f1
 from app.models.loading import LoadedModel, load_embedder
 from app.models.sentences import SentenceEmbedder
 from app.settings import Settings
@@ -20,7 +21,6 @@ from benchmarks.quality import FIRST, NO_POOL, SPLITTER, QualityBenchOptions
 from benchmarks.quality.answering import AnsweringEngine, FullAnswer, Linked, open_answering, open_parts
 from benchmarks.quality.comparison import compare, read_result
 from benchmarks.quality.material import Material
-from benchmarks.quality.metrics import rouge_l, token_f1
 from benchmarks.quality.pool import Pool
 from benchmarks.quality.prompts import Group, Prompt, PromptBuilder
 from benchmarks.quality.records import Partial, Record, settings_key

@@ -42,8 +42,12 @@ class Auto(Linker):
     # Predicted is scale * left ** power; SCALE and POWER where nobody has measured them.
     scale: float | None = None
     power: float | None = None
+    focus: int = 0
 
     def __post_init__(self) -> None:
+        self.require_count("focus")
+        if self.focus and 0 < self.depth < 1:
+            raise ConfigError(f"linker {self.name!r}: focus={self.focus} follows whole passes: set depth to 0 or 1")
         if self.ratio is not None:
             self.require_ratio("ratio")
         if self.kl is not None:

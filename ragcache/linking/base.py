@@ -111,6 +111,9 @@ class Linker(ABC):
 
     name: ClassVar[str]
     recompute_all: ClassVar[bool] = False  # `full`: caches are not even loaded
+    # Layers for which the same chunks have to lead by what the question reads, until the repair of all others ends
+    # there (`focus.py`). 0: it goes through all layers.
+    focus: int = 0
 
     @property
     def probes(self) -> bool:

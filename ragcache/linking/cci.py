@@ -22,8 +22,10 @@ class ContextImpact(Linker):
     name: ClassVar[str] = "cci"
     alpha: float = 1.0  # scales CFO; eq 13 finds it on a validation set
     ratio: float | None = None  # of each chunk's tokens; overrides CFO and alpha
+    focus: int = 0
 
     def __post_init__(self) -> None:
+        self.require_count("focus")
         self.require_factor("alpha")
         if self.ratio is not None:
             self.require_ratio("ratio")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.quality.metrics import divergence, estimate, rouge_l, token_f1
+from app.answering.likeness import rouge_l, token_f1
+from benchmarks.quality.metrics import divergence, estimate
 
 
 def test_divergence_is_kl_of_the_full_distribution_from_the_linked() -> None:

@@ -249,18 +249,18 @@ class QuestionSum:
         """`rows`: positions of a pass, the question's last. `question`: its first position."""
         # Of the rows, the first one that is read.
         self.first = max(len(rows) - READ_TOKENS, sum(row < question for row in rows))
-        self._total = torch.zeros((len(rows) - self.first, question), device=device)
+        self.total = torch.zeros((len(rows) - self.first, question), device=device)
 
     def add(self, first: int, read: Attended) -> None:
         """What rows of one layer read; `first`: which row of the pass is the first one that `read` counts from."""
         start = first + read.start - self.first
         assert start >= 0, (first, read.start, self.first)
-        own = self._total[start : start + read.stop - read.start]
+        own = self.total[start : start + read.stop - read.start]
         own += read.mean[:, : own.shape[1]]
 
     def mean(self, layers: int) -> torch.Tensor:
         """Per token, mean over layers. [tokens, question]"""
-        return self._total.div_(layers)
+        return self.total.div_(layers)
 
 
 def reduced(attention: torch.Tensor, reduction: Reduction) -> torch.Tensor:

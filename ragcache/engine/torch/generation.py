@@ -67,7 +67,7 @@ def _prefilled(engine: TorchEngine, prompt: PromptRequest, source: LinkSource, s
         began = perf_counter()
         linked = TorchLinkedPrompt(engine, buffer, plan.ids, plan.tail, job.placed, job.missing)
         job.choose(linked)
-        logits = engine.logits(linked.finish(job.rows))[0]
+        logits = engine.logits(linked.finish(job.rows, prompt.linker.focus))[0]
         report.charged = linked.charged
         engine.synchronize()
         job.note(LINK, SYSTEM, began, perf_counter(), Span(0, len(plan.ids)))

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ragcache.engine.torch.attention import QuestionSum, RowBlock, attend, read_attention, reduced, row_blocks
 from ragcache.engine.torch.decoder import KVBuffer, Tap
 from ragcache.errors import ConfigError
-from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
+from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers, union
+from ragcache.linking.focus import FocusWatch
 from ragcache.policy import Work
 from ragcache.types import FloatArray
 
@@ -69,12 +71,14 @@ class TorchLinkedPrompt(LinkedPrompt):
         self._stopped = (hidden, layers)
         return tap.squared()
 
-    def finish(self, selected: Positions) -> torch.Tensor:
-        """Recompute the selected positions and what is missing, and compute the question.
+    def finish(self, selected: Positions, focus: int = 0) -> torch.Tensor:
+        """Recompute the selected positions and what is missing, and compute the question. `focus`: see Linker.
 
         -> hidden of the prompt's last token [1, hidden].
         """
         repaired = np.union1d(selected, self._missing)
+        if focus and len(selected):
+            return self._focused(repaired, focus)
         if self._stopped is not None:
             return self._resume(repaired)
         if self._paused is not None:
@@ -91,6 +95,32 @@ class TorchLinkedPrompt(LinkedPrompt):
         hidden = torch.cat((early[:-1], paused, early[-1:]))
         positions = torch.tensor([*rows, *range(self.question, last + 1)], device=self._engine.spec.device)
         return self._through(hidden, positions, range(done, self._engine.spec.layers))[-1:]
+
+    def _focused(self, repaired: Positions, window: int) -> torch.Tensor:
+        """Layer by layer, until it is seen which chunks the question reads; the others' rows end there, and keep what
+        was placed in the layers above.
+        """
+        total, device = self._engine.spec.layers, self._engine.spec.device
+        rows = np.concatenate((repaired, np.arange(self.question, len(self.ids))))
+        tap, watch = QuestionTap(rows.tolist(), self.question, range(total), self._engine), FocusWatch(window)
+        hidden: torch.Tensor = self._engine.decoder.embed(torch.tensor([self.ids[row] for row in rows], device=device))
+        positions, layer, focused = torch.tensor(rows, device=device), 0, None
+        while layer < total and focused is None:
+            hidden = self._through(hidden, positions, range(layer, layer + 1), tap)
+            layer += 1
+            focused = watch.see(self._read_of_chunks(tap))
+        if focused is None or layer == total:
+            return hidden[-1:]
+        ended = union(np.arange(one.start, one.end) for at, one in enumerate(self.chunks) if at not in focused)
+        kept = np.isin(rows, np.setdiff1d(ended, self._missing), invert=True)
+        self.charged -= int((~kept).sum()) * (total - layer) / total
+        left = torch.from_numpy(np.flatnonzero(kept)).to(device)
+        return self._through(hidden[left], positions[left], range(layer, total))[-1:]
+
+    def _read_of_chunks(self, tap: QuestionTap) -> npt.NDArray[np.float64]:
+        """By the question, in all layers so far."""
+        read = tap.read.total.sum(0).double().cpu().numpy()
+        return np.asarray([read[one.start : one.end].sum() for one in self.chunks])
 
     def _resume(self, repaired: Positions) -> torch.Tensor:
         """CacheBlend's pass: the first layers are done for all tokens, the repaired ones go on with the question."""

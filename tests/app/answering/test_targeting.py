@@ -11,7 +11,7 @@ import pytest
 
 from app import RagPipeline, Settings
 from app.answering.calibration import calibrate, keep
-from app.answering.targeting import NOTHING, TRIED, aim, chosen
+from app.answering.targeting import NOTHING, TRIED, AnswerTarget, aim, chosen
 from app.library.fidelity import Calibration
 from ragcache.errors import ConfigError
 from tests.app.filling import fill
@@ -23,32 +23,53 @@ HALVES = [np.arange(0, 12, 2), np.arange(1, 12, 2)]
 
 
 def found(kl: np.ndarray) -> np.ndarray:
-    """[questions, linkers, 2]"""
-    return np.stack([kl, np.broadcast_to(PARTS, kl.shape)], axis=-1)
+    """[questions, linkers, 3]: texts are the likelier the smaller the divergence."""
+    return np.stack([kl, np.broadcast_to(PARTS, kl.shape), 1 - kl], axis=-1)
+
+
+def kl(value: float) -> AnswerTarget:
+    return AnswerTarget("kl", value)
 
 
 def test_the_one_that_computes_least_of_those_near_enough_is_chosen() -> None:
-    kl = np.broadcast_to(0.1 / (1 + np.arange(len(TRIED))), (12, len(TRIED)))
-    told = chosen(found(kl), HALVES, 0.03)
+    far = np.broadcast_to(0.1 / (1 + np.arange(len(TRIED))), (12, len(TRIED)))
+    told = chosen(found(far), HALVES, kl(0.03))
     assert told.linker == TRIED[3]
     assert [one.linker for one in told.trials] == list(TRIED)
     assert told.held_out is not None and told.held_out.linker == TRIED[3] and told.held_out.kl == pytest.approx(0.025)
-    assert chosen(found(kl), HALVES, 0.001).linker == NOTHING
+    assert chosen(found(far), HALVES, kl(0.001)).linker == NOTHING
+
+
+@pytest.mark.parametrize("measure", ["f1", "rouge_l"])
+def test_texts_are_to_be_as_alike(measure: str) -> None:
+    far = np.broadcast_to(0.1 / (1 + np.arange(len(TRIED))), (12, len(TRIED)))
+    told = chosen(found(far), HALVES, AnswerTarget(measure, 0.97))
+    assert told.linker == TRIED[3] and told.target == f"{measure}=0.97"
+    assert told.held_out is not None and told.held_out.alike == pytest.approx(0.975)
+    assert chosen(found(far), HALVES, AnswerTarget(measure, 0.999)).linker == NOTHING
+
+
+def test_a_target_is_told_as_it_is_read() -> None:
+    for told in ("kl=0.02", "f1=0.9", "rouge_l=1", "kl=3"):
+        assert str(AnswerTarget.parse(told)) == told
+    for wrong in ("", "kl", "kl=", "kl=0", "kl=nan", "kl=inf", "f1=1.1", "f1=-1", "bleu=0.5", "f1=x"):
+        with pytest.raises(ConfigError, match="no target"):
+            AnswerTarget.parse(wrong)
 
 
 def test_what_only_looked_good_on_the_questions_that_chose_it_is_not_kept() -> None:
     """Of two linkers each is near on one half alone: that half chooses it, and it fails on the other."""
-    kl = np.full((12, len(TRIED)), 0.9)
-    kl[0::2, 0] = kl[1::2, 1] = 0.001
-    told = chosen(found(kl), HALVES, 0.46)
+    far = np.full((12, len(TRIED)), 0.9)
+    far[0::2, 0] = far[1::2, 1] = 0.001
+    told = chosen(found(far), HALVES, kl(0.46))
     assert told.held_out is not None and told.held_out.kl > 0.46
     assert told.linker == NOTHING
 
 
 def test_no_number_is_near_nothing() -> None:
-    kl = np.full((12, len(TRIED)), np.nan)
-    kl[:, 4] = 0.01
-    assert chosen(found(kl), HALVES, 0.02).linker == TRIED[4]
+    far = np.full((12, len(TRIED)), np.nan)
+    far[:, 4] = 0.01
+    assert chosen(found(far), HALVES, kl(0.02)).linker == TRIED[4]
 
 
 @pytest.fixture
@@ -64,7 +85,7 @@ def own(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
 def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
     assert own.ask(QUESTION).report.linker == "auto"
-    told = aim(own, "default", 100.0)
+    told = aim(own, "default", kl(100.0))
     assert told.linker == told.trials[0].linker != NOTHING, "all are near enough, so the cheapest"
     assert all(0 <= one.part < 1 and one.kl >= 0 for one in told.trials)
     measured = calibrate(own, "default")
@@ -75,9 +96,9 @@ def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> No
     keep(own, "default", measured)
     kept = Calibration.of(own.library.catalog.collections.get("default"))
     assert kept is not None and kept.linker == "cci:alpha=0.5", "what an ingest measures leaves it"
-    keep(own, "default", replace(measured, linker="naive", target=0.5))
+    keep(own, "default", replace(measured, linker="naive", target="kl=0.5"))
     aimed = Calibration.of(own.library.catalog.collections.get("default"))
-    assert aimed is not None and (aimed.linker, aimed.target) == ("naive", 0.5), "a new aim takes its place"
+    assert aimed is not None and (aimed.linker, aimed.target) == ("naive", "kl=0.5"), "a new aim takes its place"
     other = own.settings.model_copy(update={"linker": "fast"})
     with RagPipeline(other) as pipeline:
         assert pipeline.ask(QUESTION).report.linker == "fast", "and so do the settings"
@@ -94,10 +115,19 @@ def test_a_linker_that_nobody_knows_is_left_out(own: RagPipeline) -> None:
 def test_questions_of_ones_own(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
     asked = [f"Who {does} the {thing}?" for does in ("saw", "made", "kept", "knows") for thing in ("light", "bread")]
-    assert aim(own, "default", 100.0, asked).questions == len(asked)
+    assert aim(own, "default", kl(100.0), asked).questions == len(asked)
+
+
+@pytest.mark.parametrize("target", ["f1=0.001", "rouge_l=0.001"])
+def test_answers_are_compared_as_texts(own: RagPipeline, target: str) -> None:
+    fill(own, ("bakery.md", "lighthouse.md", "meerkats.md"))
+    told = aim(own, "default", AnswerTarget.parse(target))
+    assert all(one.alike is not None and 0 <= one.alike <= 1 for one in told.trials)
+    nearest = min(told.trials, key=lambda one: one.kl)
+    assert nearest.alike is not None and nearest.alike > 0, "it says some of what the full recompute says"
 
 
 def test_where_nothing_is_cached_nothing_is_chosen(own: RagPipeline) -> None:
     fill(own, ("bakery.md", "lighthouse.md"), kv=False)
     with pytest.raises(ConfigError, match="cache warm"):
-        aim(own, "default", 0.02)
+        aim(own, "default", kl(0.02))

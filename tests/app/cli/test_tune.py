@@ -103,7 +103,7 @@ def test_a_dry_run_makes_no_catalog(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("target", ["kl", "kl=", "kl=0", "kl=-1", "kl=nan", "kl=inf", "f1=0.5", "0.02"])
+@pytest.mark.parametrize("target", ["kl", "kl=", "kl=0", "kl=-1", "kl=nan", "kl=inf", "f1=1.5", "bleu=0.5", "0.02"])
 def test_a_target_that_is_none_is_refused(run: Run, target: str) -> None:
     ran = run("tune", "--target", target)
     assert ran.code == 2 and "give kl=NATS" in " ".join(ran.err.replace("│", " ").split())

@@ -23,11 +23,12 @@ from conftest import build_variant
 
 from ragcache.errors import CorruptEntry
 from ragcache.store import DiskTier, open_store
-from ragcache.store.eviction import VARIANTS
+from ragcache.store.eviction import ORDERS, VARIANTS, open_order
 from ragcache.types import Variant
 
 SEAMS = ["write", "fsync", "replace", "pwrite", "unlink", "rmdir", "mkdir"]
 KEYS = [(i, i, i) for i in range(8)]
+LIVES = int(os.environ.get("KILLS", "60"))  # of a writer that is killed anywhere; more by hand: KILLS=200
 ENTRY = 1152  # bytes of a default variant's file, about
 
 
@@ -157,17 +158,19 @@ def takeover(folder: Path) -> None:
 
 
 def kill(folder: Path) -> None:
-    """A writer killed wherever it happens to be, in the middle of SQLite's own writes too; and a new one after it."""
+    """A writer killed wherever it happens to be, in the middle of SQLite's own writes too; and a new one after it.
+    Each evicts in one of the orders.
+    """
 
-    def write() -> None:
-        random, store = np.random.default_rng(), DiskTier(folder, 4 * ENTRY, "raw")
+    def write(order: str) -> None:
+        random, store = np.random.default_rng(), DiskTier(folder, 4 * ENTRY, "raw", open_order(order))
         while True:
-            act(store, build_variant(KEYS[random.integers(len(KEYS))]), int(random.integers(8)))
+            act(store, build_variant(KEYS[random.integers(len(KEYS))]), int(random.integers(10)))
 
     random = np.random.default_rng(7)
     DiskTier(folder, None, "raw").put(build_variant(KEYS[0]))
-    for _ in range(60):
-        pid = in_child(write)
+    for life in range(LIVES):
+        pid = in_child(partial(write, list(ORDERS)[life % len(ORDERS)]))
         time.sleep(random.uniform(0, 0.05))
         os.kill(pid, signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
@@ -279,6 +282,10 @@ def act(store: DiskTier, variant: Variant, choice: int) -> None:
             assert all(info.key == variant.key for info in store.variants(variant.key.family))
         case 5:
             store.pin(build_variant(KEYS[0]).key, variant.ids == KEYS[0])
+        case 8:
+            store.put(variant, wanted=True)
+        case 9:
+            store.credit(variant.key, 20.0)
         case _:
             fetched = store.get(variant.key)
             assert fetched is None or is_a_put_one(fetched.variant)

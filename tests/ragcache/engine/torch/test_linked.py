@@ -17,6 +17,7 @@ from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.linking.base import READ_TOKENS, Positions, Reduction
 from ragcache.store import open_store
 from ragcache.types import Text
+from tests.focus import focused_chunks
 from tests.peak import peak_bytes
 from tests.tiny import Tiny, draw, make_chunks, make_question, make_system, make_tiny, stock
 
@@ -128,6 +129,38 @@ def test_the_last_token_reads_repaired_caches_in_every_layer(cache: ChunkCache, 
     everything = np.arange(len(SYSTEM), prompt.question)
     logits = tiny.engine.logits(prompt.finish(everything))[0]
     torch.testing.assert_close(logits, stock(tiny.model, prompt.ids).logits[-1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("window", [1, 2, 9])
+@pytest.mark.parametrize("missing", [0, 12])
+def test_the_repair_of_chunks_that_are_passed_over_ends_where_algorithm_1_says(
+    cache: ChunkCache, tiny: Tiny, window: int, missing: int
+) -> None:
+    """All is repaired, so up to that layer the question reads what it reads in a prefill, where transformers tells."""
+    prefilled = prefill_prompt(cache, [SYSTEM, *reversed(DOCUMENT), QUESTION], linker="naive")
+    plan, buffer = prefilled.plan, prefilled.buffer
+    chunks = [chunk.placed(chunk.candidates[0]) for chunk in plan.chunks]
+    gone = np.arange(chunks[1].start, chunks[1].start + missing)
+    prompt = TorchLinkedPrompt(tiny.engine, buffer, plan.ids, plan.question, chunks, gone)
+    k, v = buffer.k.clone(), buffer.v.clone()
+    expected = stock(tiny.model, prompt.ids)
+    reads = torch.stack(expected.attentions).mean(1)[:, prompt.question :, : prompt.question].sum(1)
+    by_chunk = torch.stack([reads[:, one.start : one.end].sum(1) for one in chunks], dim=1)
+    focus = focused_chunks(by_chunk.numpy(), window)
+    n, layers = len(prompt.ids), tiny.engine.spec.layers
+    assert (focus.layer == window) if window == 1 else (focus.layer > 1), "the windows tell different stories"
+    hidden = prompt.finish(np.arange(len(SYSTEM), prompt.question), window)
+    ended = [one for place, one in enumerate(chunks) if place not in focus.chunks]
+    stays = np.setdiff1d(np.concatenate([np.arange(one.start, one.end) for one in ended] or [NONE]), gone)
+    for made, old, whole in ((buffer.k, k, expected.k), (buffer.v, v, expected.v)):
+        below = made[: focus.layer, :, :n]
+        torch.testing.assert_close(below, whole[: focus.layer], atol=1e-4, rtol=1e-4)
+        assert torch.equal(made[focus.layer :, :, stays], old[focus.layer :, :, stays])
+        if missing and focus.layer < layers:
+            assert not torch.equal(made[focus.layer :, :, gone], old[focus.layer :, :, gone]), "nothing lay there"
+    assert prompt.charged == pytest.approx(-len(stays) * (layers - focus.layer) / layers)
+    exact = torch.allclose(tiny.engine.logits(hidden)[0], expected.logits[-1], atol=1e-4, rtol=1e-4)
+    assert exact == (focus.layer == layers)
 
 
 @pytest.mark.parametrize("turn", [10, 300])

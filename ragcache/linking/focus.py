@@ -1,0 +1,41 @@
+"""Which chunks a question reads (Cache-Craft, algorithm 1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+LEAST = 3  # chunks: between fewer there is no step of the entropy to compare
+
+
+class FocusWatch:
+    """Of one pass: the chunks that lead by what the question has read up to a layer, once they have been the same for
+    `window` layers.
+    """
+
+    def __init__(self, window: int):
+        self._window = window
+        self._leading: frozenset[int] = frozenset()
+        self._held = 0  # layers
+
+    def see(self, read: npt.NDArray[np.float64]) -> frozenset[int] | None:
+        """After a layer, what the question has read of each chunk so far (eq 15); the focused ones, when they are
+        known.
+        """
+        if len(read) < LEAST:
+            return None
+        leading = frozenset(leading_chunks(read).tolist())
+        self._held = self._held + 1 if leading == self._leading else 1
+        self._leading = leading
+        return leading if self._held >= self._window else None
+
+
+def leading_chunks(read: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Those before the largest step of the entropy of the gaps (lines 4 to 9)."""
+    order = np.argsort(-read, kind="stable")
+    gaps = -np.diff(read[order])
+    if not (whole := gaps.sum()) > 0:
+        return order
+    shares = gaps / whole
+    steps = -shares * np.log(np.where(shares > 0, shares, 1.0))
+    return order[: int(np.argmax(steps[1:])) + 1]
