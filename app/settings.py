@@ -140,6 +140,7 @@ class Settings(BaseSettings):
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
     gate: float = Field(default=0.02, ge=0, le=1)
+    anticipate: int = Field(default=2, ge=0, le=16)
     context_chunks: int = Field(default=3, ge=0, le=128)
     system_prompt: str = (
         "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from app.answering import Answer, Asked, AskOptions, Retrieved
 from app.answering.answerer import Answering, AnswerRequest
+from app.answering.anticipation import Anticipation
 from app.answering.conversation import Conversation, condensed
 from app.answering.gated import GatedAnswers
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
@@ -52,8 +53,10 @@ class RagPipeline(ContextVerbs):
         self._shared = over is not None
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
+        self._serves = False
         self._searching = CollectionSearch(self.library, self.models)
         self.gate = GatedAnswers(self.models)
+        self.ahead = Anticipation(self.models, self.library.catalog)
 
     @property
     def settings(self) -> Settings:
@@ -76,6 +79,7 @@ class RagPipeline(ContextVerbs):
     def load(self) -> None:
         """All models, now rather than at the first question; whether linking works on them is measured once."""
         assert self.answering
+        self._serves = True  # and does not end behind an answer
         self.gate.judge(measure=True)
         self._warm()
 
@@ -168,6 +172,8 @@ class RagPipeline(ContextVerbs):
             stream = answering.start(request)
         if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
             stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))
+        if self._serves:
+            stream.then.append(self.ahead.behind(answering, request))
         stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)

@@ -104,7 +104,9 @@ class _States(Collector):
             entries.add_metric([one.tier], one.entries)
             for why, count in (("evicted", one.evictions), ("displaced", one.displaced), ("declined", one.declined)):
                 gone.add_metric([one.tier, why], count)
-        return [nbytes, entries, gone]
+        ahead = CounterMetricFamily("ragcache_anticipated", "Chunks brought into memory before anybody asked for them.")
+        ahead.add_metric([], self._service.pipeline.ahead.lifted)
+        return [nbytes, entries, gone, ahead]
 
     def _quality(self) -> list[Metric]:
         """By the numbers of collections, whose names are for those who may read them."""

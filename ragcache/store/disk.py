@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -55,11 +55,9 @@ class DiskTier(Tier):
         """
         root = root.resolve()  # a program may change its working directory
         self._layout = FolderLayout(root)
-        self._codec = open_codec(codec)
-        self._heads = heads
+        self._codec, self._heads = open_codec(codec), heads
         self.reuse = ReuseRecord()
-        self._forms = KnownForms()
-        self._infos = InfoCache()
+        self._forms, self._infos = KnownForms(), InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
         self._counts = TierCounts()
         self._background = Background()
@@ -103,22 +101,31 @@ class DiskTier(Tier):
 
     def _told(self, rows: Iterable[Row], flaws: list[Flaw] | None) -> list[VariantInfo]:
         met: list[Flaw] = [] if flaws is None else flaws
-        infos = []
-        for engine, family, digest, file in rows:
-            known = self._infos.get(digest, file)
-            infos.append(known or self._fresh_info(self._layout.place(engine, family, digest), file, met))
+        infos = (
+            self._infos.get(digest, file) or self._fresh_info(self._layout.place(engine, family, digest), file, met)
+            for engine, family, digest, file in rows
+        )
         return [info for info in infos if info is not None]
 
     def open(self, key: VariantKey) -> OpenEntry | None:
+        if (entry := self.look(key)) is not None:
+            self._index.use(key.digest)
+            self.reuse.use(key.digest, entry.nbytes)
+            self._counts.add("hits")
+            return entry
+        self._counts.add("misses")
+        self.reuse.miss(key.digest)
+        with reporting("read", self._layout.root):
+            if self._index.has(key.digest):
+                self._background.add(self._forget, self._layout.entry(key))
+        return None
+
+    def look(self, key: VariantKey) -> OpenEntry | None:
+        """Open it as no use of it."""
         path = self._layout.entry(key)
         with ExitStack() as left:
             with reporting("read", self._layout.root):
-                fd = left.enter_context(opened(path))
-                if fd is None:
-                    self._counts.add("misses")
-                    self.reuse.miss(key.digest)
-                    if self._index.has(key.digest):
-                        self._background.add(self._forget, path)
+                if (fd := left.enter_context(opened(path))) is None:
                     return None
             with (guard := partial(self._quarantining, path, fd))():
                 reader = EntryReader.parts(fd, str(path), self._heads)
@@ -126,9 +133,6 @@ class DiskTier(Tier):
                 self._forms.expect(reader.header, str(path))
             entry = FileEntry(reader, fd, self.name, guard, left.pop_all().close)
         self._infos.compare(key.digest, reader.file_size, reader.header.lineage.lossless)
-        self._index.use(key.digest)
-        self.reuse.use(key.digest, reader.file_size)
-        self._counts.add("hits")
         return entry
 
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
@@ -188,10 +192,9 @@ class DiskTier(Tier):
                 self._room.evict()
 
     def offer(self, variant: Variant) -> bool:
-        try:
+        with suppress(StoreError):
             return self.put(variant)
-        except StoreError:
-            return False
+        return False
 
     def use(self, key: VariantKey) -> None:
         self._index.use(key.digest)
@@ -221,8 +224,7 @@ class DiskTier(Tier):
         with reporting("read", self._layout.root):
             self._index.renew()  # so that no file is left out
             files = [Path(found.path) for found in self._layout.files() if found.path.endswith(KV)]
-            flaws = [self._flaw(path) for path in files]
-        return [flaw for flaw in flaws if flaw is not None]
+            return [flaw for path in files if (flaw := self._flaw(path)) is not None]
 
     def check_integrity(self) -> None:
         self._background.settle()
@@ -239,9 +241,7 @@ class DiskTier(Tier):
                 self._background.add(self._forget, path)
                 return None
             try:
-                reader = EntryReader.parts(fd, str(path))
-                self._expect_place(reader, path)
-                info = reader.info(self.name, self.level)
+                info = self._reader(fd, path).info(self.name, self.level)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
                 self._background.add(self._take_away, BadFile.of(path, os.fstat(fd), error))
@@ -255,17 +255,18 @@ class DiskTier(Tier):
                 return None
             try:
                 with self._quarantining(path, fd):
-                    reader = EntryReader.parts(fd, str(path))
-                    self._expect_place(reader, path)
-                    reader.whole(fd).variant()
+                    self._reader(fd, path).whole(fd).variant()
             except (CorruptEntry, ForeignEntry) as error:
                 return Flaw(str(path), str(error))
         return None
 
-    def _expect_place(self, reader: EntryReader, path: Path) -> None:
+    def _reader(self, fd: int, path: Path) -> EntryReader:
+        """Of a file that lies where it belongs."""
+        reader = EntryReader.parts(fd, str(path))
         if not self._layout.holds(path, reader.header.key):
             raise ForeignEntry(f"{path} holds another variant, {reader.header.key}: files were moved by hand")
         self._forms.expect(reader.header, str(path))
+        return reader
 
     def close(self) -> None:
         self._index.close()

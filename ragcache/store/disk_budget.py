@@ -98,7 +98,8 @@ class DiskBudget:
             new = self._judged(Evictable(str(target), contents.nbytes, time.time_ns(), change.is_pinned(digest)))
         lesser = Lesser(loose, new, self._room.order)
         chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, lesser)
-        if lesser.ended:
+        fits = self._room.budget is None or contents.nbytes <= self._room.budget
+        if lesser.ended and fits:
             self._counts.add("declined")
             return False
         if why:

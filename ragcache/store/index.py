@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -25,7 +25,7 @@ from ragcache.store.eviction import Evictable, Uses
 from ragcache.store.eviction.victims import first_of
 from ragcache.store.index_file import IndexFile
 from ragcache.store.index_making import add_file, key_columns
-from ragcache.store.index_parts import ENTRY, PREFIXES, evictable, fresh_number
+from ragcache.store.index_parts import ENTRY, PREFIXES, evictable, fresh_number, is_pinned
 from ragcache.store.index_seen import PLACE_AND_ADDRESS, entries_seeing, key_told, short_names
 from ragcache.store.layout import (
     KV,
@@ -87,7 +87,10 @@ class Change:
         return next(self._evictables("WHERE digest = ?", digest), None)
 
     def family(self, family: str) -> list[Evictable]:
-        return list(self._evictables("WHERE family = ?", family))
+        """What is being brought is somebody's: it stays, as what is pinned does."""
+        coming = self._evictables("WHERE family = ? AND coming IS NOT NULL", family)
+        settled = self._evictables("WHERE family = ? AND coming IS NULL", family)
+        return [*settled, *(replace(one, pinned=True) for one in coming)]
 
     def trim(self, fingerprint: str, most: int) -> int:
         """Remove of the exact prefixes whose fingerprint ends so what leaves so many bytes -> how many went. No other
@@ -105,8 +108,7 @@ class Change:
 
     def loose(self) -> Iterator[Evictable]:
         """Those that may be evicted, the one that was used longest ago first. Not to be read on after a change."""
-        found = self._evictables("WHERE coming IS NULL ORDER BY used")  # what is being brought is somebody's
-        return (candidate for candidate in found if not candidate.pinned)
+        return self._evictables(f"WHERE coming IS NULL AND NOT {is_pinned(time.time_ns())} ORDER BY used")
 
     def announce(self, contents: Contents, temporary: str) -> None:
         """That this file will be renamed to be this entry."""

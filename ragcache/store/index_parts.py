@@ -94,8 +94,13 @@ def evictable(now_ns: int) -> str:
     """What makes an `Evictable` of each entry: its place, its bytes, its last use, whether it is pinned then, when it
     came, and its uses.
     """
+    return f"SELECT engine, family, digest, nbytes, used, {is_pinned(now_ns)}, rowid, uses FROM entries"
+
+
+def is_pinned(now_ns: int) -> str:
+    """Whether an entry is, then."""
     pins = f"SELECT 1 FROM pins WHERE pins.digest = entries.digest AND coalesce(expires > {now_ns}, 1)"
-    return f"SELECT engine, family, digest, nbytes, used, EXISTS ({pins}), rowid, uses FROM entries"
+    return f"EXISTS ({pins})"
 
 
 class UnusableIndex(sqlite3.DatabaseError):

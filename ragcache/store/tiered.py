@@ -94,7 +94,7 @@ class TieredStore(KVStore):
         for tier in reversed(self._faster):
             held = {info.key: info for info in tier.variants(family, flaws)}
             if len(infos.keys() | held.keys()) > VARIANTS:  # others have displaced some of ours in the last one
-                for key in held.keys() - infos.keys():
+                for key in [one for one in held.keys() - infos.keys() if one.context]:  # the lead stays, as there
                     tier.delete(key)
                     del held[key]
             infos |= held

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragcache.errors import StoreError
-from ragcache.store.eviction import VARIANTS
+from ragcache.store.disk import DiskTier
+from ragcache.store.eviction import VARIANTS, open_order
 from ragcache.types import Variant
 
 
@@ -93,3 +96,24 @@ def test_what_cannot_be_kept_displaces_nothing(stores: Any, make_variant: Any) -
         store.put(make_variant(context=("dx", "c1"), layers=300))
     assert len(store.variants(make_variant().key.family)) == VARIANTS
     assert {stats.displaced for stats in store.stats()} == {0}
+
+
+@pytest.mark.parametrize("order", ["lru", "lfu", "craft", "value"])
+def test_writers_of_one_chunk_do_not_push_out_what_the_others_are_bringing(
+    tmp_path: Path, make_variant: Any, order: str
+) -> None:
+    """What has just been announced has the fewest uses of all."""
+    store = DiskTier(tmp_path, None, "raw", open_order(order))
+    for place in range(VARIANTS):
+        store.put(behind(make_variant, place), wanted=True)
+        for _ in range(5):
+            store.use(behind(make_variant, place).key)
+
+    def write(first: int) -> None:
+        for place in range(first, first + 10):
+            store.put(behind(make_variant, place), wanted=True)
+
+    with ThreadPoolExecutor(24) as threads:
+        list(threads.map(write, range(VARIANTS, VARIANTS + 240, 10)))
+    store.check_integrity()
+    assert store.stats()[0].entries == VARIANTS

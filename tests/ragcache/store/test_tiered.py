@@ -145,3 +145,15 @@ def test_what_other_processes_displaced_is_not_looked_at_again(
     assert ram.stats()[0].entries == VARIANTS
     assert {info.key for info in store.variants(ours[0].key.family)} == {variant.key for variant in theirs}
     assert ram.stats()[0].entries == 0
+
+
+def test_the_variant_without_context_stays_in_ram_whatever_others_have_put(
+    store: TieredStore, ram: RamTier, disk: DiskTier, make_variant: Any
+) -> None:
+    """It is exact in every prompt that the chunk leads."""
+    lead = make_variant((1,), context=())
+    ram.offer(lead)
+    for place in range(VARIANTS):
+        disk.put(make_variant((1,), context=(f"c{place}",)))
+    assert lead.key in {info.key for info in store.variants(lead.key.family)}
+    assert ram.holds(lead.key)

@@ -1,0 +1,52 @@
+"""Entries that are likely to be asked for, brought into memory before anybody does: nothing counts it as a use, and
+nothing makes room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+
+from ragcache.errors import CorruptEntry, ForeignEntry
+from ragcache.store.base import RAM, KVStore, OpenEntry
+from ragcache.store.disk import DiskTier
+from ragcache.store.ram import RamTier
+from ragcache.types import VariantInfo
+
+
+def lift(store: KVStore, likely: Sequence[VariantInfo], pause: Callable[[], None]) -> int:
+    """As many of them as memory has room for, the first ones first -> how many came from the disk. What is farther is
+    asked for, and nobody waits for it. `pause` is called before each. Raises StoreError.
+    """
+    tiers = store.tiers()
+    ram = next((tier for tier in tiers if isinstance(tier, RamTier)), None)
+    disk = next((tier for tier in tiers if isinstance(tier, DiskTier)), None)
+    if disk is None:
+        return 0
+    if far := [info.key for info in likely if info.tier not in (RAM, disk.name)]:
+        store.near(lambda: far)
+    if ram is None:
+        return 0
+    lifted = 0
+    for info in likely:
+        if ram.holds(info.key):
+            continue
+        pause()
+        with suppress(CorruptEntry, ForeignEntry):  # it is quarantined, and told to whoever asks for it
+            if (entry := disk.look(info.key)) is None:
+                continue
+            with entry:
+                if not _fits(ram, entry):
+                    break
+                variant = entry.variant()
+            if ram.offer(variant):
+                lifted += 1
+                if not disk.holds(info.key):  # a thread has deleted it since
+                    ram.delete(info.key)
+    return lifted
+
+
+def _fits(ram: RamTier, entry: OpenEntry) -> bool:
+    (held,) = ram.stats()
+    return held.budget is None or held.nbytes + 2 * prod(entry.shape) * entry.dtype.itemsize <= held.budget
