@@ -153,7 +153,7 @@ class RagPipeline(ContextVerbs):
             fits = self._searching.fits(query, asked.retrieval)
             seconds = {"condense": rewritten - started} if asked.history else {}
             seconds |= {"retrieve": perf_counter() - rewritten - sum(found.seconds.values()), **found.seconds}
-            wanted = self._calibrated(collection, asked.linker)
+            wanted = self._calibrated(collection, asked.linker, asked.system)
             linker, gated = (wanted, ()) if asked.linker else self.gate.chosen(collection.id, wanted)
             request = AnswerRequest(
                 question,
@@ -211,10 +211,16 @@ class RagPipeline(ContextVerbs):
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _calibrated(self, collection: Collection, wanted: str | None) -> Linker:
+    def linker_of(self, collection: Collection) -> tuple[Linker, tuple[str, ...]]:
+        """What a question is answered with whose user asks for no linker, and what he should know of that."""
+        return self.gate.chosen(collection.id, self._calibrated(collection, None, None))
+
+    def _calibrated(self, collection: Collection, wanted: str | None, own_system: str | None) -> Linker:
         """The linker of an answer from the collection: that which is asked for, else that of the settings, and where
-        these say nothing the one that the collection was tuned to.
+        these say nothing the one that the collection was tuned to, which says nothing of a client's own system message.
         """
+        if own_system is not None:
+            return self.answering.cache.chosen(wanted)
         cache, name = self.answering.cache, self.answering.cache.engine.spec.fingerprint
         system, linker = self.answering.template.system().hash, cache.chosen(wanted)
         if not wanted and linker == AUTO:

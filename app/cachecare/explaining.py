@@ -61,19 +61,19 @@ def explain(pipeline: RagPipeline, question: str) -> Explanation:
     found = pipeline.search(question)
     request = AnswerRequest(question, found.chunks, max_tokens=settings.max_tokens, order=settings.prompt_order)
     prompt = answering.prompt(request)
-    linker, cache = answering.cache.linker, answering.cache
+    linker, gated = pipeline.linker_of(pipeline.library.catalog.collections.get(settings.collection))
     plan, rates = planned(pipeline, prompt.segments, linker)
     places = [one.place for one in prompt.placed]
     return Explanation(
         question,
-        cache.linker.name,
+        linker.name,
         len(plan.ids),
         tuple(_explained(plan, places, rates)),
         plan.system_infos[0].tier if plan.system_infos else COMPUTED,
         sum(len(block.span) for block in plan.prefix),
         plan.planned_s,
         None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)),
-        (*found.notes, *prompt.notes, *plan.incidents),
+        (*found.notes, *prompt.notes, *gated, *plan.incidents),
     )
 
 
@@ -81,7 +81,8 @@ def planned(pipeline: RagPipeline, segments: tuple[Segment, ...], linker: Linker
     """As the engine would, by a copy of what it has learnt."""
     cache, engine = pipeline.answering.cache, pipeline.answering.cache.engine
     if not isinstance(engine, TorchEngine):
-        return plan_prompt(segments, engine.spec.fingerprint, cache.store), None
+        lookup = not linker.recompute_all
+        return plan_prompt(segments, engine.spec.fingerprint, cache.store, lookup=lookup), None
     rates = None if cache.source.rates is None else Rates(cache.source.rates.told())
     source = replace(cache.source, rates=rates)
     return linkage_of(engine, PromptRequest(segments, linker, 1), source).plan, rates

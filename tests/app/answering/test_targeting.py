@@ -12,6 +12,7 @@ import pytest
 from app import RagPipeline, Settings
 from app.answering.calibration import calibrate, keep
 from app.answering.targeting import NOTHING, TRIED, AnswerTarget, aim, chosen
+from app.cachecare.explaining import explain
 from app.library.fidelity import Calibration
 from ragcache.errors import ConfigError
 from tests.app.filling import fill
@@ -91,7 +92,8 @@ def test_answers_follow_what_the_collection_was_tuned_to(own: RagPipeline) -> No
     measured = calibrate(own, "default")
     collection = own.library.catalog.collections.get("default")
     own.library.catalog.collections.set_fidelity(collection, replace(measured, linker="cci:alpha=0.5").as_json())
-    assert own.ask(QUESTION).report.linker == "cci"
+    assert own.ask(QUESTION).report.linker == explain(own, QUESTION).linker == "cci"
+    assert own.ask(QUESTION, system="Answer as a pirate.").report.linker == "auto", "nobody has measured that"
     assert own.ask(QUESTION, linker="naive").report.linker == "naive", "who asks for one gets it"
     keep(own, "default", measured)
     kept = Calibration.of(own.library.catalog.collections.get("default"))
