@@ -21,8 +21,10 @@ from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
 from ragcache.engine.torch.generation import TorchGeneration, prefill
 from ragcache.engine.torch.prefix import prefix_blocks
+from ragcache.errors import ConfigError
 from ragcache.keeping import Pause
 from ragcache.linking.base import Linker
+from ragcache.linking.cacheblend import CacheBlend
 from ragcache.loader import Block
 from ragcache.planning import Plan
 from ragcache.profile import ProfileBuilder
@@ -142,7 +144,9 @@ class TorchEngine(Engine):
                 hidden = self._turn(hidden, places, turn, buffer, range(layer, layer + 1), tap)
 
     def check_linker(self, linker: Linker) -> None:
-        """It serves all of them."""
+        if isinstance(linker, CacheBlend) and linker.full_layers > self.spec.layers:
+            told = f"full_layers={linker.full_layers} is more than the {self.spec.layers} of the model"
+            raise ConfigError(f"linker {linker.name!r}: {told}: choose fewer, or another linker")
 
     def answer(
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
