@@ -78,9 +78,9 @@ class Keeper:
 
         return end
 
-    def later(self, task: Task) -> None:
-        """What it returns is for the next report."""
-        self._own.add(task)
+    def later(self, task: Task, *, last: bool = False) -> None:
+        """What it returns is for the next report. `last`: only when no other task waits."""
+        self._own.add(task, last)
 
     def pause(self) -> None:
         """Of the task that runs: until nobody waits for an answer, or it has its turn all the same."""
@@ -112,7 +112,7 @@ class _Work:
         self.process = os.getpid()
         self._done, self._clock = done, clock
         self._change = threading.Condition()  # over a lock that a thread may take again: finalisers run anywhere
-        self._tasks = deque[Task](maxlen=MOST_WAITING)
+        self._tasks, self._last = deque[Task](maxlen=MOST_WAITING), deque[Task](maxlen=MOST_WAITING)
         self._thread: threading.Thread | None = None
         self._answering, self._quiet, self._turn = 0, 0.0, 0.0
         self._hurried: float | None = None  # since when
@@ -127,9 +127,9 @@ class _Work:
             self._quiet = self._clock() + QUIET_S
             self._change.notify_all()
 
-    def add(self, task: Task) -> None:
+    def add(self, task: Task, last: bool) -> None:
         with self._change:
-            self._tasks.append(task)
+            (self._last if last else self._tasks).append(task)
         self._work_on(None)
 
     def _work_on(self, ends: threading.Thread | None) -> None:
@@ -138,7 +138,7 @@ class _Work:
         with self._change:
             if self._thread is not ends:
                 return
-            self._thread = thread if self._tasks and not self._ended else None
+            self._thread = thread if (self._tasks or self._last) and not self._ended else None
             self._change.notify_all()
             if self._thread is None:
                 return
@@ -157,7 +157,7 @@ class _Work:
             if self._thread is thread and thread.ident is None:
                 self._thread = None
                 if told:
-                    self._tasks.clear()
+                    self._leave_out()
                     self._told.append(told)
                 self._change.notify_all()
 
@@ -212,7 +212,7 @@ class _Work:
             return
         with self._change:
             self._ended = True
-            self._tasks.clear()
+            self._leave_out()
             self._change.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -231,15 +231,20 @@ class _Work:
         finally:
             self._work_on(threading.current_thread())  # what waits behind a task that broke its thread
 
+    def _leave_out(self) -> None:
+        """What has not begun."""
+        self._tasks.clear()
+        self._last.clear()
+
     def _next(self) -> Task | None:
         """None ends the thread."""
-        if self._tasks:
+        if self._tasks or self._last:
             self.pause()
         with self._change:
             if self._hurried is not None and self._clock() - self._hurried > CLOSING_S:
-                self._tasks.clear()
-            if self._tasks:
-                return self._tasks.popleft()
+                self._leave_out()
+            if waiting := self._tasks or self._last:
+                return waiting.popleft()
             self._thread = None  # a task that is added from now on gets another
             self._change.notify_all()
             return None

@@ -38,7 +38,7 @@ class Anticipation:
         def then(answer: Answer) -> Answer:
             loaded = self._models.loaded
             if self._beside and loaded is not None and request.found and answer.report.chunks:
-                loaded.keeper.later(partial(self._lift, loaded.keeper, answering, request))
+                loaded.keeper.later(partial(self._lift, loaded.keeper, answering, request), last=True)
             return answer
 
         return then

@@ -71,7 +71,9 @@ class GatedAnswers:
                 asked = (request.question, *(one.chunk_id for one in request.found))
                 if self.quality.samples(collection, hash(asked)):
                     keeper = self._models.loaded.keeper
-                    keeper.later(partial(self._measure, keeper, collection, answering, request, linker))
+                    measure = partial(self._measure, keeper, collection, answering, request, linker)
+                    # What answers lack goes first: behind a measurement it would wait long where they never cease.
+                    keeper.later(measure, last=True)
             return answer
 
         return then
@@ -94,7 +96,8 @@ class GatedAnswers:
             steps = min(STEPS, request.max_tokens)
             forcing = forced_answers(answering.cache, steps, answering.template.stop)
             segments = answering.prompt(request).segments
-            found = PromptDivergence(forcing, pause).of(segments, [at_level(linker, one) for one in levels])
+            linkers = [at_level(linker, one) for one in levels]
+            found = PromptDivergence(forcing, pause).of(segments, linkers) if linkers else []
         except FAULTS as error:  # nobody asked for it
             log.warning("an answer could not be measured: %s", reason_of(error))
         finally:

@@ -170,10 +170,10 @@ class RagPipeline(ContextVerbs):
                 asked.stop,
             )
             stream = answering.start(request)
-        if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
-            stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))
         if self._serves:
             stream.then.append(self.ahead.behind(answering, request))
+        if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
+            stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))
         stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)

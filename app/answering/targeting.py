@@ -170,10 +170,10 @@ def _prompts(pipeline: RagPipeline, name: str, questions: Sequence[str] | None) 
         yield from asked_of_its_texts(pipeline, name)
         return
     for question in questions:
-        chunks = pipeline.retrieve(question, collection=name)
         try:
+            chunks = pipeline.retrieve(question, collection=name)
             yield pipeline.answering.prompt(AnswerRequest(question, chunks, max_tokens=STEPS)).segments
-        except RagcacheError:  # too long for the model
+        except RagcacheError:  # nothing that can be searched for, or too long for the model
             continue
 
 

@@ -1,4 +1,4 @@
-"""Keepers at the end of their program, and in a child of it."""
+"""Keepers at the end of their program, in a child of it, and what they do last."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -132,3 +133,25 @@ def test_ctrl_c_amid_a_start_leaves_the_keeper_as_it_was(monkeypatch: pytest.Mon
     keeper.later(tasks[1])
     keeper.settle()
     assert [task.done for task in tasks] == [3, 3]
+
+
+def test_what_is_to_be_done_last_waits_for_all_others() -> None:
+    keeper, done, held = Keeper(), list[str](), threading.Event()
+
+    def task(name: str) -> Callable[[], list[str]]:
+        def run() -> list[str]:
+            assert held.wait(60)
+            done.append(name)
+            return []
+
+        return run
+
+    with keeper.answering():
+        keeper.later(task("last"), last=True)
+        for name in ("one", "two"):
+            keeper.later(task(name))
+        held.set()
+    keeper.settle()
+    keeper.later(task("alone"), last=True)
+    keeper.settle()
+    assert done == ["one", "two", "last", "alone"]

@@ -14,7 +14,6 @@ from ragcache.engine.torch.attention import READ_BYTES
 from ragcache.engine.torch.engine import PREFILL_ROWS
 from ragcache.engine.torch.generation import Prefilled
 from ragcache.engine.torch.linked import TorchLinkedPrompt
-from ragcache.errors import ConfigError
 from ragcache.linking.base import READ_TOKENS, Positions, Reduction
 from ragcache.store import open_store
 from ragcache.types import Text
@@ -130,12 +129,6 @@ def test_the_last_token_reads_repaired_caches_in_every_layer(cache: ChunkCache, 
     everything = np.arange(len(SYSTEM), prompt.question)
     logits = tiny.engine.logits(prompt.finish(everything))[0]
     torch.testing.assert_close(logits, stock(tiny.model, prompt.ids).logits[-1], atol=1e-4, rtol=1e-4)
-
-
-def test_more_layers_than_the_model_has_are_refused_before_anything_is_cached(cache: ChunkCache) -> None:
-    assert cache.chosen("cacheblend:full_layers=3").name == "cacheblend"
-    with pytest.raises(ConfigError, match="full_layers=4 is more than the 3 of the model"):
-        cache.chosen("cacheblend:full_layers=4")
 
 
 @pytest.mark.parametrize("window", [1, 2, 9])
