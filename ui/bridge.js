@@ -1,6 +1,6 @@
 // Clicks and keys on the HTML of this page, told to Python; and the tab's own memory. See bridge.py.
 const SHELF = "ragcache";
-const TOLD_MS = 1500;
+const TOLD_MS = 2500;
 
 async function copy(button) {
   try {

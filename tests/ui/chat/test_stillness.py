@@ -94,8 +94,9 @@ def test_an_answer_is_copied_as_it_was_written(somebody: Tab, server: httpx2.Cli
 
 def test_times_that_are_opened_are_in_sight(somebody: Tab, shelf: str) -> None:
     somebody.go(shelf)
-    for question in QUESTIONS:
+    for said, question in enumerate(QUESTIONS, 1):
         somebody.ask(question)
+        expect(somebody.page.locator(".rc-question")).to_have_count(said)  # or the last answer would do for its own
         somebody.answered()
     somebody.page.locator(".rc-report summary").last.click()
     last, line = somebody.page.locator(".rc-times tr").last, somebody.page.get_by_test_id("stChatInput")
