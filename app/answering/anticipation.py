@@ -13,7 +13,6 @@ from app.answering import Answer, retrieved
 from app.answering.selection import places_beside
 from app.library.catalog import Catalog
 from app.models import Models
-from ragcache.store.base import RAM
 
 if TYPE_CHECKING:
     from app.answering.answerer import Answering, AnswerRequest
@@ -57,8 +56,7 @@ class Anticipation:
         question = template.question(request.question)
         segments = (template.system(), *(template.chunk(one.text) for one in placed), question)
         plan = plan_prompt(segments, cache.engine.spec.fingerprint, cache.source.store, others=False)
-        best = [one.candidates[0].info for one in plan.chunks if one.candidates]
-        likely = [info for info in best if info.tier != RAM]
+        likely = [one.candidates[0].info for one in plan.chunks if one.candidates]
         lifted = lift(cache.source.store, likely, keeper.pause)
         with self._lock:
             self.lifted += lifted

@@ -33,8 +33,10 @@ class PromptDivergence:
 
     def of(self, segments: Sequence[Segment], linkers: Sequence[Linker]) -> list[float]:
         """The mean over the answer's tokens of KL(full ‖ linked), in nats, by each linker. Nothing where no chunk is
-        cached.
+        cached, or there is no linker.
         """
+        if not linkers:
+            return []
         plan = plan_prompt(segments, self.forcing.engine.spec.fingerprint, self.forcing.source.store)
         if not any(chunk.candidates for chunk in plan.chunks):
             return []

@@ -34,13 +34,13 @@ class GatedAnswers:
         self._models = models
         self.quality = QualityGate(models.settings.gate if models.settings.engine == "torch" else 0.0)
         self.soundness: Soundness | None = None  # of the model, once it is loaded and where somebody has measured it
-        self._serves = False  # and does not end behind an answer
+        self.serves = False  # and does not end behind an answer
 
     def judge(self, *, measure: bool) -> None:
         """The model, which is loaded: where linking does not work on it, prompts are computed in full. `measure`: now,
         where no earlier start has, which takes a few prompts.
         """
-        self._serves = self._serves or measure
+        self.serves = self.serves or measure
         if not self.quality.share or self.soundness is not None:
             return
         from app.answering.soundness import known_soundness, measured_soundness  # they import torch
@@ -66,7 +66,7 @@ class GatedAnswers:
         """
 
         def then(answer: Answer) -> Answer:
-            measurable = self._serves and request.found and answering.behind is None and not linker.recompute_all
+            measurable = self.serves and request.found and answering.behind is None and not linker.recompute_all
             if measurable and answer.report.prompt_tokens <= MOST_TOKENS and self._models.loaded:
                 asked = (request.question, *(one.chunk_id for one in request.found))
                 if self.quality.samples(collection, hash(asked)):
@@ -96,8 +96,7 @@ class GatedAnswers:
             steps = min(STEPS, request.max_tokens)
             forcing = forced_answers(answering.cache, steps, answering.template.stop)
             segments = answering.prompt(request).segments
-            linkers = [at_level(linker, one) for one in levels]
-            found = PromptDivergence(forcing, pause).of(segments, linkers) if linkers else []
+            found = PromptDivergence(forcing, pause).of(segments, [at_level(linker, one) for one in levels])
         except FAULTS as error:  # nobody asked for it
             log.warning("an answer could not be measured: %s", reason_of(error))
         finally:

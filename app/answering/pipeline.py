@@ -53,7 +53,6 @@ class RagPipeline(ContextVerbs):
         self._shared = over is not None
         self._lock = threading.Lock()  # of what is loaded once
         self._loaded: Answering | None = None
-        self._serves = False
         self._searching = CollectionSearch(self.library, self.models)
         self.gate = GatedAnswers(self.models)
         self.ahead = Anticipation(self.models, self.library.catalog)
@@ -79,7 +78,6 @@ class RagPipeline(ContextVerbs):
     def load(self) -> None:
         """All models, now rather than at the first question; whether linking works on them is measured once."""
         assert self.answering
-        self._serves = True  # and does not end behind an answer
         self.gate.judge(measure=True)
         self._warm()
 
@@ -170,7 +168,7 @@ class RagPipeline(ContextVerbs):
                 asked.stop,
             )
             stream = answering.start(request)
-        if self._serves:
+        if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))
         if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
             stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))

@@ -53,7 +53,7 @@ class AnswerTarget:
         measure, _, told = (part.strip() for part in text.partition("="))
         with suppress(ValueError):
             value = float(told)
-            if measure in MEASURES and 0 < value < (math.inf if measure == KL else 1.0 + 1e-9):
+            if measure in MEASURES and 0 < value < math.inf and (measure == KL or value <= 1):
                 return cls(measure, value)
         raise ConfigError(f"{text!r} is no target: give kl=NATS such as kl=0.02, or f1=SHARE or rouge_l=SHARE up to 1")
 
