@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from ragcache.errors import StoreError
-from ragcache.host import network_file_system, private_file
+from ragcache.host import carry_over, network_file_system, private_file
 from ragcache.store.remote.jitter import jittered
 from ragcache.types import VariantKey
 
@@ -73,6 +74,8 @@ class Journal:
 
     def __init__(self, root: Path, bucket: str):
         self._path, self._bucket = root / FILE, bucket
+        self._turn = threading.RLock()  # a thread that has it asks for no other lock
+        carry_over(self)
         with self._open() as connection:
             mode = "DELETE" if network_file_system(root) else "WAL"
             connection.execute(f"PRAGMA journal_mode = {mode}")
@@ -169,12 +172,23 @@ class Journal:
             ).fetchall()
         return bool(found)
 
+    def before_fork(self) -> None:
+        """No thread is within SQLite then: the child would wait for ever for what that thread had locked in there."""
+        self._turn.acquire(timeout=_WAIT_S)
+
+    def after_fork(self) -> None:
+        with suppress(RuntimeError):  # it was not got
+            self._turn.release()
+
+    def after_fork_in_child(self) -> None:
+        self._turn = threading.RLock()
+
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """For one transaction: no connection gets into a child of a fork."""
         try:
             private_file(self._path)
-            with closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
+            with self._turn, closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     yield connection

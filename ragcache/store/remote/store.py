@@ -82,7 +82,7 @@ class SharedStore(KVStore):
         infos = self._local.variants(family, flaws)
         if flaws is not None:
             flaws += [flaw for flaw in self._take_met() if flaw not in flaws]
-        if infos:
+        if infos or self._is_child:
             return infos
         found = self._remote(family)
         if flaws is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +135,33 @@ def test_numbers_of_the_program_stay_as_its_seed_has_them(journal: Journal) -> N
     journal.add(UPLOADS[:1])
     journal.postpone(taken(journal))
     assert random.getstate() == before
+
+
+def test_children_of_forks_amid_transactions_of_other_threads_use_it(journal: Journal) -> None:
+    """What a thread has locked within SQLite at a fork stays locked in the child."""
+    ended, forks = threading.Event(), 12
+
+    def use() -> None:
+        while not ended.is_set():
+            journal.waiting()
+            time.sleep(0.0005)  # a lock is no queue
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        children = []
+        for number in range(forks):
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)
+                journal.add([RemoteTask(Kind.UPLOAD, ("engine", "family", f"child-{number}"))])
+                os._exit(0)
+            children.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * forks
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert journal.waiting() == {Kind.UPLOAD: forks}
