@@ -137,31 +137,26 @@ def test_numbers_of_the_program_stay_as_its_seed_has_them(journal: Journal) -> N
     assert random.getstate() == before
 
 
-def test_children_of_forks_amid_transactions_of_other_threads_use_it(journal: Journal) -> None:
-    """What a thread has locked within SQLite at a fork stays locked in the child."""
-    ended, forks = threading.Event(), 12
+def test_a_fork_waits_until_no_other_thread_is_within_a_transaction(journal: Journal) -> None:
+    """What a thread has locked within SQLite at a fork stays locked in the child, for ever."""
+    begun, ended = threading.Event(), threading.Event()
 
     def use() -> None:
-        while not ended.is_set():
-            journal.waiting()
-            time.sleep(0.0005)  # a lock is no queue
+        with journal._open():
+            begun.set()
+            time.sleep(0.2)
+            ended.set()
 
-    threads = [threading.Thread(target=use) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        children = []
-        for number in range(forks):
-            pid = os.fork()
-            if pid == 0:
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(60)
-                journal.add([RemoteTask(Kind.UPLOAD, ("engine", "family", f"child-{number}"))])
-                os._exit(0)
-            children.append(pid)
-        assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * forks
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-    assert journal.waiting() == {Kind.UPLOAD: forks}
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert begun.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        journal.add(UPLOADS)
+        os._exit(0 if ended.is_set() else 2)
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    journal.add(UPLOADS)
+    assert journal.waiting() == {Kind.UPLOAD: len(UPLOADS)}
