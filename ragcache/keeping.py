@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from time import monotonic
 
 from ragcache.errors import FAULTS, reason_of
@@ -86,6 +87,12 @@ class Keeper:
         """Of the task that runs: until nobody waits for an answer, or it has its turn all the same."""
         self._own.pause()
 
+    def disturbed(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """Amid a task that cannot hold on: it is called when somebody begins to wait for an answer inside, or waits
+        already; by his thread, so it must not block.
+        """
+        return until_end(partial(self._own.watch, call))
+
     def settle(self) -> None:
         """Wait until all is done."""
         self._own.settle()
@@ -117,6 +124,7 @@ class _Work:
         self._answering, self._quiet, self._turn = 0, 0.0, 0.0
         self._hurried: float | None = None  # since when
         self._ended = False
+        self._watching: list[Callable[[], None]] = []  # who is told that somebody waits
         self._told = deque[str](maxlen=MOST_WAITING)
 
     def answering(self, more: int) -> None:
@@ -126,6 +134,18 @@ class _Work:
             self._answering += more
             self._quiet = self._clock() + QUIET_S
             self._change.notify_all()
+            watching = list(self._watching) if more > 0 else []
+        for call in watching:
+            call()
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Until what is returned is called."""
+        with self._change:
+            self._watching.append(call)
+            disturbed = self._answering > 0
+        if disturbed:
+            call()
+        return partial(self._watching.remove, call)
 
     def add(self, task: Task, last: bool) -> None:
         with self._change:

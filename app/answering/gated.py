@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from app.answering import Answer
-from app.answering.quality import QualityGate, at_level
+from app.answering.quality import Level, NotMeasured, QualityGate, at_level
 from app.models import Models
 from ragcache.errors import FAULTS, reason_of
 from ragcache.linking.base import Linker
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class GatedAnswers:
-    """Of one pipeline; threads share it. Answers are measured by the torch engine, so inside vLLM there is no gate."""
+    """Of one pipeline; threads share it."""
 
     def __init__(self, models: Models):
         self._models = models
-        self.quality = QualityGate(models.settings.gate if models.settings.engine == "torch" else 0.0)
+        self.quality = QualityGate(models.settings.gate)
         self.soundness: Soundness | None = None  # of the model, once it is loaded and where somebody has measured it
         self.serves = False  # and does not end behind an answer
 
@@ -81,7 +81,7 @@ class GatedAnswers:
     def _measure(
         self, keeper: Keeper, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
     ) -> list[str]:
-        from app.answering.divergence import PromptDivergence, forced_answers  # they import torch
+        from app.answering.divergence import divergence_of  # it imports torch
 
         started, levels, waited = perf_counter(), self.quality.levels(collection, linker), 0.0
 
@@ -91,14 +91,17 @@ class GatedAnswers:
             keeper.pause()
             waited += perf_counter() - began
 
-        found: list[float] = []
+        measured: list[tuple[Level, float]] | None = None
         try:
-            steps = min(STEPS, request.max_tokens)
-            forcing = forced_answers(answering.cache, steps, answering.template.stop)
+            steps, stop = min(STEPS, request.max_tokens), answering.template.stop
             segments = answering.prompt(request).segments
-            found = PromptDivergence(forcing, pause).of(segments, [at_level(linker, one) for one in levels])
+            divergence = divergence_of(answering.cache, steps, stop, pause, keeper.disturbed)
+            found = divergence.of(segments, [at_level(linker, one) for one in levels])
+            measured = list(zip(levels, found, strict=False))
+        except NotMeasured as error:
+            log.info("an answer was not measured: %s", error)
         except FAULTS as error:  # nobody asked for it
             log.warning("an answer could not be measured: %s", reason_of(error))
         finally:
-            self.quality.found(collection, list(zip(levels, found, strict=False)), perf_counter() - started - waited)
+            self.quality.found(collection, measured, perf_counter() - started - waited)
         return []

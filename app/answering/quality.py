@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from time import monotonic
 
+from ragcache.errors import RagcacheError
 from ragcache.linking.auto import Auto
 from ragcache.linking.base import Linker
 from ragcache.linking.baselines import Full
@@ -29,6 +30,10 @@ TIME = 0.05  # of all time that measuring may take
 BEGIN_S = 60.0  # and beyond that
 LOST_S = 600.0  # after which a measurement is waited for no longer
 log = logging.getLogger(__name__)
+
+
+class NotMeasured(RagcacheError):
+    """Somebody else waited for answers all the time."""
 
 
 class Level(IntEnum):
@@ -124,12 +129,14 @@ class QualityGate:
             below = drift.below()
         return own if below is None else [*own, below]
 
-    def found(self, collection: int, measured: Sequence[tuple[Level, float]], seconds: float) -> None:
-        """What one answer came to, by each level, and what it took."""
+    def found(self, collection: int, measured: Sequence[tuple[Level, float]] | None, seconds: float) -> None:
+        """What one answer came to, by each level, and what it took. None where it could not be measured, which tells
+        nothing.
+        """
         with self._lock:
             self.seconds, self._pending = self.seconds + seconds, None
-            if (drift := self._drifts.get(collection)) is None:
-                return  # it is gone
+            if (drift := self._drifts.get(collection)) is None or measured is None:
+                return  # it is gone, or as it was
             drift.measured += bool(measured)
             drift.empty = 0 if measured else drift.empty + 1
             for level, kl in measured:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from time import perf_counter
 
-from app.answering.divergence import PromptDivergence, forced_answers
+from app.answering.divergence import divergence_of
 from app.answering.quality import LIMIT
 from app.models.loading import LoadedModel
 from app.prompt import PromptTemplate
@@ -64,19 +64,20 @@ def known_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
 
 
 def measured_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
-    """Known, or found out now, which takes a few prompts. None where it cannot be told: by another engine, where a
-    prompt of the samples is too long for the model, or where that takes longer than a start may.
+    """Known, or found out now, which takes a few prompts. None where it cannot be told: by a vLLM of its own, whose
+    store is not ours to change, or where a prompt of the samples is too long for the model.
     """
     if (known := known_soundness(model, linker)) is not None:
         return known
-    if not isinstance(model.engine, TorchEngine) or linker.recompute_all:
+    if linker.recompute_all:
         return None
     prompts = list(_prompts(model.template, documents := _documents(model.template)))
     longest = max(sum(map(len, prompt)) for prompt in prompts) + STEPS
     if longest > model.engine.spec.max_tokens:
         return None
     try:
-        verdict = _measured(model, linker, documents, prompts)
+        with model.beside(open_store(None, ROOM, 0, "raw"), linker) as cache:
+            verdict = None if cache is None else _measured(model, cache, documents, prompts)
     except FAULTS as error:  # a model that cannot be checked serves all the same
         log.warning("whether linking works on this model could not be found out: %s", reason_of(error))
         return None
@@ -87,16 +88,15 @@ def measured_soundness(model: LoadedModel, linker: Linker) -> Soundness | None:
 
 
 def _measured(
-    model: LoadedModel, linker: Linker, documents: Sequence[Sequence[Chunk]], prompts: Sequence[Sequence[Segment]]
+    model: LoadedModel, cache: ChunkCache, documents: Sequence[Sequence[Chunk]], prompts: Sequence[Sequence[Segment]]
 ) -> Soundness | None:
     ends = perf_counter() + MOST_S
-    cache = model.cache(open_store(None, ROOM, 0, "raw"), linker, keep_missed=False)
-    measured, found = PromptDivergence(forced_answers(cache, STEPS, model.template.stop)), list[float]()
+    measured, found = divergence_of(cache, STEPS, model.template.stop), list[float]()
     for step in chain(_captured(cache, model.template, documents), prompts):
         if perf_counter() > ends:
             log.info("whether linking works on this model was not found out: it takes longer than %g s", MOST_S)
             return Soundness(None)
-        found += measured.of(step, [linker]) if step else []
+        found += measured.of(step, [cache.linker]) if step else []
     if len(found) < len(prompts):
         return None
     kl = sum(found) / len(found)
@@ -115,7 +115,8 @@ def _captured(
 
 def _facts(model: LoadedModel, linker: Linker) -> dict[str, str]:
     system, context = model.template.system().hash, str(model.settings.context_chunks)
-    return {"linker": repr(linker), "dtype": str(model.engine.spec.dtype), "system": system, "context": context}
+    facts = {"linker": repr(linker), "dtype": str(model.engine.spec.dtype), "system": system, "context": context}
+    return facts if model.engine.name == TorchEngine.name else facts | {"engine": model.engine.name}
 
 
 def _documents(template: PromptTemplate) -> list[list[Chunk]]:

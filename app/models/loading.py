@@ -5,7 +5,8 @@ It imports torch: `app.models` imports it when the first is asked for. vLLM is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +97,11 @@ class LoadedModel:
         store = open_store(None, OF_SYSTEMS, None, self.settings.codec, order=self.settings.eviction)
         return self.cache(store, "full", keep_missed=False)
 
+    @contextmanager
+    def beside(self, store: KVStore, linker: Linker) -> Iterator[ChunkCache | None]:
+        """A cache for a while, beside that which serves; None where the engine's store is not ours to choose."""
+        yield self.cache(store, linker, keep_missed=False)
+
     def ingest(self, store: KVStore) -> ChunkIngest:
         """What puts documents into `store`, and answers nothing."""
         return ChunkIngest(self.engine, store, self.settings.context_chunks)
@@ -139,6 +145,10 @@ class ServedModel(LoadedModel):
 
     engine: LinkingVllm
 
+    @contextmanager
+    def beside(self, store: KVStore, linker: Linker) -> Iterator[ChunkCache | None]:
+        yield None
+
     def close(self) -> None:
         try:
             super().close()
@@ -157,6 +167,14 @@ class VllmModel(ServedModel):
         cache = super().cache(store, linker, keep_missed=keep_missed)
         self.engine.use_store(store)
         return cache
+
+    @contextmanager
+    def beside(self, store: KVStore, linker: Linker) -> Iterator[ChunkCache | None]:
+        serving = self.engine.store
+        try:
+            yield self.cache(store, linker, keep_missed=False)
+        finally:
+            self.engine.use_store(serving)
 
     def close(self) -> None:
         try:

@@ -68,6 +68,7 @@ class TokenStream(ABC):
     report: Report
     tokens: list[int]
     logprobs: list[TokenLogprobs]
+    ending: TokenLogprobs | None = None  # what is told of the token that stopped it, by engines that do
     finish_reason: FinishReason | None = None  # None before the end; what is enough has stopped
     _is_enough = False
 
@@ -97,6 +98,8 @@ class PromptRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop: frozenset[int] = frozenset()
     era: int = NO_ERA  # of the store when it came: nothing is kept for it when that has ended
+    # It is measured: all that is cached of it is linked, however soon, and no prefix cache of the engine's serves it.
+    apart: bool = False
 
 
 @dataclass(frozen=True)

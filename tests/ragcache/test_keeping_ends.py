@@ -155,3 +155,15 @@ def test_what_is_to_be_done_last_waits_for_all_others() -> None:
     keeper.later(task("alone"), last=True)
     keeper.settle()
     assert done == ["one", "two", "last", "alone"]
+
+
+def test_a_task_that_cannot_hold_on_hears_of_who_waits() -> None:
+    keeper, heard = Keeper(), list[str]()
+    with keeper.answering(), keeper.disturbed(lambda: heard.append("waits already")):
+        assert heard == ["waits already"]
+    with keeper.disturbed(lambda: heard.append("began")):
+        assert len(heard) == 1
+        with keeper.answering(), keeper.answering():
+            assert heard[1:] == ["began"] * 2
+    with keeper.answering():
+        assert len(heard) == 3, "it is over"

@@ -14,6 +14,7 @@ from ragcache.linking import linker_spec, make_linker
 from ragcache.linking.base import Linker
 from ragcache.planning import check_segments
 from ragcache.report import Report
+from ragcache.sampling import MOST_LOGPROBS
 from ragcache.types import Chunk, Segment, System, Variant
 
 # Takes one output of a request, as vLLM's RequestOutput has it, or when the engine broke the error that it broke with,
@@ -23,6 +24,8 @@ Deliver = Callable[[Any], None]
 
 class LinkingVllm(Engine):
     """Answers are requests of vLLM's."""
+
+    most_logprobs = MOST_LOGPROBS  # that are told of each token of a prompt that is measured
 
     def answer(
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
@@ -43,8 +46,10 @@ class LinkingVllm(Engine):
         """By vLLM's names. Raises ConfigError for what vLLM does not take, such as a temperature above 2."""
 
     @abstractmethod
-    def submit(self, ids: Sequence[int], params: Any, deliver: Deliver) -> str:
-        """Start a request -> its name. Raises PromptError for what cannot be served; vLLM may refuse later."""
+    def submit(self, ids: Sequence[int], params: Any, deliver: Deliver, salt: str | None = None) -> str:
+        """Start a request -> its name. `salt`: vLLM's prefix cache has what it computes for those alone who give the
+        same. Raises PromptError for what cannot be served; vLLM may refuse later.
+        """
 
     @abstractmethod
     def abort(self, request: str) -> dict[str, Any]:

@@ -79,6 +79,19 @@ def private_name() -> LinkName:
     return LinkName(0, ((0, uuid.uuid4().bytes),))
 
 
+def foreign_input(request: Any) -> str | None:
+    """What of a request's KV its token ids do not tell, so that no address may be made of them; None for nothing."""
+    if request.mm_features:
+        return "it holds images, sounds or videos"
+    if request.prompt_embeds is not None:
+        return "it holds embeddings in place of tokens"
+    if request.lora_request is not None:
+        return "it asks for an adapter"
+    if request.resumable:
+        return "its prompt goes on after it was planned"
+    return None
+
+
 class SaltedHasher:
     """Stands in for the request's own block hasher, also for the blocks that its answer will fill. These have the names
     that a longer prompt gives them, in which they are the history: the chain goes over hashes without salt.

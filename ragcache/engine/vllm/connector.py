@@ -25,13 +25,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.platforms import current_platform
 from vllm.v1.request import RequestStatus
 
-from ragcache.engine.vllm.block_names import PromptNames
+from ragcache.engine.vllm.block_names import PromptNames, foreign_input
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.link_worker import LinkWorker, file_loader
 from ragcache.engine.vllm.orders import Answers, Orders
 from ragcache.engine.vllm.outcomes import FAMILIES
-from ragcache.engine.vllm.requests import foreign_input
 from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner

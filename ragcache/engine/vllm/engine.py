@@ -23,7 +23,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from ragcache.engine.fingerprint import unchanged
-from ragcache.engine.vllm.arguments import engine_arguments, engine_spec
+from ragcache.engine.vllm.arguments import MEASURED_LOGPROBS, engine_arguments, engine_spec
 from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
 from ragcache.engine.vllm.connector import RagcacheConnector
 from ragcache.engine.vllm.cores import Cores, leave_cores
@@ -43,6 +43,7 @@ class VllmEngine(LinkingVllm):
     """Everything that vLLM does happens on one thread of ours; requests run side by side as its scheduler decides."""
 
     name = "vllm"
+    most_logprobs = MEASURED_LOGPROBS
 
     def __init__(self, folder: Path, dtype: torch.dtype, store: KVStore, *, linking: dict[str, Any], **options: Any):
         """`linking`: fields of LinkSettings. `options`: vLLM's engine arguments.
@@ -65,10 +66,11 @@ class VllmEngine(LinkingVllm):
 
     # -- any thread -------------------------------------------------------------------------------------------------
 
-    def submit(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
+    def submit(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver, salt: str | None = None) -> str:
         self.check_tokens(ids)
         self.check_length(len(ids) + (params.max_tokens or 1))
-        return self._ask(lambda: self._add(ids, params, deliver))
+        prompt = {"prompt_token_ids": list(ids)} | ({"cache_salt": salt} if salt else {})
+        return self._ask(lambda: self._add(prompt, params, deliver))
 
     def abort(self, request: str) -> dict[str, Any]:
         if threading.current_thread() is self._thread:  # which would wait for itself
@@ -117,6 +119,12 @@ class VllmEngine(LinkingVllm):
             )
         except VLLMValidationError as error:
             raise ConfigError(f"vLLM refuses this sampling: {error}") from error
+
+    @property
+    def store(self) -> KVStore:
+        """From which it links."""
+        store: KVStore = self._connector.scheduler.store
+        return store
 
     def use_store(self, store: KVStore) -> None:
         """Link from another store from the next request on."""
@@ -221,12 +229,12 @@ class VllmEngine(LinkingVllm):
             logger.warning("nobody takes the answer of request %s", name, exc_info=True)
             self._abort(name)
 
-    def _add(self, ids: Sequence[int], params: SamplingParams, deliver: Deliver) -> str:
+    def _add(self, prompt: dict[str, Any], params: SamplingParams, deliver: Deliver) -> str:
         name = uuid.uuid4().hex
         self._deliver[name] = deliver  # outputs carry our name, vLLM's inside has a longer one
         with ExitStack() as undo:  # parameters may be of any type, and vLLM finds some out late
             undo.callback(self._abort, name)
-            self._engine.add_request(name, {"prompt_token_ids": list(ids)}, params)
+            self._engine.add_request(name, prompt, params)
             undo.pop_all()
         return name
 

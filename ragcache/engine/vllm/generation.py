@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -38,7 +39,8 @@ class VllmGeneration(TokenStream):
     ):
         """Until the first token is there, somebody waits for it. `finish` runs after the last one."""
         ids = [token for segment in prompt.segments for token in segment.ids]
-        params = link_params(prompt.segments, linker_spec(prompt.linker))
+        params = link_params(prompt.segments, linker_spec(prompt.linker), always=prompt.apart)
+        salt = uuid.uuid4().hex if prompt.apart else None
         self.tokens: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.report = Report(prompt.linker.name, len(ids), 0, 0)
@@ -46,17 +48,20 @@ class VllmGeneration(TokenStream):
         self._stop = engine.spec.eos | prompt.stop
         self._outputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._most = prompt.sampling.logprobs
+        if prompt.apart and self._most is not None:
+            self._most = min(engine.most_logprobs, engine.spec.vocabulary)
         self._ended = False  # vLLM has said its last word
         self._left = False
         self._linked: dict[str, Any] = {}  # what that word told of the link
         self._started = perf_counter()
         settings = asdict(prompt.sampling)  # vLLM names them alike
         settings |= {"stop_token_ids": sorted(self._stop), "logit_bias": dict(prompt.sampling.logit_bias) or None}
+        settings["logprobs"] = self._most
         told = engine.sampling(prompt.max_tokens, {"kv_transfer_params": params}, **settings)
         self._answered = source.begin_answering()
         with ExitStack() as refused:
             refused.callback(self._answered)
-            self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs))
+            self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs), salt)
             refused.pop_all()
         self._stream = self._tokens()
         # Python runs no `finally` of a generator that nobody ever asked for a token.
@@ -99,9 +104,11 @@ class VllmGeneration(TokenStream):
                 first, new = first or self._first(), output.outputs[0]
                 reason = REASONS.get(new.finish_reason, "cancelled")
                 for place, token in enumerate(new.token_ids):
-                    if token not in self._stop:
-                        if self._most is not None:
-                            self.logprobs.append(_logprobs(token, new.logprobs[place], self._most))
+                    told = None if self._most is None else _logprobs(token, new.logprobs[place], self._most)
+                    if token in self._stop:
+                        self.ending = told
+                    else:
+                        self.logprobs += [] if told is None else [told]
                         self.tokens.append(token)
                         yield token
                     if self._is_enough:

@@ -32,6 +32,7 @@ class NamedLinkage(Linkage):
 
     name: LinkName  # of its KV, for all who ask for the same link
     known: int = 0  # positions that vLLM's prefix cache was taken to hold when it was judged
+    always: bool = False  # it is not judged at all
 
 
 class NeedsProbe(Exception):
@@ -60,9 +61,12 @@ class PlannedPrompt(LinkedPrompt):
 class RequestJob(LinkJob):
     """From the moment that vLLM has given the prompt its blocks."""
 
-    def __init__(self, request: str, linkage: Linkage, blocks: Sequence[int], skip: int, *, ranks: int, layers: int):
+    def __init__(
+        self, request: str, linkage: NamedLinkage, blocks: Sequence[int], skip: int, *, ranks: int, layers: int
+    ):
         """`skip`: so many positions are in vLLM's prefix cache."""
         super().__init__(linkage, skip=skip, ranks=ranks)
+        self._always = linkage.always
         self.request, self.phase = request, Phase.NEW
         self._blocks, self._layers = tuple(blocks), layers
         self._probes = 0  # ranks that have answered
@@ -76,7 +80,7 @@ class RequestJob(LinkJob):
     # -- orders -----------------------------------------------------------------------------------------------------
 
     def load(self, meeting: Approach | None = None) -> Load:
-        self.phase, self._meeting = Phase.LOADING, meeting
+        self.phase, self._meeting = Phase.LOADING, None if self._always else meeting
         return Load(self.request, self.pieces, self._blocks, self.skip, self.room)
 
     def drop(self, tokens: int) -> Drop | None:

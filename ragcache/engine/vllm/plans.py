@@ -99,7 +99,7 @@ class Pace:
 
     def judged(self, linkage: NamedLinkage, known: int) -> NamedLinkage | None:
         """Again, now that it is known what vLLM has of the prompt already; None where a link would be no sooner."""
-        if self._always or linkage.known == known:
+        if self._always or linkage.always or linkage.known == known:
             return linkage
         plan = self.worthwhile(linkage.plan, linkage.linker, known, linkage.exact)
         return replace(linkage, plan=plan, known=known) if any(chunk.candidates for chunk in plan.chunks) else None
@@ -116,12 +116,13 @@ def plan_linkage(
     of another form. `others`: KV behind other System segments serves too.
     """
     found = plan_prompt(asked.segments, fingerprint, store, lookup=not asked.linker.recompute_all, others=others)
-    plan = pace.worthwhile(found, asked.linker)
+    plan = found if asked.always else pace.worthwhile(found, asked.linker)
     system = first_address(plan, fingerprint)
     if not any(chunk.candidates for chunk in plan.chunks):
         return LinkJob(Linkage(plan, asked.linker, system)).unlinked()
     exact = plan.exact_until if share_exact else 0
-    return NamedLinkage(plan, asked.linker, system, exact, name=link_name(plan, asked.linker, exact))
+    name = link_name(plan, asked.linker, exact)
+    return NamedLinkage(plan, asked.linker, system, exact, name=name, always=asked.always)
 
 
 @dataclass(frozen=True)

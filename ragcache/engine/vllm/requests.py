@@ -50,6 +50,7 @@ class LinkRequest:
     segments: tuple[Segment, ...]
     linker: Linker
     name: str = ""  # under which its report is asked for afterwards
+    always: bool = False  # link whatever is cached, also where computing it would be sooner
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ class ReportRequest:
     name: str
 
 
-def link_params(segments: Sequence[Segment], linker: str) -> dict[str, Any]:
+def link_params(segments: Sequence[Segment], linker: str, *, always: bool = False) -> dict[str, Any]:
     """kv_transfer_params of a request for these segments."""
-    return {KEY: {"segments": [_told(segment) for segment in segments], "linker": linker}}
+    told = {"segments": [_told(segment) for segment in segments], "linker": linker}
+    return {KEY: told | ({"always": True} if always else {})}
 
 
 def named(params: dict[str, Any], name: str) -> dict[str, Any]:
@@ -112,19 +114,6 @@ def _bordered(border: str) -> dict[str, Any]:
     return {"border": border} if border else {}
 
 
-def foreign_input(request: Any) -> str | None:
-    """What of a request's KV its token ids do not tell, so that no address may be made of them; None for nothing."""
-    if request.mm_features:
-        return "it holds images, sounds or videos"
-    if request.prompt_embeds is not None:
-        return "it holds embeddings in place of tokens"
-    if request.lora_request is not None:
-        return "it asks for an adapter"
-    if request.resumable:
-        return "its prompt goes on after it was planned"
-    return None
-
-
 def _told(segment: Segment) -> dict[str, Any]:
     kind = next(name for name, known in KINDS.items() if isinstance(segment, known))
     return {"kind": kind, "tokens": len(segment), "sha256": segment.hash} | _bordered(segment.border)
@@ -157,12 +146,14 @@ def read_request(
         return ReportRequest(_name(asked["report"]))
     if not isinstance(asked.get("segments"), list):
         raise PromptError(f"segments is {shown(asked.get('segments'))}: give a list of segments")
-    _only(asked, "", "segments", "linker", "name")
+    _only(asked, "", "segments", "linker", "name", "always")
     linker = asked.get("linker", default)
     if not isinstance(linker, str):
         raise PromptError(f"linker is {shown(linker)}: give name or name:key=value,key=value as a string")
-    name = _name(asked["name"]) if "name" in asked else ""
-    return LinkRequest(_cut(asked["segments"], ids), check_linker(make_linker(linker)), name)
+    name, always = _name(asked["name"]) if "name" in asked else "", asked.get("always", False)
+    if not isinstance(always, bool):
+        raise PromptError(f"always is {shown(always)}: choose true or false")
+    return LinkRequest(_cut(asked["segments"], ids), check_linker(make_linker(linker)), name, always)
 
 
 def _name(told: object) -> str:

@@ -77,12 +77,13 @@ class ServedVllmEngine(LinkingVllm):
             "return_tokens_as_token_ids": True,
         }
 
-    def submit(self, ids: Sequence[int], params: dict[str, Any], deliver: Deliver) -> str:
+    def submit(self, ids: Sequence[int], params: dict[str, Any], deliver: Deliver, salt: str | None = None) -> str:
         self.check_tokens(ids)
         self.check_length(len(ids) + int(params["max_tokens"]))
         name = uuid.uuid4().hex
         transfer = named(params["kv_transfer_params"], name)
         body = {**params, "model": self._model, "prompt": list(ids), "kv_transfer_params": transfer}
+        body |= {"cache_salt": salt} if salt else {}
         wanted = AskedAnswer(self.spec.vocabulary, int(params["max_tokens"]), params.get("logprobs") is not None)
         self._running[name] = reading = ServedReading(self._server.stream(body))
         reader = threading.Thread(target=self._read, args=(name, reading, wanted, deliver), name="ragcache-served")

@@ -172,3 +172,14 @@ def test_a_collection_that_is_gone_is_forgotten() -> None:
     assert gate.levels(1, AUTO) == []
     gate.found(1, [(Level.ASKED, 0.5)], 1.0)
     assert gate.states() == [], "what was being measured by then brings nothing back"
+
+
+def test_what_could_not_be_measured_tells_nothing() -> None:
+    """Nor that nothing was cached any more."""
+    gate = QualityGate(0.02)
+    measure(gate, FEWEST, asked=2 * LIMIT)
+    for _ in range(2 * MOST):
+        assert gate.samples(1, next(PROMPTS)) or gate.seconds == 0
+        gate.found(1, None, 0.0)
+    (state,) = gate.states()
+    assert state.level is Level.MORE

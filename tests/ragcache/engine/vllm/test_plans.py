@@ -10,6 +10,7 @@ from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.link_scheduler import LinkScheduler
 from ragcache.engine.vllm.orders import Answers, Failed
 from ragcache.engine.vllm.requests import KEY, link_params
+from ragcache.policy import Rates, Work
 from ragcache.store.base import Flaw, KVStore
 from ragcache.store.ram import RamTier
 from ragcache.types import VariantInfo
@@ -44,6 +45,13 @@ class SlowFolder(RamTier):
         self.asked.set()
         self.gate.wait()
         return list(self._store.variants(family, flaws))
+
+
+class SlowPlacing(Rates):
+    """By which nothing takes longer than to place what was cached."""
+
+    def seconds(self, work: Work) -> float:
+        return work.placed + 1e-6 * work.rows
 
 
 @pytest.fixture
@@ -152,3 +160,18 @@ def test_what_breaks_on_a_worker_is_told_to_vllm(make_scheduler: MakeScheduler, 
     assert told[KEY]["incidents"] == ["not linked: out of memory"]
     assert scheduler.outcomes.totals.take() == {"requests/failed": 1}
     scheduler.check_integrity()
+
+
+def test_what_is_measured_is_linked_however_long_that_takes(make_scheduler: MakeScheduler) -> None:
+    for always in (False, True):
+        scheduler, worker = make_scheduler(link_when="sooner"), Worker()
+        scheduler.use_rates(SlowPlacing())
+        scheduler.arrived("a", IDS, link_params(PROMPT, "naive", always=always), NamesDouble())
+        scheduler._plans.wait(60)
+        scheduler.step(FREE)
+        assert scheduler.matched("a", 0) == (len(IDS) if always else 0)
+        if always:
+            scheduler.allocated("a", range(len(IDS)), len(IDS))
+            run(scheduler, [worker])
+            report = (scheduler.gone("a") or {})[KEY]
+            assert report["declined"] == 0 and report["reused"] > 0

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.address import history_of
+from ragcache.engine.vllm.block_names import foreign_input
 from ragcache.engine.vllm.requests import (
     KEY,
     MOST_SEGMENTS,
@@ -18,7 +19,6 @@ from ragcache.engine.vllm.requests import (
     capture_params,
     chat_params,
     check_linker,
-    foreign_input,
     link_params,
     read_request,
 )
@@ -44,7 +44,7 @@ def test_what_was_told_is_read() -> None:
     found = read(link_params(SEGMENTS, "boundary:k=4"))
     assert isinstance(found, LinkRequest)
     assert list(found.segments) == SEGMENTS
-    assert (found.linker.name, getattr(found.linker, "k", None)) == ("boundary", 4)
+    assert (found.linker.name, getattr(found.linker, "k", None), found.always) == ("boundary", 4, False)
 
 
 def test_other_requests_are_left_alone() -> None:

@@ -1,0 +1,151 @@
+"""The quality gate inside vLLM: what it measures is what the torch engine would, and a drift is seen and taken back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from app import RagPipeline, Settings
+from app.answering.divergence import FreeDivergence, divergence_of
+from app.answering.quality import Level, NotMeasured
+from ragcache.engine.vllm.spans import SpanRunner
+from ragcache.linking import make_linker
+from ragcache.loader import Block
+from ragcache.types import Segment
+from tests.app.filling import fill
+from tests.tiny_folder import write_tiny_folder
+
+QUESTION = "Who designed the lighthouse, and who bakes the bread of the year {}?"
+SAMPLES = ("bakery.md", "lighthouse.md", "meerkats.md")
+STEPS = 4
+
+
+def decided(folder: Path, times: float) -> Path:
+    """Its logits are so many times as far apart, so that some tokens are likely: those alone are told of."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] *= times
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    root = tmp_path_factory.mktemp("gate")
+    (root / "model").mkdir()
+    folder = decided(write_tiny_folder(root / "model", smollm2, head_dim=32, hidden_size=128, spread=0.1), 2.0)
+    return Settings(
+        engine="vllm", model=str(folder), dtype="float32", vllm_kv_bytes=64_000_000, data_dir=root / "data",
+        cache_dir=root / "cache", codec="raw", max_tokens=STEPS, gate=1.0, link_when="sooner",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gated(settings: Settings) -> Iterator[RagPipeline]:
+    """Each of its answers is measured."""
+    with RagPipeline(settings) as pipeline:
+        fill(pipeline, SAMPLES)
+        pipeline.load()
+        yield pipeline
+
+
+def segments_of(pipeline: RagPipeline) -> list[Segment]:
+    answering, stream = pipeline.answering, pipeline.stream(QUESTION.format(0))
+    stream.close()
+    pipeline.settle()
+    chunks = [answering.template.chunk(one.text) for one in pipeline.retrieve(QUESTION.format(0))]
+    return [answering.template.system(), *chunks, answering.template.question(QUESTION.format(0))]
+
+
+def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> Level:
+    """After so many, or as soon as it is so."""
+    level = Level.ASKED
+    for number in range(answers):
+        pipeline.ask(QUESTION.format(number))
+        pipeline.settle()
+        (state,) = pipeline.gate.quality.states()
+        level = state.level
+        if level is until:
+            break
+    return level
+
+
+def spoil(patch: pytest.MonkeyPatch) -> None:
+    place = SpanRunner.place
+
+    def spoilt(self: SpanRunner, block: Block, room: Any) -> None:
+        place(self, replace(block, v=-50 * block.v), room)
+
+    patch.setattr(SpanRunner, "place", spoilt)
+
+
+def test_a_model_is_judged_at_its_start_over_a_store_of_its_own(gated: RagPipeline) -> None:
+    found, engine = gated.gate.soundness, gated.models.language.engine
+    assert found is not None and found.sound and found.kl is not None and found.kl > 0
+    assert engine.store is gated.models.store
+
+
+def test_it_measures_what_the_torch_engine_does(gated: RagPipeline, settings: Settings) -> None:
+    segments = segments_of(gated)
+    linkers = [make_linker(name) for name in ("naive", "fast", "first_tokens:k=4")]
+    free = divergence_of(gated.answering.cache, STEPS, frozenset())
+    assert isinstance(free, FreeDivergence)
+    ours = free.of(segments, linkers)
+    with RagPipeline(settings.model_copy(update={"engine": "torch"})) as pipeline:
+        theirs = divergence_of(pipeline.answering.cache, STEPS, frozenset()).of(segments, linkers)
+    assert len(ours) == len(theirs) == len(linkers)
+    assert min(theirs) > 0
+    print(ours, theirs)
+    for one, other in zip(ours, theirs, strict=True):  # of a model whose words are all about as likely
+        assert 0 < one <= other * 1.5, (ours, theirs)
+
+
+def test_neither_what_vllm_has_of_it_in_full_nor_of_a_link_is_measured(
+    gated: RagPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a drift would be none where vLLM's prefix cache has the prompt in full."""
+    segments, cache = segments_of(gated), gated.answering.cache
+    measured = divergence_of(cache, STEPS, frozenset())
+    (sound,) = measured.of(segments, [make_linker("naive")])
+    for linker in ("full", "naive"):
+        list(cache.generate(segments, max_tokens=STEPS, linker=linker))
+    assert measured.of(segments, [make_linker("naive")]) == [pytest.approx(sound, rel=1e-3)]
+    spoil(monkeypatch)
+    (spoilt,) = measured.of(segments, [make_linker("naive")])
+    assert spoilt > 3 * sound
+
+
+def test_who_waits_for_an_answer_goes_first(gated: RagPipeline) -> None:
+    """A measurement is given up amid vLLM's computation, and begun again."""
+    segments, keeper = segments_of(gated), gated.models.language.keeper
+    tried = list[bool]()
+
+    def pause() -> None:
+        tried.append(True)
+
+    measured = divergence_of(gated.answering.cache, STEPS, frozenset(), pause, keeper.disturbed)
+    with keeper.answering(), pytest.raises(NotMeasured):
+        measured.of(segments, [make_linker("naive")])
+    assert len(tried) == 3
+    end = keeper.begin_answering()
+    threading.Timer(0.0, end).start()
+    assert len(measured.of(segments, [make_linker("naive")])) <= 1
+
+
+def test_a_drift_while_serving_is_detected_and_recovers(gated: RagPipeline, caplog: pytest.LogCaptureFixture) -> None:
+    assert level_of(gated, 12) is Level.ASKED
+    (state,) = gated.gate.quality.states()
+    assert state.measured >= 10 and state.kl is not None and 0 < state.kl < 0.15
+    with pytest.MonkeyPatch.context() as patch:
+        spoil(patch)
+        assert level_of(gated, 60, Level.OFF) is Level.OFF
+        answer = gated.ask(QUESTION.format(0))
+        assert any("had drifted" in note for note in answer.notes)
+        assert "too far from those without" in caplog.text
+    assert level_of(gated, 60, Level.ASKED) is Level.ASKED
+    assert "near enough again" in caplog.text
