@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
+from app.answering import quality
 from app.answering.quality import Level
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
@@ -34,6 +35,13 @@ def gated(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
         yield pipeline
 
 
+@pytest.fixture
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements make a change: how many is tested where they cost nothing."""
+    monkeypatch.setattr(quality, "FEWEST", 3)
+    monkeypatch.setattr(quality, "MOST", 4)
+
+
 def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> tuple[Level, int]:
     """After so many, or as soon as it is so; and how many it took."""
     level = Level.ASKED
@@ -47,13 +55,14 @@ def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) ->
     return level, answers
 
 
+@pytest.mark.usefixtures("_few")
 def test_a_drift_while_serving_is_detected_and_recovers(
     gated: RagPipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert gated.gate.soundness is not None and gated.gate.soundness.sound
-    assert level_of(gated, 12)[0] is Level.ASKED
+    assert level_of(gated, 6)[0] is Level.ASKED
     (state,) = gated.gate.quality.states()
-    assert state.measured == 12 and state.kl is not None and 0 < state.kl < 0.15
+    assert state.measured == 6 and state.kl is not None and 0 < state.kl < 0.15
     place = TorchEngine.place_block
 
     def spoilt(self: TorchEngine, buffer: KVBuffer, block: Block) -> None:

@@ -42,7 +42,7 @@ def test_it_is_stopped_and_says_so(pipeline: RagPipeline) -> None:
 
 @pytest.mark.usefixtures("loop")
 def test_its_kv_is_freed_and_what_it_lacked_is_kept(pipeline: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline.models.keeper.settle()  # what the answers before this one lacked is captured in buffers too
+    pipeline.models.language.keeper.settle()  # what the answers before this one lacked is captured in buffers too
     made, finished = list[weakref.ref[KVBuffer]](), list[bool]()
     allocate, cache = TorchEngine.buffer, pipeline.models.cache
 

@@ -157,7 +157,8 @@ def test_an_answer_without_cache_stands_beside_and_after_a_reload(
 ) -> None:
     assert "rc-compare" not in opened(page, talked)
     html = button(page, "Answer without cache")
-    assert html.count("to the first word") == 2 and "with the cache." in html
+    assert html.count("to the first word") == 2
+    assert "with the cache." in html or "equally soon." in html, "whichever of such short ones was sooner"
     assert len(said(client, talked)) == 2
     fresh = AppTest.from_function(script, default_timeout=PATIENCE_S)
     assert opened(fresh, talked).count("to the first word") == 2
