@@ -22,12 +22,12 @@ MOST = 32  # chunks behind one answer
 
 
 class Anticipation:
-    """Of one pipeline; threads share it. By the torch engine: vLLM has memory of its own."""
+    """Of one pipeline; threads share it. A vLLM server has memory of its own, of which we know nothing."""
 
     def __init__(self, models: Models, catalog: Catalog):
         settings = models.settings
         self._models, self._catalog = models, catalog
-        self._beside = settings.anticipate if settings.engine == "torch" else 0
+        self._beside = 0 if settings.engine == "vllm-server" else settings.anticipate
         self._lock = threading.Lock()
         self.lifted = 0  # chunks, since the start
 

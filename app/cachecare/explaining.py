@@ -5,20 +5,15 @@ come. Nothing is computed for it but the vector of the question, and nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.answering.answerer import AnswerRequest
 from app.answering.pipeline import RagPipeline
 from ragcache.engine import PromptRequest
-from ragcache.engine.torch.engine import TorchEngine
-from ragcache.engine.torch.generation import linkage_of
-from ragcache.linking.base import Linker
-from ragcache.planning import Candidate, Plan, plan_prompt
-from ragcache.policy import Terms, plain_seconds
+from ragcache.planning import Candidate, Plan
 from ragcache.rates import Rates, Work
 from ragcache.report import COMPUTED
-from ragcache.types import Segment
 
 EXACT, SAME, SOME, ALONE, OTHER = ("exact", "same context", "other context", "no context", "other system")
 
@@ -62,30 +57,21 @@ def explain(pipeline: RagPipeline, question: str) -> Explanation:
     request = AnswerRequest(question, found.chunks, max_tokens=settings.max_tokens, order=settings.prompt_order)
     prompt = answering.prompt(request)
     linker, gated = pipeline.linker_of(pipeline.library.catalog.collections.get(settings.collection))
-    plan, rates = planned(pipeline, prompt.segments, linker)
+    cache = answering.cache
+    foretold = cache.engine.forecast(PromptRequest(prompt.segments, linker, 1), cache.source)
+    plan = foretold.plan
     places = [one.place for one in prompt.placed]
     return Explanation(
         question,
         linker.name,
         len(plan.ids),
-        tuple(_explained(plan, places, rates)),
+        tuple(_explained(plan, places, foretold.rates)),
         plan.system_infos[0].tier if plan.system_infos else COMPUTED,
         sum(len(block.span) for block in plan.prefix),
         plan.planned_s,
-        None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)),
+        foretold.plain_s,
         (*found.notes, *prompt.notes, *gated, *plan.incidents),
     )
-
-
-def planned(pipeline: RagPipeline, segments: tuple[Segment, ...], linker: Linker) -> tuple[Plan, Rates | None]:
-    """As the engine would, by a copy of what it has learnt."""
-    cache, engine = pipeline.answering.cache, pipeline.answering.cache.engine
-    if not isinstance(engine, TorchEngine):
-        lookup = not linker.recompute_all
-        return plan_prompt(segments, engine.spec.fingerprint, cache.store, lookup=lookup), None
-    rates = None if cache.source.rates is None else Rates(cache.source.rates.told())
-    source = replace(cache.source, rates=rates)
-    return linkage_of(engine, PromptRequest(segments, linker, 1), source).plan, rates
 
 
 def _explained(plan: Plan, places: list[str], rates: Rates | None) -> Iterator[ExplainedChunk]:

@@ -79,6 +79,11 @@ class LoadedModel:
         """What brings cached KV, where the engine does not do that itself."""
         return None
 
+    @property
+    def plan_error(self) -> float | None:
+        """How far first tokens of late came from when they were planned, as a share of what they took."""
+        return None
+
     def cache(self, store: KVStore, linker: Linker | str | None = None, *, keep_missed: bool = True) -> ChunkCache:
         """A cache over `store`, with the linker of the settings unless another is given. Raises ConfigError."""
         return ChunkCache(
@@ -126,6 +131,10 @@ class TorchModel(LoadedModel):
         return self.learnt if self.settings.link_when == "sooner" else None
 
     @property
+    def plan_error(self) -> float | None:
+        return self.learnt.plan_error
+
+    @property
     def loader(self) -> Loader | None:
         """Where all is to be linked, nothing that is cached is computed."""
         return self.cake if self.settings.link_when == "sooner" else None
@@ -167,6 +176,10 @@ class VllmModel(ServedModel):
         cache = super().cache(store, linker, keep_missed=keep_missed)
         self.engine.use_store(store)
         return cache
+
+    @property
+    def plan_error(self) -> float | None:
+        return None if self.learnt is None else self.learnt.plan_error
 
     @contextmanager
     def beside(self, store: KVStore, linker: Linker) -> Iterator[ChunkCache | None]:

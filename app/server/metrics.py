@@ -131,7 +131,7 @@ class _States(Collector):
         told = "Median of how far first tokens came from when they were planned, as a share of what they took."
         error = GaugeMetricFamily("ragcache_plan_error", told)
         loaded = self._service.pipeline.models.loaded
-        if loaded is not None and loaded.rates is not None and (found := loaded.rates.plan_error) is not None:
+        if loaded is not None and (found := loaded.plan_error) is not None:
             error.add_metric([], found)
         return [error]
 

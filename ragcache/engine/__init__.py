@@ -15,6 +15,7 @@ from ragcache.errors import ConfigError, ModelError, PromptError
 from ragcache.keeping import Pause, until_end
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
+from ragcache.planning import Plan, plan_prompt
 from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
 from ragcache.report import Report
@@ -120,6 +121,15 @@ class LinkSource:
         return until_end(self.begin_answering)
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """Of a prompt, as it would be answered now."""
+
+    plan: Plan
+    rates: Rates | None = None  # by which it was judged; they learn nothing of it
+    plain_s: float | None = None  # to the first token of a prefill without cache
+
+
 class Engine(ABC):
     """Holds the weights of one model. Threads may share it."""
 
@@ -151,6 +161,11 @@ class Engine(ABC):
 
         Raises PromptError for a prompt that is malformed or too long.
         """
+
+    def forecast(self, prompt: PromptRequest, source: LinkSource) -> Forecast:
+        """Nothing is read but headers, and nothing computed. By an engine that foretells no times: what is cached."""
+        lookup = not prompt.linker.recompute_all
+        return Forecast(plan_prompt(prompt.segments, self.spec.fingerprint, source.store, lookup=lookup))
 
     @abstractmethod
     def check_linker(self, linker: Linker) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from ragcache.address import lineage_of
-from ragcache.engine import Engine, EngineSpec, LinkSource, PromptRequest, end_tokens
+from ragcache.engine import Engine, EngineSpec, Forecast, LinkSource, PromptRequest, end_tokens
 from ragcache.engine.fingerprint import Digests, digest_folder, digest_tensors, fingerprint, unchanged
 from ragcache.engine.resources import FreeCores, Memory
 from ragcache.engine.staging import Stage
 from ragcache.engine.torch.attention import APART, read_attention
 from ragcache.engine.torch.blueprint import read_blueprint, write_blueprint
 from ragcache.engine.torch.decoder import Decoder, KVBuffer, Tap
-from ragcache.engine.torch.generation import TorchGeneration, prefill
+from ragcache.engine.torch.generation import TorchGeneration, forecast, prefill
 from ragcache.engine.torch.prefix import prefix_blocks
 from ragcache.errors import ConfigError
 from ragcache.keeping import Pause
@@ -155,6 +155,9 @@ class TorchEngine(Engine):
         with source.answering():
             prefilled = prefill(self, prompt, source)
         return TorchGeneration(self, prompt, prefilled, source, started, finish)
+
+    def forecast(self, prompt: PromptRequest, source: LinkSource) -> Forecast:
+        return forecast(self, prompt, source)
 
     def keep_prefix(
         self, prompt: PromptRequest, source: LinkSource, plan: Plan, answer: Sequence[int], report: Report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ragcache.engine import LinkSource, PromptRequest, TokenStream
+from ragcache.engine import Forecast, LinkSource, PromptRequest, TokenStream
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.linked import TorchLinkedPrompt
 from ragcache.engine.torch.pieces import PiecesLoading
@@ -20,7 +20,7 @@ from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
 from ragcache.loader import SYSTEM, PieceLost
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Work
+from ragcache.policy import Rates, Terms, Work, plain_seconds
 from ragcache.prefix import worth_linking
 from ragcache.report import Report
 from ragcache.sampling import TokenLogprobs
@@ -92,6 +92,13 @@ def linkage_of(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -
     if source.rates is not None:
         plan = worth_linking(plan, linker, source.rates, overlaps)
     return Linkage(plan, linker, first_address(plan, name))
+
+
+def forecast(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Forecast:
+    """By a copy of what was learnt."""
+    rates = None if source.rates is None else Rates(source.rates.told())
+    plan = linkage_of(engine, prompt, replace(source, rates=rates)).plan
+    return Forecast(plan, rates, None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)))
 
 
 def _count_uses(store: KVStore, job: LinkJob) -> None:

@@ -41,6 +41,9 @@ class LinkingVllm(Engine):
         if check_linker(named) != linker:
             raise ConfigError(f"linker {linker!r} is not the registry's {named.name!r}: vLLM knows those alone")
 
+    def came(self, planned: float, seconds: float) -> None:
+        """A first token: when it was planned, and when it came, for an engine that learns how far its plans are off."""
+
     @abstractmethod
     def sampling(self, max_tokens: int, extra: dict[str, Any] | None = None, **settings: Any) -> Any:
         """By vLLM's names. Raises ConfigError for what vLLM does not take, such as a temperature above 2."""

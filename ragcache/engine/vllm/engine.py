@@ -22,6 +22,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
+from ragcache.engine import Forecast, LinkSource, PromptRequest
 from ragcache.engine.fingerprint import unchanged
 from ragcache.engine.vllm.arguments import MEASURED_LOGPROBS, engine_arguments, engine_spec
 from ragcache.engine.vllm.base import Deliver, LinkingVllm, segments_of
@@ -132,7 +133,17 @@ class VllmEngine(LinkingVllm):
 
     def use_rates(self, rates: Rates) -> None:
         """Of an earlier run: by them it is judged what is sooner linked, and they learn on."""
-        self._connector.scheduler.use_rates(rates)
+        self._connector.scheduler.pace.rates = rates
+
+    def forecast(self, prompt: PromptRequest, source: LinkSource) -> Forecast:
+        """As if nothing of it were in vLLM's own prefix cache."""
+        forecast: Forecast = self._connector.scheduler.pace.forecast(
+            super().forecast(prompt, source).plan, prompt.linker
+        )
+        return forecast
+
+    def came(self, planned: float, seconds: float) -> None:
+        self._connector.scheduler.pace.rates.observe_plan(planned, seconds)
 
     def forget_prefixes(self) -> None:
         """Empty vLLM's own prefix cache. Raises ModelError while requests run."""

@@ -149,6 +149,8 @@ class VllmGeneration(TokenStream):
     def _complete(self, first: float) -> None:
         self.report.decode_s = perf_counter() - first
         self.report.answer_tokens = len(self.tokens)
+        if self.report.planned_s is not None and first:
+            self._engine.came(self.report.planned_s, first - self._started)
         if self._finish is not None:
             self._finish(self.report)
 

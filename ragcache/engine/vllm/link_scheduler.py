@@ -22,7 +22,6 @@ from ragcache.engine.vllm.requests import CaptureRequest, LinkRequest, ReportReq
 from ragcache.errors import FAULTS, ConfigError, PromptError, reason_of
 from ragcache.link_job import LinkJob, Phase
 from ragcache.loader.threads import DiskThreads
-from ragcache.rates import Rates
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -52,7 +51,7 @@ class LinkScheduler:
         self._ranks, self._layers = ranks, layers
         self._rooms = Rooms(settings.room_bytes, token_bytes)
         self._clock = clock
-        self._pace = Pace(pass_tokens, layers, always=settings.link_when == "always", clock=clock)
+        self.pace = Pace(pass_tokens, layers, always=settings.link_when == "always", clock=clock)
         self._leaders = Leaders()
         self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
@@ -90,7 +89,7 @@ class LinkScheduler:
 
     def _plan(self, request: str, asked: LinkRequest, names: PromptNames) -> None:
         self.outcomes.keep(request, asked.name)
-        known = (self._fingerprint, self.store, self._settings.share_exact, self._pace)
+        known = (self._fingerprint, self.store, self._settings.share_exact, self.pace)
         # Where clients store KV, one could choose what others' chunks were computed behind.
         plan = partial(plan_linkage, asked, *known, others=not self._settings.captures)
         if asked.linker.recompute_all:  # looks nothing up
@@ -166,7 +165,7 @@ class LinkScheduler:
 
     def _judged(self, request: str, asked: NamedLinkage, computed: int) -> NamedLinkage | None:
         """What is worth linking where vLLM has so many positions already."""
-        judged = self._pace.judged(asked, computed) if computed < asked.plan.question else None
+        judged = self.pace.judged(asked, computed) if computed < asked.plan.question else None
         if judged is None:
             del self._asked[request]
             self._leaders.give_up(request, computed)
@@ -208,10 +207,6 @@ class LinkScheduler:
         self._plans.drop(request)
         return self.outcomes.gone(request)
 
-    def use_rates(self, rates: Rates) -> None:
-        """Judge by these, and learn into them, from the next request on."""
-        self._pace.rates = rates
-
     def close(self) -> None:
         self._plans.close()
 
@@ -233,14 +228,14 @@ class LinkScheduler:
             with self._linking(job.request):
                 if job.phase is Phase.NEW and not full:  # in the order of arrival
                     full = not self._rooms.lend(job.request, job.room)
-                    meets = (self._pace.meeting(job.pieces),) if isinstance(job, RequestJob) else ()
+                    meets = (self.pace.meeting(job.pieces),) if isinstance(job, RequestJob) else ()
                     work.load += [] if full else [job.load(*meets)]
                 if not left.none:
                     tail = order(job, work, left, later, busy=budget.busy, others=others)
                     self._tails |= {} if tail is None else {job.request: tail}
         done, failed, self._failing = self._finished(), tuple(self._failing), set()
         orders = work.orders(release, (*done, *failed), failed, idle=not budget.busy)
-        return self._pace.ordered(budget, orders)
+        return self.pace.ordered(budget, orders)
 
     def _needs_room(self, request: str) -> bool:
         return request in self._jobs and self._jobs[request].needs_room
@@ -253,7 +248,7 @@ class LinkScheduler:
             self.outcomes.reports[request] = job.report
             if isinstance(job, RequestJob):
                 self._positions[request] = job.resumes
-                self._pace.linked(job, self._ranks)
+                self.pace.linked(job, self._ranks)
                 if request not in self._tails:
                     self._leaders.done(request)
         gone, self._finishing = self._finishing, set()
@@ -268,7 +263,7 @@ class LinkScheduler:
                 with self._linking(loaded.request):
                     job.loaded(piece := loaded.piece)
                     if isinstance(job, RequestJob) and job.planned_tier(piece):  # the workers alone have KV in RAM
-                        self._pace.loaded(piece.tier, piece.nbytes, piece.seconds)
+                        self.pace.loaded(piece.tier, piece.nbytes, piece.seconds)
         for probed in answers.probed:
             if isinstance(job := self._jobs.get(probed.request), RequestJob):
                 with self._linking(probed.request):
@@ -279,7 +274,7 @@ class LinkScheduler:
         for timed in answers.timed:
             if (report := self._report_of(timed.request)) is not None:  # the seconds of all ranks together
                 report.seconds[timed.stage] = report.seconds.get(timed.stage, 0.0) + timed.seconds
-        self._pace.measured(answers.measured)
+        self.pace.measured(answers.measured)
         for failed in answers.failed:
             if failed.request in self._asked:  # or it is gone, or another rank has said so
                 self._unlink(failed.request, FAILED, failed.reason)

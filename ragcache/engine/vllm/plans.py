@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from copy import copy
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from ragcache.engine import Forecast
 from ragcache.engine.vllm.block_names import PromptNames, link_name
 from ragcache.engine.vllm.budget import Budget
 from ragcache.engine.vllm.jobs import NamedLinkage
@@ -22,7 +24,7 @@ from ragcache.linking.base import Linker, Positions
 from ragcache.loader import SegmentPiece
 from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
-from ragcache.policy import Rates, Terms, Work, worthwhile
+from ragcache.policy import Rates, Terms, Work, plain_seconds, worthwhile
 from ragcache.report import Report
 from ragcache.store.base import KVStore
 
@@ -86,6 +88,13 @@ class Pace:
         return worthwhile(
             plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact)
         )
+
+    def forecast(self, plan: Plan, linker: Linker) -> Forecast:
+        """Where vLLM has nothing of it, by a copy of what was learnt."""
+        own = copy(self)
+        own.rates = Rates(self.rates.told())
+        plain = plain_seconds(plan, own.rates, Terms(pass_tokens=self._pass_tokens))
+        return Forecast(own.worthwhile(plan, linker), own.rates, plain)
 
     def meeting(self, pieces: Sequence[SegmentPiece]) -> Approach | None:
         """None where all is linked that is cached."""

@@ -33,7 +33,7 @@ class SkewedConnector(RagcacheConnector):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
         super().__init__(vllm_config, role, kv_cache_config)
         if self._scheduler is not None:
-            self._scheduler._pace.rates = FixedRates()
+            self._scheduler.pace.rates = FixedRates()
 
     def attach_runner(self, runner: Any) -> None:
         super().attach_runner(runner)

@@ -151,7 +151,7 @@ def opened(open_pair: OpenPair, folder: Path) -> Iterator[Pair]:
 def pair(opened: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     drain(opened.engine)
     opened.engine.forget_prefixes()
-    monkeypatch.setattr(opened.engine._connector.scheduler._pace, "rates", quick_disk())
+    monkeypatch.setattr(opened.engine._connector.scheduler.pace, "rates", quick_disk())
     yield opened
     drain(opened.engine)
     opened.engine.check_integrity()
@@ -174,7 +174,7 @@ def made(pair: Pair, segments: Sequence[Segment], linker: str, loader: Loader, m
         patch.setattr(scheduler, "allocated", allocated)
         patch.setattr(worker, "_loader", loader)
         if meeting is not None:
-            patch.setattr(scheduler._pace, "meeting", meeting)
+            patch.setattr(scheduler.pace, "meeting", meeting)
         pair.engine.forget_prefixes()
         answer = pair.vllm.generate(segments, max_tokens=TOKENS, linker=linker)
         tokens = list(answer)
@@ -203,7 +203,7 @@ def test_every_meeting_point_is_that_of_a_plain_load(
 ) -> None:
     segments, points = prompt(places), set[int]()
     for loaded in range(len(places) + 2):
-        pair.engine._connector.scheduler._pace.rates = quick_disk()
+        pair.engine._connector.scheduler.pace.rates = quick_disk()
         gate = Gate(loaded)
         try:
             found = made(pair, segments, linker, cake(threads, gate))

@@ -25,7 +25,7 @@ def test_a_run_begins_where_the_last_one_ended(smollm2: Path, tmp_path: Path) ->
 
     def known(model: VllmModel) -> list[float]:
         engine: Any = model.engine
-        return [engine._connector.scheduler._pace.rates.seconds(work) for work in WORKS]
+        return [engine._connector.scheduler.pace.rates.seconds(work) for work in WORKS]
 
     def opened() -> VllmModel:
         model = load_model(settings)

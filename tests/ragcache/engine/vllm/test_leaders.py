@@ -94,13 +94,13 @@ def test_one_that_lost_what_it_was_named_behind_is_looked_up_again(make_schedule
 def test_one_that_leads_no_more_holds_nobody_up(make_scheduler: MakeScheduler) -> None:
     """vLLM took its blocks back, and in the meantime a link takes longer than a prefill."""
     scheduler = make_scheduler(link_when="sooner")
-    scheduler._pace._always = True
+    scheduler.pace._always = True
     names = [begin(scheduler, name) for name in "ab"]
     park(scheduler, "a")
-    scheduler._pace._always = False
+    scheduler.pace._always = False
     assert scheduler.matched("a", ASKED_AT) == 0
     assert names[0].given_up == [ASKED_AT]
-    scheduler._pace._always = True
+    scheduler.pace._always = True
     park(scheduler, "b")
 
 

@@ -154,7 +154,7 @@ def stored(tiny: Tiny, tmp_path: Path) -> KVStore:
 
 def started(make_scheduler: MakeScheduler, time: Time, ranks: int = 1) -> LinkScheduler:
     scheduler = make_scheduler(link_when="sooner", clock=time, ranks=ranks, step_tokens=1000)
-    scheduler._pace.rates = known_rates(compute_s=1e-3, load_s=1e-9)
+    scheduler.pace.rates = known_rates(compute_s=1e-3, load_s=1e-9)
     assert arrive(scheduler, "a", "naive", segments=PROMPT) == ENDS[3] + len(QUESTION)
     return scheduler
 
@@ -218,7 +218,7 @@ def test_a_disk_slower_than_computing_pays_where_the_two_meet(
     """Not behind what the prefix cache has of an earlier link: nothing is computed ahead there."""
     plan = plan_prompt(PROMPT, tiny.engine.spec.fingerprint, stored)
     nbytes = sum(chunk.candidates[0].info.nbytes for chunk in plan.chunks)
-    pace = make_scheduler(link_when="sooner")._pace
+    pace = make_scheduler(link_when="sooner").pace
     pace.rates = known_rates(compute_s=1e-3, load_s=1.5 * 1e-3 * ENDS[3] / nbytes)
     judged = pace.worthwhile(plan, make_linker("naive"), known, len(SYSTEM))
     assert any(chunk.candidates for chunk in judged.chunks) is linked

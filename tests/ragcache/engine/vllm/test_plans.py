@@ -165,7 +165,7 @@ def test_what_breaks_on_a_worker_is_told_to_vllm(make_scheduler: MakeScheduler, 
 def test_what_is_measured_is_linked_however_long_that_takes(make_scheduler: MakeScheduler) -> None:
     for always in (False, True):
         scheduler, worker = make_scheduler(link_when="sooner"), Worker()
-        scheduler.use_rates(SlowPlacing())
+        scheduler.pace.rates = SlowPlacing()
         scheduler.arrived("a", IDS, link_params(PROMPT, "naive", always=always), NamesDouble())
         scheduler._plans.wait(60)
         scheduler.step(FREE)

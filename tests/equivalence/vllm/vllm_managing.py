@@ -1,4 +1,4 @@
-"""The quality gate inside vLLM: what it measures is what the torch engine would, and a drift is seen and taken back."""
+"""What the cache does by itself inside vLLM: its quality gate, what it foretells, and what it brings near ahead."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from app import RagPipeline, Settings
 from app.answering import quality
 from app.answering.divergence import FreeDivergence, divergence_of
 from app.answering.quality import Level, NotMeasured
+from app.cachecare.explaining import explain
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.linking import make_linker
 from ragcache.loader import Block
+from ragcache.rates import FEWEST_PLANS
+from ragcache.store.base import RAM
 from ragcache.types import Segment
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
@@ -157,3 +160,25 @@ def test_a_drift_while_serving_is_detected_and_recovers(gated: RagPipeline, capl
         assert "too far from those without" in caplog.text
     assert level_of(gated, 60, Level.ASKED) is Level.ASKED
     assert "near enough again" in caplog.text
+
+
+def test_it_foretells_first_tokens_and_learns_how_far_off_it_was(gated: RagPipeline) -> None:
+    told = explain(gated, QUESTION.format("next"))
+    assert told.planned_s is not None and told.plain_s is not None
+    assert 0 < told.planned_s < 60 and told.plain_s > 0
+    assert all(one.compute_s is not None and one.compute_s > 0 for one in told.chunks)
+    for number in range(FEWEST_PLANS):
+        report = gated.ask(QUESTION.format(100 + number), linker="auto").report
+        assert report.planned_s is not None and report.planned_s > 0
+    assert gated.models.language.plan_error is not None
+
+
+def test_while_people_read_the_neighbours_come_into_memory(gated: RagPipeline) -> None:
+    (ram,) = (tier for tier in gated.models.store.tiers() if tier.name == RAM)
+    budget = ram.budget
+    ram.fit(0)
+    ram.fit(budget)
+    before = gated.ahead.lifted
+    gated.ask("How high above the sea is the light?", top_k=1)
+    gated.settle()
+    assert gated.ahead.lifted > before
