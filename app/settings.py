@@ -141,6 +141,7 @@ class Settings(BaseSettings):
     link_when: Literal["sooner", "always"] = "sooner"
     gate: float = Field(default=0.02, ge=0, le=1)
     anticipate: int = Field(default=2, ge=0, le=16)
+    refine: int = Field(default=2, ge=0, le=64)
     context_chunks: int = Field(default=3, ge=0, le=128)
     system_prompt: str = (
         "You are a helpful assistant that answers questions over a collection of documents. You are given excerpts "
@@ -189,8 +190,7 @@ class Settings(BaseSettings):
         return Records(self.cache_dir / FOLDER)
 
     @property
-    def chunk_limits(self) -> dict[str, int]:
-        """As a splitter takes them."""
+    def chunk_limits(self) -> dict[str, int]:  # as a splitter takes them
         return {"max_tokens": self.chunk_tokens, "min_tokens": self.min_chunk_tokens}
 
     @field_validator("chunk_tokens")
@@ -249,8 +249,8 @@ def check_names(env_file: Path | None = Path(".env")) -> dict[str, str | None]:
 def redirection(env_file: Path | None = Path(".env"), **flags: Any) -> str:
     """What the file decides of where data goes and which models run, for the log; "" where it is nothing of that."""
     environment = {name.upper() for name in os.environ} | {variable(name) for name, value in flags.items() if value}
-    told = [variable(name) for name in REDIRECTING]
-    found = ", ".join(name for name in told if name in read_env_file(env_file, PREFIX) and name not in environment)
+    given = read_env_file(env_file, PREFIX).keys() - environment
+    found = ", ".join(name for name in map(variable, REDIRECTING) if name in given)
     return f"{env_file} in {Path.cwd()} sets {found}" if found else ""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 from ragcache.address import border_behind, tellable, visible
 from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
@@ -20,6 +21,7 @@ from ragcache.loader import Loader
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
+from ragcache.refining import BEHIND, Refining
 from ragcache.report import COMPUTED, OTHER, ChunkReport, Report
 from ragcache.sampling import Sampling
 from ragcache.store.base import NO_ERA, KVStore
@@ -52,6 +54,7 @@ class ChunkCache(ChunkIngest):
         super().__init__(engine, store, context_chunks)
         self.linker = self.chosen(linker)
         self.keep_missed, self.keeper = keep_missed, keeper
+        self.refining: Refining | None = None  # for whoever goes on, and has a keeper
         begin = keeper.begin_answering if keeper else _nobody_waits
         spec = engine.spec
         prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
@@ -127,6 +130,8 @@ class ChunkCache(ChunkIngest):
     def _finish(self, segments: Sequence[Segment], era: int, report: Report) -> None:
         """After the last token of an answer."""
         self._tell_met(report)
+        if self.keeper is not None and self.refining is not None and self.refining.concerns(report):
+            self.keeper.later(partial(self._refine, self.refining, segments, era), last=True)
         if _lacked_nothing(report):
             return
         if self.keeper is None:
@@ -161,6 +166,32 @@ class ChunkCache(ChunkIngest):
             context: deque[Variant] = deque(maxlen=self.kvgen.context_chunks)
             for chunk in needed:
                 context.append(self._served(behind, list(context), chunk, report, era))
+
+    def _refine(self, refining: Refining, segments: Sequence[Segment], era: int) -> list[str]:
+        """Nobody asked for it: what goes wrong in it is logged."""
+        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
+        wanted = refining.wanted(plan)
+        if not wanted or plan.system is None or self.store.era() != era:
+            return []
+        try:
+            self._capture_in_place(refining, plan, wanted, era)
+        except FAULTS:
+            logger.warning("a chunk was not captured in the context of a prompt", exc_info=True)
+        return []
+
+    def _capture_in_place(self, refining: Refining, plan: Plan, wanted: set[int], era: int) -> None:
+        assert plan.system is not None
+        behind = self.system.fetched(plan.system, []).variant
+        context: deque[Variant] = deque(maxlen=BEHIND)
+        for chunk in plan.chunks[max(0, min(wanted) - BEHIND) : max(wanted) + 1]:
+            if chunk.index in wanted:
+                started, report = perf_counter(), Report(self.linker.name, 0, 0, 0)
+                before = tellable(visible(context, border_behind(behind.key.border, chunk.segment)))
+                context.append(self._patient.capture(behind, before, chunk.segment))
+                self._keep(context[-1], report, era)
+                refining.done(perf_counter() - started)
+            elif chunk.candidates and (found := fetched(self.store, chunk.candidates[0].info.key, [])) is not None:
+                context.append(found.variant)
 
     def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
         """Those that lacked a variant and still have none, and those that they are captured behind."""

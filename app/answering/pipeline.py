@@ -30,6 +30,7 @@ from app.prompt import Turn, check_question
 from app.settings import RetrievalMode, Settings, load_settings
 from ragcache.linking.auto import Auto
 from ragcache.linking.base import Linker
+from ragcache.refining import Refining
 from retriever.shared_property import shared_property
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ class RagPipeline(ContextVerbs):
 
     def load(self) -> None:
         """All models, now rather than at the first question; whether linking works on them is measured once."""
-        assert self.answering
+        cache, settings = self.answering.cache, self.settings
         self.gate.judge(measure=True)
+        if settings.refine and settings.engine != "vllm-server":  # whose captures may be off, and are waited for
+            cache.refining = cache.refining or Refining(settings.refine)
         self._warm()
 
     @shared_property

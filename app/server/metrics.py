@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from app.answering import Answer
 from app.answering.stream import AnswerStream
+from app.models import Models
 from ragcache.errors import FAULTS
 
 if TYPE_CHECKING:
@@ -106,7 +107,15 @@ class _States(Collector):
                 gone.add_metric([one.tier, why], count)
         ahead = CounterMetricFamily("ragcache_anticipated", "Chunks brought into memory before anybody asked for them.")
         ahead.add_metric([], self._service.pipeline.ahead.lifted)
-        return [nbytes, entries, gone, ahead]
+        return [nbytes, entries, gone, ahead, *self._refined()]
+
+    def _refined(self) -> list[Metric]:
+        cache = Models.cache.peek(self._service.pipeline.models)
+        if cache is None or (refining := cache.refining) is None:
+            return []
+        told = "Chunks captured in the context of a prompt, behind its answer."
+        captured = CounterMetricFamily("ragcache_refined", told, refining.captured)
+        return [captured, CounterMetricFamily("ragcache_refining_seconds", "That this took.", refining.seconds)]
 
     def _quality(self) -> list[Metric]:
         """By the numbers of collections, whose names are for those who may read them."""
