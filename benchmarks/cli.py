@@ -23,6 +23,7 @@ from benchmarks.overhead import OverheadBenchOptions
 from benchmarks.partial import PartialBenchOptions
 from benchmarks.quality import QualityBenchOptions
 from benchmarks.rates import RatesBenchOptions
+from benchmarks.refining import RefiningBenchOptions
 from benchmarks.retrieval import RetrievalBenchOptions
 from benchmarks.search import SearchBenchOptions
 from benchmarks.serve import ServeBenchOptions
@@ -41,6 +42,7 @@ BENCHMARKS: Mapping[str, type[BenchOptions]] = {
     "overhead": OverheadBenchOptions,
     "partial": PartialBenchOptions,
     "rates": RatesBenchOptions,
+    "refining": RefiningBenchOptions,
     "retrieval": RetrievalBenchOptions,
     "search": SearchBenchOptions,
     "serve": ServeBenchOptions,

@@ -170,7 +170,7 @@ class ChunkCache(ChunkIngest):
     def _refine(self, refining: Refining, segments: Sequence[Segment], era: int) -> list[str]:
         """Nobody asked for it: what goes wrong in it is logged."""
         plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
-        wanted = refining.wanted(plan)
+        wanted = {place for place in refining.wanted(plan) if self._may_grow(plan.chunks[place])}
         if not wanted or plan.system is None or self.store.era() != era:
             return []
         try:
@@ -179,16 +179,24 @@ class ChunkCache(ChunkIngest):
             logger.warning("a chunk was not captured in the context of a prompt", exc_info=True)
         return []
 
+    def _may_grow(self, chunk: PlannedChunk) -> bool:
+        """By another variant of it, for which nothing else goes."""
+        if self._refused.skips(chunk.segment.hash):
+            return False
+        slowest = self.store.tiers()[-1]
+        return slowest.budget is None or slowest.held() + chunk.candidates[0].info.nbytes <= slowest.budget
+
     def _capture_in_place(self, refining: Refining, plan: Plan, wanted: set[int], era: int) -> None:
         assert plan.system is not None
         behind = self.system.fetched(plan.system, []).variant
         context: deque[Variant] = deque(maxlen=BEHIND)
         for chunk in plan.chunks[max(0, min(wanted) - BEHIND) : max(wanted) + 1]:
             if chunk.index in wanted:
-                started, report = perf_counter(), Report(self.linker.name, 0, 0, 0)
+                started = perf_counter()
                 before = tellable(visible(context, border_behind(behind.key.border, chunk.segment)))
                 context.append(self._patient.capture(behind, before, chunk.segment))
-                self._keep(context[-1], report, era)
+                if not self.store.put_within(era, context[-1]):
+                    self._refused.add(chunk.segment.hash)
                 refining.done(perf_counter() - started)
             elif chunk.candidates and (found := fetched(self.store, chunk.candidates[0].info.key, [])) is not None:
                 context.append(found.variant)

@@ -141,6 +141,16 @@ def test_nothing_is_computed_over_a_border_that_may_not_be_seen(cache: ChunkCach
     assert all(hers[0].hash not in context for context in contexts(cache, DOCUMENT[2]))
 
 
+def test_nothing_goes_for_it(cache: ChunkCache) -> None:
+    (tier,) = cache.store.tiers()
+    tier.fit(tier.held())
+    before = contexts(cache, DOCUMENT[2])
+    for _ in range(4):
+        asked(cache, OTHER[0], DOCUMENT[2])
+    assert contexts(cache, DOCUMENT[2]) == before
+    assert cache.refining is not None and cache.refining.captured == 0
+
+
 def test_a_capture_that_breaks_is_told_to_nobody(
     cache: ChunkCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the cache does by itself inside vLLM: its quality gate, what it foretells, and what it brings near ahead."""
+"""What the cache does by itself inside vLLM: its quality gate, what it foretells, brings near and computes anew."""
 
 from __future__ import annotations
 
@@ -182,3 +182,20 @@ def test_while_people_read_the_neighbours_come_into_memory(gated: RagPipeline) -
     gated.ask("How high above the sea is the light?", top_k=1)
     gated.settle()
     assert gated.ahead.lifted > before
+
+
+def test_what_is_linked_out_of_its_context_is_computed_in_it(
+    gated: RagPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = gated.models.language.engine
+    monkeypatch.setattr(engine._connector.scheduler.pace, "_always", True)
+    refining = gated.models.cache.refining
+    assert refining is not None
+    before, overlaps = refining.captured, []
+    question = "Who bakes, who designed the lighthouse, and what do meerkats eat?"
+    for _ in range(4):
+        engine.forget_prefixes()
+        overlaps.append(min(chunk.overlap for chunk in gated.ask(question, top_k=6, linker="naive").report.chunks))
+        gated.settle()
+    assert refining.captured > before
+    assert overlaps[0] < 0.5 and overlaps[-1] > 0.9, overlaps
