@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count, islice
 
 from ragcache.address import behind_another_system, is_prefix
@@ -18,6 +16,7 @@ from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
 from ragcache.store.held import HeldEntry, compact, footprint
+from ragcache.store.pins import Pins
 from ragcache.store.residents import Place, Resident, RoomFound, place_of
 from ragcache.store.reuse import ReuseRecord
 from ragcache.types import KVForm, Variant, VariantInfo, VariantKey
@@ -38,7 +37,8 @@ class RamTier(Tier):
         self._families: defaultdict[str, set[str]] = defaultdict(set)
         self._alike: defaultdict[Place, dict[str, None]] = defaultdict(dict)  # of one chunk, in the same order
         self._prefixes = dict[str, None]()  # exact ones, of whatever engine
-        self._pins: defaultdict[str, dict[str, float]] = defaultdict(dict)  # until when, by owner
+        self._pins = Pins()
+        self.below: Callable[[VariantKey], bool] = lambda key: False  # whether a slower tier holds it
         self._eras = count(NO_ERA + 1)
         self._era = next(self._eras)
         self._nbytes = self._hits = self._misses = self._evictions = self._displaced = self._declined = 0
@@ -124,7 +124,7 @@ class RamTier(Tier):
             found = {name: self._residents[name].variant.key for name in self._prefixes}
             own = [self._candidate(name) for name, key in found.items() if key.fingerprint.endswith(fingerprint)]
             need = sum(one.nbytes for one in own) + more - share_of(self._budget, share)
-            loose = sorted((one for one in own if not one.pinned), key=least_recently_used)
+            loose = sorted((one for one in own if not self._pins.holds(one.name)), key=least_recently_used)
             for one in first_of(loose, need):  # no evictions, as on the disk
                 self._drop(one.name)
 
@@ -172,7 +172,7 @@ class RamTier(Tier):
 
     def delete(self, key: VariantKey) -> bool:
         with self._lock:
-            self._pins.pop(key.digest, None)
+            self._pins.forget(key.digest)
             self.reuse.forget(key.digest)
             return self._drop(key.digest)
 
@@ -187,14 +187,13 @@ class RamTier(Tier):
         ]
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
+        below = pinned and self.below(key)
         with self._lock:
             if pinned:
-                self._pins[key.digest][owner] = math.inf if seconds is None else time.monotonic() + seconds
+                self._pins.add(key.digest, owner, seconds, below=below)
             else:
-                self._pins[key.digest].pop(owner, None)
-                if not self._pins[key.digest]:
-                    del self._pins[key.digest]
-                self._evict(self._beyond(self._budget))
+                self._pins.remove(key.digest, owner)
+            self._evict(self._beyond(self._budget))
 
     def stats(self) -> Sequence[TierStats]:
         with self._lock:
@@ -275,8 +274,7 @@ class RamTier(Tier):
         return self._judged(name, resident.nbytes, resident.used, resident.came)
 
     def _judged(self, name: str, nbytes: int, used: int = 0, came: int = 0) -> Evictable:
-        now = time.monotonic()
-        pinned = any(until > now for until in self._pins.get(name, {}).values())
+        pinned = self._pins.keeps(name)
         uses = NEVER if self._order is least_recently_used else self.reuse.fading.of(name)
         return Evictable(name, nbytes, used, pinned, came, uses)
 

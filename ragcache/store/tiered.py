@@ -81,6 +81,9 @@ class TieredStore(KVStore):
         *self._faster, self._last = self._tiers = tiers
         for level, tier in enumerate(tiers):
             tier.level = level
+        for tier in self._faster:
+            if isinstance(tier, RamTier):
+                tier.below = self._last.holds
 
     def tiers(self) -> Sequence[BudgetedTier]:
         return self._tiers
@@ -169,7 +172,7 @@ class TieredStore(KVStore):
         return list({key: None for tier in self._tiers for key in tier.seeing(chunks)})
 
     def pin(self, key: VariantKey, pinned: bool = True, *, owner: str = "", seconds: float | None = None) -> None:
-        """In all tiers; the last one's pin alone survives a restart."""
+        """In all tiers; the last one's pin alone survives a restart, and keeps what it holds from going."""
         for tier in reversed(self._tiers):
             tier.pin(key, pinned, owner=owner, seconds=seconds)
 

@@ -85,7 +85,8 @@ def test_what_is_pinned_stays_and_makes_room_when_it_is_let_go(stores: Any, make
     made, new = filled(store, make_variant), make_variant((9, 9, 9))
     for variant in made[:3]:
         store.pin(variant.key)
-    assert [gone.entries for gone in shrunk(store, 1.5)] == [3] * len(store.stats())
+    *faster, last = [gone.entries for gone in shrunk(store, 1.5)]
+    assert last == 3 and faster == [5] * len(faster), "memory holds what it has room for: the pins are kept below"
     assert there(store, made) == [0, 1, 2]
     store.check_integrity()
     with pytest.raises(StoreError, match="budget"):

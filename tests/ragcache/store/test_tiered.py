@@ -10,7 +10,10 @@ import pytest
 
 from ragcache.errors import ConfigError, StoreError
 from ragcache.store import DiskTier, RamTier, open_store
+from ragcache.store.base import RAM
 from ragcache.store.eviction import VARIANTS
+from ragcache.store.held import footprint
+from ragcache.store.pins import Pins
 from ragcache.store.tiered import TieredStore
 
 
@@ -157,3 +160,41 @@ def test_the_variant_without_context_stays_in_ram_whatever_others_have_put(
         disk.put(make_variant((1,), context=(f"c{place}",)))
     assert lead.key in {info.key for info in store.variants(lead.key.family)}
     assert ram.holds(lead.key)
+
+
+def test_pins_leave_room_in_memory_for_what_is_asked_for(tmp_path: Path, make_variant: Any) -> None:
+    """More of them than it has room for, each of them read once."""
+    variants = [make_variant((number,) * 3) for number in range(12)]
+    store = open_store(tmp_path, 4 * footprint(variants[0]), None, "raw")
+    for variant in variants:
+        store.put(variant)
+    for variant in variants[:8]:
+        store.pin(variant.key)
+        assert store.get(variant.key) is not None
+    hot = variants[-1].key
+    assert [found.tier for _ in range(2) if (found := store.get(hot)) is not None][-1] == RAM
+    assert all(store.get(variant.key) is not None for variant in variants[:8])
+    store.check_integrity()
+
+
+def test_a_pin_of_what_memory_alone_holds_keeps_it_there(tmp_path: Path, make_variant: Any) -> None:
+    first, *others = [make_variant((number,) * 3) for number in range(4)]
+    store = open_store(tmp_path, 2 * footprint(first), None, "raw")
+    ram, disk = store._tiers  # type: ignore[attr-defined]
+    ram.put(first)
+    ram.pin(first.key, seconds=60)
+    for variant in others:
+        store.put(variant)
+        assert store.get(variant.key) is not None
+    assert ram.holds(first.key) and not disk.holds(first.key)
+
+
+def test_a_pin_that_has_ended_is_forgotten() -> None:
+    pins = Pins()
+    pins.add("a", "ann", -1.0, below=False)
+    pins.add("a", "bob", None, below=True)
+    assert pins.holds("a") and not pins.keeps("a")
+    pins.add("a", "bob", None, below=False)
+    assert pins.keeps("a")
+    pins.remove("a", "bob")
+    assert not pins.holds("a") and not pins._until
