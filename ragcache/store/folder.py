@@ -27,6 +27,7 @@ from ragcache.types import VariantKey
 _AT_ONCE = 256  # files removed in one change: others want to write meanwhile
 _log = logging.getLogger(__name__)
 _KEPT = 32
+_KEPT_NBYTES = 256 << 20  # beside the newest, which may be larger
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,9 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class Quarantine:
-    """Keeps the newest few files: enough to look into, without filling the disk that the budget was set for."""
+    """Keeps the newest few files, and few bytes: enough to look into, without filling the disk that the budget was set
+    for.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,10 +165,12 @@ class Quarantine:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        files = sorted(self._folder.glob("*.kv"), key=moved_ns)
-        for path in files[:-_KEPT]:
-            path.unlink(missing_ok=True)
-            path.with_suffix(".txt").unlink(missing_ok=True)
+        nbytes = 0
+        for place, path in enumerate(sorted(self._folder.glob("*.kv"), key=moved_ns, reverse=True)):
+            nbytes += 0 if (found := stat_of(path)) is None else found.st_size
+            if place and (place >= _KEPT or nbytes > _KEPT_NBYTES):
+                path.unlink(missing_ok=True)
+                path.with_suffix(".txt").unlink(missing_ok=True)
 
 
 def moved_ns(path: Path) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragcache.errors import CorruptEntry
+from ragcache.store import folder
+from ragcache.store.folder import Quarantine
 from tests.ragcache.store.folders import opened
 from tests.ragcache.store.test_disk import entry_file
 
@@ -51,3 +54,26 @@ def test_the_quarantine_may_be_emptied_while_a_file_is_put_aside(
     with pytest.raises(CorruptEntry):
         store.get(variant.key)
     assert store.stats()[0].quarantined == 1
+
+
+def test_few_files_and_few_bytes_stay_aside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = Quarantine(root / "aside")
+    monkeypatch.setattr(folder, "_KEPT_NBYTES", 250)
+
+    def taken(number: int, nbytes: int) -> list[str]:
+        path = root / f"{number:02}.kv"
+        path.write_bytes(bytes(nbytes))
+        quarantine.take(path, CorruptEntry("bad"))
+        time.sleep(0.01)  # of two that come within a tick of the file system's clock either is the older one
+        return sorted(one.stem for one in (root / "aside").glob("*.kv"))
+
+    root.mkdir(exist_ok=True)
+    for number in range(3):
+        held = taken(number, 100)
+    assert held == ["01", "02"]
+    assert taken(3, 1000) == ["03"], "the newest stays, whatever it takes"
+    assert taken(4, 0) == ["04"]
+    for number in range(5, 45):
+        held = taken(number, 1)
+    assert held == [f"{number:02}" for number in range(13, 45)]
+    assert len(list((root / "aside").glob("*.txt"))) == len(held)
