@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -89,6 +90,13 @@ class Rates:
         self._plans = deque[float](maxlen=PLANS)  # by how much first tokens came at another time than planned
         if known is not None:
             self._take_up(known)
+
+    def copy(self) -> Rates:
+        """That learns for itself."""
+        made = Rates()
+        with self._lock:
+            made.__dict__.update({name: deepcopy(self.__dict__[name]) for name in made.__dict__ if name != "_lock"})
+        return made
 
     # -- computing --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """How far the answer over caches is from that of a full recompute: a prompt is computed both ways. On the torch engine
-the linked answer is led along the other one; elsewhere each goes its own way, and they are compared as far as it is the
-same one.
+the linked answer is led along the other one; elsewhere it goes its own way, and where it leaves the other one it is
+asked for again behind that one's tokens.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ragcache.linking.baselines import Full
 from ragcache.planning import plan_prompt
 from ragcache.report import PREFIX
 from ragcache.sampling import MOST_LOGPROBS, Sampling, TokenLogprobs
-from ragcache.types import Segment
+from ragcache.types import Segment, Text
 
-TRIES = 3  # of an answer that is given up whenever somebody begins to wait for his
+LEADS = 6  # times that an answer is led on; behind that it is known by what was told so far
 LEAST = 1e-9  # probability of all that is not among the likeliest
 Disturbed = Callable[[Callable[[], None]], AbstractContextManager[None]]  # as a keeper's
 
@@ -105,35 +105,51 @@ class FreeDivergence:
         plan = plan_prompt(segments, self.cache.engine.spec.fingerprint, self.cache.store)
         if not any(chunk.candidates for chunk in plan.chunks):
             return []
-        answers = []
-        for linker in linkers:
-            answers.append(self._answer(segments, linker))
-            chunks = answers[-1].report.chunks
-            if not any((one.reused or one.repaired) and one.tier != PREFIX for one in chunks):
-                return []  # what was there cannot be read after all
-        full = _told(self._answer(segments, Full()))
-        return [_mean_divergence(full, _told(one)) for one in answers] if full else []
+        expected = _told(self._answer(segments, Full(), self.steps))
+        return [self._divergence(segments, linker, expected) for linker in linkers] if expected else []
 
-    def _answer(self, segments: Sequence[Segment], linker: Linker) -> TokenStream:
-        """Whole. Raises NotMeasured."""
+    def _divergence(self, segments: Sequence[Segment], linker: Linker, expected: Sequence[TokenLogprobs]) -> float:
+        """Its answer goes its own way until it differs, and then again behind the other one's tokens up to there."""
+        told = list[TokenLogprobs]()
+        for _ in range(LEADS):
+            said = tuple(one.token for one in expected[: len(told)])
+            stream = self._answer([*segments, *([Text(said)] if said else [])], linker, len(expected) - len(told))
+            _check_linked(stream)
+            for one, other in zip(_told(stream), expected[len(told) :], strict=False):
+                told.append(one)
+                if one.token != other.token:
+                    break
+            if len(told) == len(expected) or not _told(stream):
+                break
+        return _mean([likely_divergence(one, other) for one, other in zip(expected, told, strict=False)])
+
+    def _answer(self, segments: Sequence[Segment], linker: Linker, steps: int) -> TokenStream:
+        """Whole, while nobody else has one. Raises NotMeasured."""
         engine = self.cache.engine
-        asked = PromptRequest(segments, linker, self.steps, Sampling(logprobs=MOST_LOGPROBS), self.stop, apart=True)
+        asked = PromptRequest(segments, linker, steps, Sampling(logprobs=MOST_LOGPROBS), self.stop, apart=True)
         source = replace(self.cache.source, begin_answering=_nobody_waits, rates=None, loader=None, prefixes=None)
-        for _ in range(TRIES):
-            if self.pause is not None:
-                self.pause()
-            stream = engine.answer(asked, source, None)
-            watched = nullcontext() if self.disturbed is None else self.disturbed(stream.cancel)
-            with closing(stream), watched:
-                for _ in stream:
-                    pass
-            if stream.finish_reason != "cancelled":
-                return stream
-        raise NotMeasured("somebody else waited for answers all the time")
+        if self.pause is not None:
+            self.pause()
+        if engine.answers:
+            raise NotMeasured("others read their answers")
+        stream = engine.answer(asked, source, None)
+        watched = nullcontext() if self.disturbed is None else self.disturbed(stream.cancel)
+        with closing(stream), watched:
+            for _ in stream:
+                pass
+        if stream.finish_reason == "cancelled":
+            raise NotMeasured("somebody else waited for an answer")
+        return stream
 
 
 def _nobody_waits() -> Callable[[], None]:
     return lambda: None
+
+
+def _check_linked(stream: TokenStream) -> None:
+    """Raises NotMeasured where it is not known, or not so: an engine may not have got what was there."""
+    if not any((one.reused or one.repaired) and one.tier != PREFIX for one in stream.report.chunks):
+        raise NotMeasured("; ".join(stream.report.incidents) or "nothing of it was linked")
 
 
 def _told(stream: TokenStream) -> list[TokenLogprobs]:
@@ -141,13 +157,7 @@ def _told(stream: TokenStream) -> list[TokenLogprobs]:
     return [*stream.logprobs, *([] if stream.ending is None else [stream.ending])]
 
 
-def _mean_divergence(full: Sequence[TokenLogprobs], linked: Sequence[TokenLogprobs]) -> float:
-    """Over the tokens that both chose behind the same ones, the first that they differ in among them."""
-    found = list[float]()
-    for one, other in zip(full, linked, strict=False):
-        found.append(likely_divergence(one, other))
-        if one.token != other.token:
-            break
+def _mean(found: Sequence[float]) -> float:
     return sum(found) / len(found) if found else nan  # it says nothing
 
 

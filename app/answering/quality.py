@@ -29,11 +29,12 @@ MORE = 2.5  # times as many tokens are repaired
 TIME = 0.05  # of all time that measuring may take
 BEGIN_S = 60.0  # and beyond that
 LOST_S = 600.0  # after which a measurement is waited for no longer
+REST_S = 60.0  # for which nothing is measured behind a measurement that failed
 log = logging.getLogger(__name__)
 
 
 class NotMeasured(RagcacheError):
-    """Somebody else waited for answers all the time."""
+    """An answer, for others were answered, or it cannot be told what was linked."""
 
 
 class Level(IntEnum):
@@ -85,6 +86,8 @@ class QualityGate:
         self._lock = threading.Lock()
         self._drifts: dict[int, _Drift] = {}
         self._pending: float | None = None  # since when one is being measured
+        self._rests = 0.0  # until then
+        self.failed = 0  # measurements
 
     def linker(self, collection: int, asked: Linker) -> Linker:
         """That a prompt of the collection is answered with."""
@@ -107,6 +110,8 @@ class QualityGate:
                 return False
             drift = self._drifts.setdefault(collection, _Drift())
             drift.answers += 1
+            if self._clock() < self._rests:
+                return False
             wanted = drift.measured < FIRST or drift.answers % max(1, round(1 / self.share)) == 0
             # One that was left out for others, or that a thread has ended amid, tells nothing any more.
             waits = self._pending is not None and self._clock() - self._pending < LOST_S
@@ -135,6 +140,8 @@ class QualityGate:
         """
         with self._lock:
             self.seconds, self._pending = self.seconds + seconds, None
+            if measured is None:
+                self.failed, self._rests = self.failed + 1, self._clock() + REST_S
             if (drift := self._drifts.get(collection)) is None or measured is None:
                 return  # it is gone, or as it was
             drift.measured += bool(measured)

@@ -134,7 +134,8 @@ class _States(Collector):
         model = GaugeMetricFamily("ragcache_model_kl", "The same of the model's built-in prompts.")
         if gate.soundness is not None and gate.soundness.kl is not None:
             model.add_metric([], gate.soundness.kl)
-        return [kl, level, measured, seconds, model]
+        failed = CounterMetricFamily("ragcache_gate_failed", "Measurements that came to nothing.", gate.quality.failed)
+        return [kl, level, measured, seconds, model, failed]
 
     def _plans(self) -> list[Metric]:
         told = "Median of how far first tokens came from when they were planned, as a share of what they took."

@@ -162,6 +162,11 @@ class Engine(ABC):
         Raises PromptError for a prompt that is malformed or too long.
         """
 
+    @property
+    def answers(self) -> bool:
+        """Whether it computes answers beside one another, and somebody reads one now."""
+        return False
+
     def forecast(self, prompt: PromptRequest, source: LinkSource) -> Forecast:
         """Nothing is read but headers, and nothing computed. By an engine that foretells no times: what is cached."""
         lookup = not prompt.linker.recompute_all

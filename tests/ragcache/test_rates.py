@@ -182,3 +182,16 @@ def test_how_far_plans_were_off_is_the_median_of_late() -> None:
     for _ in range(64):
         rates.observe_plan(1.1, 1.0)
     assert rates.plan_error == pytest.approx(0.1)
+
+
+def test_a_copy_knows_what_earlier_runs_have_learnt_and_learns_for_itself() -> None:
+    first, work = Rates(), Work(passes=1, rows=100, attended=5000)
+    for _ in range(40):
+        first.observe(work, 1.0)
+    known = Rates(first.told())
+    copied = known.copy()
+    assert copied.seconds(work) == known.seconds(work) != Rates().seconds(work)
+    before = known.seconds(work)
+    for _ in range(40):
+        copied.observe(work, 50.0)
+    assert known.seconds(work) == before != copied.seconds(work)

@@ -96,7 +96,7 @@ def linkage_of(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -
 
 def forecast(engine: TorchEngine, prompt: PromptRequest, source: LinkSource) -> Forecast:
     """By a copy of what was learnt."""
-    rates = None if source.rates is None else Rates(source.rates.told())
+    rates = None if source.rates is None else source.rates.copy()
     plan = linkage_of(engine, prompt, replace(source, rates=rates)).plan
     return Forecast(plan, rates, None if rates is None else plain_seconds(plan, rates, Terms(known=plan.head)))
 

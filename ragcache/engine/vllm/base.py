@@ -27,6 +27,18 @@ class LinkingVllm(Engine):
 
     most_logprobs = MOST_LOGPROBS  # that are told of each token of a prompt that is measured
 
+    def __init__(self) -> None:
+        self._reading: dict[object, None] = {}
+
+    @property
+    def answers(self) -> bool:
+        return bool(self._reading)
+
+    def reading(self) -> Callable[[], object]:
+        """Somebody reads an answer until what is returned is called, by any thread and however often."""
+        self._reading[one := object()] = None
+        return lambda: self._reading.pop(one, None)
+
     def answer(
         self, prompt: PromptRequest, source: LinkSource, finish: Callable[[Report], None] | None
     ) -> VllmGeneration:

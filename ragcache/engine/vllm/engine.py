@@ -51,6 +51,7 @@ class VllmEngine(LinkingVllm):
 
         Raises ConfigError for a setup that linking cannot serve, ModelError for a model that vLLM cannot run.
         """
+        super().__init__()
         if has_kv_transfer_group():  # vLLM keeps it for the whole process
             raise ModelError("this process runs a vLLM engine already: close that one first")
         self._commands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()

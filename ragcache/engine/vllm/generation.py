@@ -20,6 +20,7 @@ from ragcache.linking import linker_spec
 from ragcache.report import ChunkReport, Report
 from ragcache.sampling import FinishReason, TokenLogprobs
 from ragcache.timeline import Stretch
+from ragcache.types import System
 
 if TYPE_CHECKING:
     from ragcache.engine.vllm.base import LinkingVllm
@@ -63,9 +64,12 @@ class VllmGeneration(TokenStream):
             refused.callback(self._answered)
             self._request = engine.submit(ids, told, partial(_deliver, self._answered, self._outputs), salt)
             refused.pop_all()
+        first = prompt.segments[0]
+        self._planned = None if engine.answers else len(first) if isinstance(first, System) else 0
+        self._read = _unread if prompt.apart else engine.reading()
         self._stream = self._tokens()
         # Python runs no `finally` of a generator that nobody ever asked for a token.
-        self._unread = weakref.finalize(self, _forsake, engine, self._request, self._answered)
+        self._unread = weakref.finalize(self, _forsake, engine, self._request, self._answered, self._read)
         self._unread.atexit = False
 
     def __iter__(self) -> Iterator[int]:
@@ -86,6 +90,7 @@ class VllmGeneration(TokenStream):
         self._left = True
         self._unread.detach()
         self._answered()
+        self._read()
         if not self._ended:
             self._hear(abort(self._request))
         with suppress(queue.Empty):  # vLLM may have been ahead of the reader, or another thread have cancelled it
@@ -146,11 +151,16 @@ class VllmGeneration(TokenStream):
         self.report.ttft_s += now - self._started
         return now
 
+    def _compare(self, seconds: float) -> None:
+        """With what was planned, as if it were alone and vLLM had nothing of it but System."""
+        report = self.report
+        if report.planned_s is not None and self._planned is not None and report.prefix_tokens <= self._planned:
+            self._engine.came(report.planned_s, seconds)
+
     def _complete(self, first: float) -> None:
         self.report.decode_s = perf_counter() - first
         self.report.answer_tokens = len(self.tokens)
-        if self.report.planned_s is not None and first:
-            self._engine.came(self.report.planned_s, first - self._started)
+        self._compare(first - self._started)
         if self._finish is not None:
             self._finish(self.report)
 
@@ -161,9 +171,14 @@ def _deliver(answered: Callable[[], None], outputs: queue.SimpleQueue[Any], outp
     outputs.put(output)
 
 
-def _forsake(engine: LinkingVllm, request: str, answered: Callable[[], None]) -> None:
-    answered()
+def _forsake(engine: LinkingVllm, request: str, *ends: Callable[[], object]) -> None:
+    for end in ends:
+        end()
     engine.forsake(request)
+
+
+def _unread() -> None:
+    """Nobody reads what is measured."""
 
 
 def _logprobs(token: int, told: Mapping[int, Any], most: int) -> TokenLogprobs:

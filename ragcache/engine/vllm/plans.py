@@ -92,7 +92,7 @@ class Pace:
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
         """Where vLLM has nothing of it, by a copy of what was learnt."""
         own = copy(self)
-        own.rates = Rates(self.rates.told())
+        own.rates = self.rates.copy()
         plain = plain_seconds(plan, own.rates, Terms(pass_tokens=self._pass_tokens))
         return Forecast(own.worthwhile(plan, linker), own.rates, plain)
 

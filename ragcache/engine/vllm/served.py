@@ -52,6 +52,7 @@ class ServedVllmEngine(LinkingVllm):
 
         Raises ModelError for a server that serves nothing, or does not answer.
         """
+        super().__init__()
         card = next(iter(server.models()), {})
         most = card.get("max_model_len")
         if not isinstance(card.get("id"), str) or type(most) is not int:

@@ -29,6 +29,9 @@ class SpanWorker(PlatformWorker):
         super().__init__(*arguments, **named)
         self._files = files_of(self.vllm_config)
 
+        if current_platform.is_cpu():
+            _count_plainly()
+
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
         self._tell("attach_runner", self.model_runner)
@@ -63,3 +66,13 @@ class SpanWorker(PlatformWorker):
                 "cannot be one of several"
             )
         getattr(connector, name)(*arguments)
+
+
+def _count_plainly() -> None:
+    """vLLM compiles one comparison at the first answer that tells logprobs: for ten seconds, on the thread that all
+    answers need, and by a C++ compiler that the machine may lack.
+    """
+    from vllm.v1.sample import sampler
+
+    compiled = sampler.batched_count_greater_than
+    sampler.batched_count_greater_than = getattr(compiled, "_torchdynamo_orig_callable", compiled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +111,7 @@ def test_it_measures_what_the_torch_engine_does(gated: RagPipeline, settings: Se
     assert len(ours) == len(theirs) == len(linkers)
     assert min(theirs) > 0
     for one, other in zip(ours, theirs, strict=True):  # of a model whose words are all about as likely
-        assert 0 < one <= other * 1.5, (ours, theirs)
+        assert 0.3 * other < one <= other + 1e-6, (ours, theirs)
 
 
 def test_neither_what_vllm_has_of_it_in_full_nor_of_a_link_is_measured(
@@ -130,21 +129,29 @@ def test_neither_what_vllm_has_of_it_in_full_nor_of_a_link_is_measured(
     assert spoilt > 3 * sound
 
 
-def test_who_waits_for_an_answer_goes_first(gated: RagPipeline) -> None:
-    """A measurement is given up amid vLLM's computation, and begun again."""
+def test_who_waits_for_an_answer_or_reads_one_goes_first(gated: RagPipeline) -> None:
     segments, keeper = segments_of(gated), gated.models.language.keeper
-    tried = list[bool]()
-
-    def pause() -> None:
-        tried.append(True)
-
-    measured = divergence_of(gated.answering.cache, STEPS, frozenset(), pause, keeper.disturbed)
-    with keeper.answering(), pytest.raises(NotMeasured):
+    measured = divergence_of(gated.answering.cache, STEPS, frozenset(), disturbed=keeper.disturbed)
+    with keeper.answering(), pytest.raises(NotMeasured, match="waited"):
         measured.of(segments, [make_linker("naive")])
-    assert len(tried) == 3
-    end = keeper.begin_answering()
-    threading.Timer(0.0, end).start()
-    assert len(measured.of(segments, [make_linker("naive")])) <= 1
+    with gated.stream(QUESTION.format(0)) as stream:
+        next(stream)
+        with pytest.raises(NotMeasured, match="read"):
+            measured.of(segments, [make_linker("naive")])
+    gated.settle()
+    assert len(measured.of(segments, [make_linker("naive")])) == 1
+
+
+def test_what_was_not_linked_is_not_taken_for_near(gated: RagPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = segments_of(gated)
+    measured = divergence_of(gated.answering.cache, STEPS, frozenset())
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(SpanRunner, "place", broken)
+    with pytest.raises(NotMeasured, match="out of memory"):
+        measured.of(segments, [make_linker("naive")])
 
 
 @pytest.mark.usefixtures("_few")
