@@ -12,7 +12,7 @@ from time import perf_counter
 
 from ragcache.address import border_behind, tellable, visible
 from ragcache.engine import Engine, LinkSource, PromptRequest, TokenStream
-from ragcache.errors import FAULTS, PromptError, StoreError
+from ragcache.errors import FAULTS, PromptError, StoreError, reason_of
 from ragcache.keeping import MOST_WAITING, Keeper, not_captured
 from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
@@ -130,8 +130,8 @@ class ChunkCache(ChunkIngest):
     def _finish(self, segments: Sequence[Segment], era: int, report: Report) -> None:
         """After the last token of an answer."""
         self._tell_met(report)
-        if self.keeper is not None and self.refining is not None and self.refining.concerns(report):
-            self.keeper.later(partial(self._refine, self.refining, segments, era), last=True)
+        if self.keeper and self.refining and self.refining.concerns(report) and self.refining.ask(segments, era):
+            self.keeper.later(partial(self._refine, self.refining), last=True)
         if _lacked_nothing(report):
             return
         if self.keeper is None:
@@ -167,39 +167,41 @@ class ChunkCache(ChunkIngest):
             for chunk in needed:
                 context.append(self._served(behind, list(context), chunk, report, era))
 
-    def _refine(self, refining: Refining, segments: Sequence[Segment], era: int) -> list[str]:
-        """Nobody asked for it: what goes wrong in it is logged."""
-        plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
-        wanted = {place for place in refining.wanted(plan) if self._may_grow(plan.chunks[place])}
-        if not wanted or plan.system is None or self.store.era() != era:
+    def _refine(self, refining: Refining) -> list[str]:
+        """Nobody asked for it: what goes wrong in it is logged, and ends where there is something else to do."""
+        if (asked := refining.take()) is None:
             return []
+        segments, era = asked
         try:
-            self._capture_in_place(refining, plan, wanted, era)
-        except FAULTS:
-            logger.warning("a chunk was not captured in the context of a prompt", exc_info=True)
+            held = dict[int, Variant]()
+            plan = plan_prompt(segments, self.engine.spec.fingerprint, self.store, others=False)
+            for place in sorted(refining.wanted(plan)) if plan.system else ():
+                started, room = perf_counter(), plan.chunks[place].candidates[0].info.nbytes
+                if self.store.era() != era or not self.store.tiers()[-1].has_room(room) or self._is_urgent:
+                    break
+                held[place] = self._captured_in_place(plan, place, held)
+                self.store.put_within(era, held[place])
+                refining.done(perf_counter() - started)
+        except FAULTS as error:
+            logger.warning("a chunk was not captured in the context of a prompt: %s", reason_of(error))
         return []
 
-    def _may_grow(self, chunk: PlannedChunk) -> bool:
-        """By another variant of it, for which nothing else goes."""
-        if self._refused.skips(chunk.segment.hash):
-            return False
-        slowest = self.store.tiers()[-1]
-        return slowest.budget is None or slowest.held() + chunk.candidates[0].info.nbytes <= slowest.budget
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether the keeper has something to do that people lack, or is to end."""
+        return self.keeper is not None and self.keeper.is_urgent
 
-    def _capture_in_place(self, refining: Refining, plan: Plan, wanted: set[int], era: int) -> None:
+    def _captured_in_place(self, plan: Plan, place: int, held: dict[int, Variant]) -> Variant:
+        """`held`: variants by their places, which those that are brought for it join."""
         assert plan.system is not None
-        behind = self.system.fetched(plan.system, []).variant
-        context: deque[Variant] = deque(maxlen=BEHIND)
-        for chunk in plan.chunks[max(0, min(wanted) - BEHIND) : max(wanted) + 1]:
-            if chunk.index in wanted:
-                started = perf_counter()
-                before = tellable(visible(context, border_behind(behind.key.border, chunk.segment)))
-                context.append(self._patient.capture(behind, before, chunk.segment))
-                if not self.store.put_within(era, context[-1]):
-                    self._refused.add(chunk.segment.hash)
-                refining.done(perf_counter() - started)
-            elif chunk.candidates and (found := fetched(self.store, chunk.candidates[0].info.key, [])) is not None:
-                context.append(found.variant)
+        behind, chunk = self.system.fetched(plan.system, []).variant, plan.chunks[place]
+        before = range(max(0, place - BEHIND), place)
+        for one in before:
+            best = plan.chunks[one].candidates[:1]
+            if one not in held and best and (found := fetched(self.store, best[0].info.key, [])) is not None:
+                held[one] = found.variant
+        there = visible([held[one] for one in before if one in held], border_behind(behind.key.border, chunk.segment))
+        return self._patient.capture(behind, tellable(there), chunk.segment)
 
     def _needed(self, plan: Plan, report: Report) -> list[PlannedChunk]:
         """Those that lacked a variant and still have none, and those that they are captured behind."""

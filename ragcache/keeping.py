@@ -93,6 +93,11 @@ class Keeper:
         """
         return until_end(partial(self._own.watch, call))
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a task that can wait longer than others should end where it is: others wait, or the keeper ends."""
+        return self._own.is_urgent
+
     def settle(self) -> None:
         """Wait until all is done."""
         self._own.settle()
@@ -195,6 +200,11 @@ class _Work:
                 self._change.wait(min(waits, RECHECK_S))
             if self._ended:
                 raise _Ended
+
+    @property
+    def is_urgent(self) -> bool:
+        with self._change:
+            return bool(self._tasks) or self._hurried is not None or self._ended
 
     def _waits(self) -> float:
         """How long a task waits before it goes on, if nothing changes."""

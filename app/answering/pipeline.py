@@ -80,7 +80,8 @@ class RagPipeline(ContextVerbs):
         """All models, now rather than at the first question; whether linking works on them is measured once."""
         cache, settings = self.answering.cache, self.settings
         self.gate.judge(measure=True)
-        if settings.refine and settings.engine != "vllm-server":  # whose captures may be off, and are waited for
+        # Not by a vLLM server, whose captures may be off and are waited for, nor for machines that share a bucket.
+        if settings.refine and settings.engine != "vllm-server" and not settings.remote:
             cache.refining = cache.refining or Refining(settings.refine)
         self._warm()
 

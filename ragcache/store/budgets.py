@@ -64,6 +64,10 @@ class BudgetedTier(ABC):
     def held(self) -> int:
         """Bytes."""
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much comes in without anything going for it."""
+        return self.budget is None or self.held() + nbytes <= self.budget
+
     @abstractmethod
     def leaving(self, budget: int | None) -> Leaving:
         """What `fit` would evict now."""

@@ -83,6 +83,9 @@ class DiskTier(Tier):
     def fit(self, budget: int | None) -> Leaving:
         return self._room.fit(budget)
 
+    def has_room(self, nbytes: int) -> bool:
+        return self._room.has_room(nbytes)
+
     def expect(self, form: KVForm, fingerprint: str = "") -> None:
         self._forms.know(form, fingerprint)
 
@@ -216,8 +219,7 @@ class DiskTier(Tier):
     def stats(self) -> Sequence[TierStats]:
         self._background.settle()
         with reporting("read", self._layout.root):
-            entries, nbytes = self._index.usage()
-        return [TierStats(self.name, entries, nbytes, self._room.budget, *self._counts.told())]
+            return [TierStats(self.name, *self._index.usage(), self._room.budget, *self._counts.told())]
 
     def verify(self) -> list[Flaw]:
         self._background.settle()
@@ -229,11 +231,9 @@ class DiskTier(Tier):
     def check_integrity(self) -> None:
         self._background.settle()
         usage, rows, files = self._index.audit()
-        assert rows == files, rows.items() ^ files.items()
-        assert usage == (len(rows), sum(rows.values())), usage
+        assert (rows, usage) == (files, (len(rows), sum(rows.values()))), (rows.items() ^ files.items(), usage)
         loose = self._index.change(lambda change: sum(one.nbytes for one in change.loose()))
-        budget = self._room.budget  # which pinned entries outlive when it is lowered below them
-        assert budget is None or usage[1] <= max(budget, usage[1] - loose), (usage, budget)
+        assert self.budget is None or usage[1] <= max(self.budget, usage[1] - loose), (usage, self.budget)  # pins stay
 
     def _fresh_info(self, path: Path, file: int, flaws: list[Flaw]) -> VariantInfo | None:
         with opened(path) as fd:

@@ -68,6 +68,11 @@ class DiskBudget:
         with reporting("delete from", self._room.root):
             return self.evict()
 
+    def has_room(self, nbytes: int) -> bool:
+        """On the disk too, of which some stays free."""
+        with reporting("read", self._room.root):
+            return not self._room.excess(self._index.usage()[1], nbytes)[0]
+
     def evict(self) -> Leaving:
         """What is beyond the budget that is in force at each step. Raises OSError and sqlite3.Error."""
         gone = Leaving()

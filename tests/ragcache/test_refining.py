@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ragcache import refining as module
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.engine import TorchEngine
-from ragcache.keeping import Keeper
-from ragcache.planning import plan_prompt
-from ragcache.refining import Refining
+from ragcache.keeping import MOST_WAITING, Keeper
+from ragcache.planning import Plan, plan_prompt
+from ragcache.refining import AT_ONCE, LEAST_TOKENS, Refining
 from ragcache.report import Report
 from ragcache.store import open_store
 from ragcache.store.eviction import VARIANTS
@@ -104,13 +105,65 @@ def test_what_stands_in_its_context_is_left_alone(cache: ChunkCache) -> None:
     assert cache.refining is not None and cache.refining.captured == 0
 
 
-def test_a_chunk_keeps_few_variants(cache: ChunkCache) -> None:
-    chunks = make_chunks(*range(12, 12 + 2 * VARIANTS), seed=11)
+def test_a_chunk_that_is_always_elsewhere_is_due_less_and_less(cache: ChunkCache) -> None:
+    chunks = make_chunks(*range(20, 52), seed=11)
     list(cache.ingest(SYSTEM, chunks))
     for before in chunks:
-        for _ in range(2):
-            asked(cache, before, DOCUMENT[1])
-    assert len(contexts(cache, DOCUMENT[1])) == VARIANTS
+        asked(cache, before, DOCUMENT[1])
+    assert cache.refining is not None and cache.refining.captured == 4, "at the 2nd, 6th, 14th and 30th"
+    assert len(contexts(cache, DOCUMENT[1])) == 5 <= VARIANTS
+
+
+def plan_of(cache: ChunkCache, *chunks: Chunk) -> Plan:
+    return plan_prompt([SYSTEM, *chunks, QUESTION], cache.engine.spec.fingerprint, cache.store)
+
+
+def test_a_prompt_has_few_computed_and_none_that_are_short(cache: ChunkCache) -> None:
+    short, chunks = make_chunks(*[LEAST_TOKENS - 1] * 4, seed=21), make_chunks(*[20] * 30, seed=22)
+    for one in (*short, *chunks):  # each alone, so behind any other it is out of its context
+        list(cache.ingest(SYSTEM, [one]))
+    plan = plan_of(cache, *chunks[:2], *short, *chunks[2:])
+    refining = Refining(1)
+    first, second = refining.wanted(plan), refining.wanted(plan)
+    assert len(first) == len(second) == AT_ONCE
+    assert not first & second, "the others are due next"
+    assert not (first | second) & set(range(2, 6))
+
+
+def test_a_copy_counts_once(cache: ChunkCache) -> None:
+    refining, plan = Refining(2), plan_of(cache, OTHER[0], DOCUMENT[2], OTHER[1], DOCUMENT[2])
+    assert refining.wanted(plan) == set()
+    assert len(refining.wanted(plan)) >= 1
+
+
+def test_of_prompts_that_wait_the_newest_is_looked_at() -> None:
+    refining = Refining(2)
+    assert refining.ask([SYSTEM], 1)
+    assert not refining.ask([QUESTION], 2)
+    assert refining.take() == ([QUESTION], 2)
+    assert refining.take() is None
+    assert [refining.ask([SYSTEM], 3) for _ in range(MOST_WAITING + 2)] == [True, *[False] * MOST_WAITING, True]
+
+
+def test_what_prompts_lack_goes_first(cache: ChunkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Keeper, "is_urgent", True)
+            asked(cache, OTHER[0], DOCUMENT[2])
+    assert cache.refining is not None and cache.refining.captured == 0
+    keeper = Keeper()
+    assert not keeper.is_urgent
+    with keeper.answering():
+        keeper.later(list)
+        keeper.later(list)
+        assert keeper.is_urgent
+    keeper.close()
+
+
+def test_a_full_disk_is_no_room(tmp_path: Path) -> None:
+    store = open_store(tmp_path, 0, 1 << 30, "raw", disk_floor=1 << 60)
+    assert not store.tiers()[-1].has_room(1)
+    assert open_store(tmp_path, 0, 1 << 30, "raw").tiers()[-1].has_room(1 << 20)
 
 
 def test_without_it_nothing_is_computed_again(cache: ChunkCache) -> None:

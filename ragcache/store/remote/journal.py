@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,8 +37,7 @@ CREATE TABLE IF NOT EXISTS tasks (
 )
 """
 _ADD = """
-INSERT INTO tasks SELECT ?, ?, ?, ?, ?, 0, 0, 0, NULL
-WHERE ? > (SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload')
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 0, 0, 0, NULL)
 ON CONFLICT DO UPDATE SET kind = excluded.kind, told = excluded.told, number = excluded.number, due = 0, tries = 0,
 done = NULL
 """
@@ -74,7 +73,9 @@ class Journal:
 
     def __init__(self, root: Path, bucket: str):
         self._path, self._bucket = root / FILE, bucket
-        self._turn = threading.RLock()  # a thread that has it asks for no other lock
+        self._change = threading.Condition()  # whoever has it asks for no other lock
+        self._forks = False
+        self._within, self._forking = 0, False  # threads that are within SQLite; whether others wait to come in
         carry_over(self)
         with self._open() as connection:
             mode = "DELETE" if network_file_system(root) else "WAL"
@@ -83,12 +84,17 @@ class Journal:
 
     def add(self, tasks: Iterable[RemoteTask]) -> bool:
         """Whether there was room for all; there is always for deletions."""
-        number, rows = time.time_ns(), []
-        for place, task in enumerate(tasks):
-            most = MOST_WAITING if task.kind is Kind.UPLOAD else _LAST
-            rows.append((self._bucket, task.name, task.kind, json.dumps(task.told), number + place, most, self._bucket))
+        number, wanted = time.time_ns(), list(tasks)
+        if not wanted:
+            return True
         with self._open() as connection:
-            return connection.executemany(_ADD, rows).rowcount == len(rows) if rows else True
+            connection.execute("BEGIN IMMEDIATE")
+            waiting = "SELECT count(*) FROM tasks WHERE bucket = ? AND kind = 'upload'"
+            ((held,),) = connection.execute(waiting, (self._bucket,))
+            kept = [task for task in wanted if task.kind is not Kind.UPLOAD or (held := held + 1) <= MOST_WAITING]
+            rows = ((task.name, task.kind, json.dumps(task.told), number + one) for one, task in enumerate(kept))
+            connection.executemany(_ADD, ((self._bucket, *row) for row in rows))
+        return len(kept) == len(wanted)
 
     def take(self, kinds: Collection[Kind], most: int) -> list[RemoteTask]:
         """Claim those that are due, the oldest first."""
@@ -174,21 +180,39 @@ class Journal:
 
     def before_fork(self) -> None:
         """No thread is within SQLite then: the child would wait for ever for what that thread had locked in there."""
-        self._turn.acquire(timeout=_WAIT_S)
+        self._change.acquire()  # nobody keeps it
+        self._forks = True
+        self._forking = True
+        self._change.wait_for(lambda: not self._within, _WAIT_S)
+        self._forking = False
 
     def after_fork(self) -> None:
-        with suppress(RuntimeError):  # it was not got
-            self._turn.release()
+        if self._forks:  # or it was made amid the fork of another thread
+            self._forks = False
+            self._change.notify_all()
+            self._change.release()
 
     def after_fork_in_child(self) -> None:
-        self._turn = threading.RLock()
+        self._change, self._within, self._forking, self._forks = threading.Condition(), 0, False, False
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._change:
+            self._change.wait_for(lambda: not self._forking, _WAIT_S)
+            self._within += 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._within -= 1
+                self._change.notify_all()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """For one transaction: no connection gets into a child of a fork."""
         try:
             private_file(self._path)
-            with self._turn, closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
+            with self._using(), closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     yield connection

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,11 @@ def test_a_fork_waits_until_no_other_thread_is_within_a_transaction(journal: Jou
     thread.join()
     journal.add(UPLOADS)
     assert journal.waiting() == {Kind.UPLOAD: len(UPLOADS)}
+
+
+def test_who_reads_waits_for_nobody_who_writes(journal: Journal) -> None:
+    """A collection that goes has as many tasks as chunks."""
+    with journal._open() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        told = ThreadPoolExecutor(1).submit(journal.waiting)
+        assert told.result(timeout=60) == {}
