@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 class NotMeasured(RagcacheError):
     """An answer, for others were answered, or it cannot be told what was linked."""
 
+    status = 503
+
 
 class Level(IntEnum):
     """How a collection's prompts are linked."""

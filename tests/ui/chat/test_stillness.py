@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -69,9 +70,8 @@ def test_nothing_that_is_read_moves_or_goes_while_tokens_come(somebody: Tab, she
         somebody.answered()
         assert moved(somebody) == []
     frames = somebody.page.evaluate("() => window.rcFrames")
-    assert frames == [list(QUESTIONS[:said]) for said in range(len(QUESTIONS) + 1)], (
-        "what was said was gone for a moment"
-    )
+    assert frames[-1] == list(QUESTIONS)
+    assert all(set(one) <= set(other) for one, other in pairwise(frames)), f"some was gone for a moment: {frames}"
 
 
 def test_an_answer_is_copied_as_it_was_written(somebody: Tab, server: httpx2.Client, shelf: str) -> None:
