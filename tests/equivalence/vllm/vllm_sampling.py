@@ -171,8 +171,9 @@ def test_a_bias_of_what_is_no_token_is_refused(pair: Pair) -> None:
 def test_it_reaches_vllm_as_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
     told, submit = list[SamplingParams](), type(pair.engine).submit
 
-    def watched(engine: Any, ids: Sequence[int], params: SamplingParams, deliver: Any) -> str:
+    def watched(engine: Any, ids: Sequence[int], params: SamplingParams, deliver: Any, salt: str | None) -> str:
         told.append(params)
+        assert salt is None, "that is for what is measured"
         return str(submit(engine, ids, params, deliver))
 
     monkeypatch.setattr(type(pair.engine), "submit", watched)
