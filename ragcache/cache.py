@@ -55,7 +55,7 @@ class ChunkCache(ChunkIngest):
         self.linker = self.chosen(linker)
         self.keep_missed, self.keeper = keep_missed, keeper
         self.refining: Refining | None = None  # for whoever goes on, and has a keeper
-        begin = keeper.begin_answering if keeper else _nobody_waits
+        begin = keeper.begin_answering if keeper else nobody_waits
         spec = engine.spec
         prefixes = Prefixes(store, spec.fingerprint, spec.form, spec.token_bytes, keeper)
         self.source = LinkSource(store, self.system.fetched, begin, loader, rates, prefixes)
@@ -256,5 +256,5 @@ def _lacks_lead(plan: Plan) -> bool:
     return 0 < plan.head == first.span.start and bool(first.candidates) and not first.candidates[0].unchanged
 
 
-def _nobody_waits() -> Callable[[], None]:
+def nobody_waits() -> Callable[[], None]:
     return lambda: None

@@ -14,8 +14,8 @@ from typing import Protocol
 import torch
 
 from app.answering.quality import NotMeasured
-from ragcache.cache import ChunkCache
-from ragcache.engine import PromptRequest, TokenStream
+from ragcache.cache import ChunkCache, nobody_waits
+from ragcache.engine import Engine, PromptRequest, TokenStream
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.keeping import Pause
@@ -24,6 +24,7 @@ from ragcache.linking.baselines import Full
 from ragcache.planning import plan_prompt
 from ragcache.report import PREFIX
 from ragcache.sampling import MOST_LOGPROBS, Sampling, TokenLogprobs
+from ragcache.store.base import KVStore
 from ragcache.types import Segment, Text
 
 LEADS = 6  # times that an answer is led on; behind that it is known by what was told so far
@@ -63,10 +64,7 @@ class PromptDivergence:
     pause: Pause | None = None  # amid the full recompute, and between computations: who waits for an answer goes first
 
     def of(self, segments: Sequence[Segment], linkers: Sequence[Linker]) -> list[float]:
-        if not linkers:
-            return []
-        plan = plan_prompt(segments, self.forcing.engine.spec.fingerprint, self.forcing.source.store)
-        if not any(chunk.candidates for chunk in plan.chunks):
+        if not linkers or not _is_cached(segments, self.forcing.engine, self.forcing.source.store):
             return []
         ids, expected = self.forcing.full(segments, self.pause)
         found = []
@@ -100,10 +98,7 @@ class FreeDivergence:
     disturbed: Disturbed | None = None
 
     def of(self, segments: Sequence[Segment], linkers: Sequence[Linker]) -> list[float]:
-        if not linkers:
-            return []
-        plan = plan_prompt(segments, self.cache.engine.spec.fingerprint, self.cache.store)
-        if not any(chunk.candidates for chunk in plan.chunks):
+        if not linkers or not _is_cached(segments, self.cache.engine, self.cache.store):
             return []
         expected = _told(self._answer(segments, Full(), self.steps))
         return [self._divergence(segments, linker, expected) for linker in linkers] if expected else []
@@ -127,7 +122,7 @@ class FreeDivergence:
         """Whole, while nobody else has one. Raises NotMeasured."""
         engine = self.cache.engine
         asked = PromptRequest(segments, linker, steps, Sampling(logprobs=MOST_LOGPROBS), self.stop, apart=True)
-        source = replace(self.cache.source, begin_answering=_nobody_waits, rates=None, loader=None, prefixes=None)
+        source = replace(self.cache.source, begin_answering=nobody_waits, rates=None, loader=None, prefixes=None)
         if self.pause is not None:
             self.pause()
         if engine.answers:
@@ -142,8 +137,10 @@ class FreeDivergence:
         return stream
 
 
-def _nobody_waits() -> Callable[[], None]:
-    return lambda: None
+def _is_cached(segments: Sequence[Segment], engine: Engine, store: KVStore) -> bool:
+    """Whether any chunk is."""
+    plan = plan_prompt(segments, engine.spec.fingerprint, store)
+    return any(chunk.candidates for chunk in plan.chunks)
 
 
 def _check_linked(stream: TokenStream) -> None:

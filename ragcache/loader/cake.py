@@ -92,13 +92,13 @@ class CakeLoader(Loader):
         claims: bool = True,
     ):
         """`claims`: whoever takes does; else all is read that is not dropped."""
-        self._threads, self.pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
+        self._threads, self._pace, self._clock, self._ahead, self._claims = threads, pace, clock, ahead, claims
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
     ) -> Loading:
         return _Meeting(
-            self._threads, pieces, store, rates or Rates(), self.pace, self._clock, self._ahead, self._claims
+            self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._claims
         )
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Meeting(Loading):
         ahead: int,
         claims: bool,
     ):
-        self._threads, self._store, self._rates, self.pace, self._clock = threads, store, rates, pace, clock
+        self._threads, self._store, self._rates, self._pace, self._clock = threads, store, rates, pace, clock
         self._ahead, self._claims = ahead, claims
         self._lock = threading.Lock()
         # Who plans for whoever claims nothing here does not know what is in RAM here.
@@ -173,7 +173,7 @@ class _Meeting(Loading):
         """On a thread."""
         began = self._clock()
         try:
-            found = bring(self._store, read.piece, self.pace, lambda: read.wanted)
+            found = bring(self._store, read.piece, self._pace, lambda: read.wanted)
         finally:
             with self._lock:
                 now = self._clock()

@@ -40,16 +40,16 @@ class LayerwiseLoader(Loader):
     """Threads may share it, and so do all prompts its disk. It leaves nothing to be computed that comes."""
 
     def __init__(self, threads: DiskThreads, *, pace: Pace | None = None, clock: Clock = perf_counter):
-        self._threads, self.pace, self._clock = threads, pace, clock
+        self._threads, self._pace, self._clock = threads, pace, clock
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
     ) -> Loading:
-        return _Layers(self._threads, pieces, store, rates or Rates(), linking, self.pace, self._clock)
+        return _Layers(self._threads, pieces, store, rates or Rates(), linking, self._pace, self._clock)
 
     @property
     def whole(self) -> Loader:
-        return SequentialLoader(self._threads, pace=self.pace)
+        return SequentialLoader(self._threads, pace=self._pace)
 
     def close(self) -> None:
         self._threads.close()
@@ -68,7 +68,7 @@ class _Layers(Loading):
         pace: Pace | None,
         clock: Clock,
     ):
-        self._threads, self._store, self.pace, self._clock = threads, store, pace, clock
+        self._threads, self._store, self._pace, self._clock = threads, store, pace, clock
         self._computing, self._loading = linking, sum(rates.load_seconds(one.tier, one.nbytes) for one in pieces)
         self._lock = threading.Lock()
         found = [(piece, at_hand(store, piece)) for piece in pieces]
@@ -111,7 +111,7 @@ class _Layers(Loading):
             climb.reading = True
         began, part = self._clock(), None
         try:
-            part = climb.next(self._store, self.pace)
+            part = climb.next(self._store, self._pace)
         except FAULTS as error:
             climb.incidents.append(unused(error))
         finally:

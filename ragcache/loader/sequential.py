@@ -26,7 +26,7 @@ class SequentialLoader(Loader):
         self, threads: DiskThreads | None = None, *, front: int = 0, system: bool = False, pace: Pace | None = None
     ):
         """`front` chunks are left to be computed even where they are cached, and with `system` that segment too."""
-        self._threads, self._front, self._system, self.pace = threads, front, system, pace
+        self._threads, self._front, self._system, self._pace = threads, front, system, pace
 
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
@@ -35,9 +35,9 @@ class SequentialLoader(Loader):
         front = [piece for piece in pieces if first <= piece.index < self._front]
         loaded = [piece for piece in pieces if piece not in front]
         if self._threads is None:
-            loading: Loading = InTurn(partial(bring, store, piece, self.pace) for piece in loaded)
+            loading: Loading = InTurn(partial(bring, store, piece, self._pace) for piece in loaded)
         else:
-            loading = _OnThreads(self._threads, loaded, store, self.pace)
+            loading = _OnThreads(self._threads, loaded, store, self._pace)
         return _BehindFront(front, loading) if front else loading
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class _OnThreads(Loading):
     """Nothing is waited for longer than the threads allow, and what is in RAM not at all."""
 
     def __init__(self, threads: DiskThreads, pieces: Sequence[SegmentPiece], store: KVStore, pace: Pace | None):
-        self._threads, self._store, self.pace = threads, store, pace
+        self._threads, self._store, self._pace = threads, store, pace
         found = [(piece, at_hand(store, piece)) for piece in pieces]
         self._near = deque(delivery for _, delivery in found if delivery is not None)
         self._reading: list[tuple[SegmentPiece, Task[Delivery]]] = []
@@ -85,7 +85,7 @@ class _OnThreads(Loading):
         """Begin what may be begun."""
         while self._left and sum(piece.nbytes for piece, _ in self._reading) < AHEAD_BYTES:
             piece = self._left.popleft()
-            task = self._threads.submit(partial(bring, self._store, piece, self.pace), self)
+            task = self._threads.submit(partial(bring, self._store, piece, self._pace), self)
             self._reading.append((piece, task))
 
     def take(self) -> Delivery | None:

@@ -66,7 +66,7 @@ class VllmGeneration(TokenStream):
             refused.pop_all()
         first = prompt.segments[0]
         self._planned = None if engine.answers else len(first) if isinstance(first, System) else 0
-        self._read = _unread if prompt.apart else engine.reading()
+        self._read = _nobody_reads if prompt.apart else engine.reading()
         self._stream = self._tokens()
         # Python runs no `finally` of a generator that nobody ever asked for a token.
         self._unread = weakref.finalize(self, _forsake, engine, self._request, self._answered, self._read)
@@ -177,8 +177,8 @@ def _forsake(engine: LinkingVllm, request: str, *ends: Callable[[], object]) -> 
     engine.forsake(request)
 
 
-def _unread() -> None:
-    """Nobody reads what is measured."""
+def _nobody_reads() -> None:
+    """What is measured."""
 
 
 def _logprobs(token: int, told: Mapping[int, Any], most: int) -> TokenLogprobs:

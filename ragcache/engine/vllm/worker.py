@@ -28,7 +28,6 @@ class SpanWorker(PlatformWorker):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._files = files_of(self.vllm_config)
-
         if current_platform.is_cpu():
             _count_plainly()
 

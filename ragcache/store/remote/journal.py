@@ -74,7 +74,6 @@ class Journal:
     def __init__(self, root: Path, bucket: str):
         self._path, self._bucket = root / FILE, bucket
         self._change = threading.Condition()  # whoever has it asks for no other lock
-        self._forks = False
         self._within, self._forking = 0, False  # threads that are within SQLite; whether others wait to come in
         carry_over(self)
         with self._open() as connection:
@@ -181,19 +180,17 @@ class Journal:
     def before_fork(self) -> None:
         """No thread is within SQLite then: the child would wait for ever for what that thread had locked in there."""
         self._change.acquire()  # nobody keeps it
-        self._forks = True
         self._forking = True
         self._change.wait_for(lambda: not self._within, _WAIT_S)
-        self._forking = False
 
     def after_fork(self) -> None:
-        if self._forks:  # or it was made amid the fork of another thread
-            self._forks = False
+        if self._forking:  # or it was made amid the fork of another thread
+            self._forking = False
             self._change.notify_all()
             self._change.release()
 
     def after_fork_in_child(self) -> None:
-        self._change, self._within, self._forking, self._forks = threading.Condition(), 0, False, False
+        self._change, self._within, self._forking = threading.Condition(), 0, False
 
     @contextmanager
     def _using(self) -> Iterator[None]:

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from app import RagPipeline, Settings
-from app.answering import quality
 from app.answering.quality import Level
 from ragcache.engine.torch.decoder import KVBuffer
 from ragcache.engine.torch.engine import TorchEngine
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.linking.baselines import Full
 from ragcache.loader import Block
+from tests.app.drifting import QUESTION, level_of, need_few
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
-
-QUESTION = "Who designed the lighthouse, and who bakes the bread of the year {}?"
 
 
 @pytest.fixture
@@ -37,22 +35,7 @@ def gated(smollm2: Path, tmp_path: Path) -> Iterator[RagPipeline]:
 
 @pytest.fixture
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measurements make a change: how many is tested where they cost nothing."""
-    monkeypatch.setattr(quality, "FEWEST", 3)
-    monkeypatch.setattr(quality, "MOST", 4)
-
-
-def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> tuple[Level, int]:
-    """After so many, or as soon as it is so; and how many it took."""
-    level = Level.ASKED
-    for number in range(answers):
-        pipeline.ask(QUESTION.format(number))
-        pipeline.settle()
-        (state,) = pipeline.gate.quality.states()
-        level = state.level
-        if level is until:
-            return level, number + 1
-    return level, answers
+    need_few(monkeypatch)
 
 
 @pytest.mark.usefixtures("_few")

@@ -11,7 +11,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from app import RagPipeline, Settings
-from app.answering import quality
 from app.answering.divergence import FreeDivergence, divergence_of
 from app.answering.quality import Level, NotMeasured
 from app.cachecare.explaining import explain
@@ -21,10 +20,10 @@ from ragcache.loader import Block
 from ragcache.rates import FEWEST_PLANS
 from ragcache.store.base import RAM
 from ragcache.types import Segment
+from tests.app.drifting import QUESTION, level_of, need_few
 from tests.app.filling import fill
 from tests.tiny_folder import write_tiny_folder
 
-QUESTION = "Who designed the lighthouse, and who bakes the bread of the year {}?"
 SAMPLES = ("bakery.md", "lighthouse.md", "meerkats.md")
 STEPS = 4
 
@@ -67,22 +66,7 @@ def segments_of(pipeline: RagPipeline) -> list[Segment]:
 
 @pytest.fixture
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measurements make a change: how many is tested where they cost nothing."""
-    monkeypatch.setattr(quality, "FEWEST", 3)
-    monkeypatch.setattr(quality, "MOST", 4)
-
-
-def level_of(pipeline: RagPipeline, answers: int, until: Level | None = None) -> Level:
-    """After so many, or as soon as it is so."""
-    level = Level.ASKED
-    for number in range(answers):
-        pipeline.ask(QUESTION.format(number))
-        pipeline.settle()
-        (state,) = pipeline.gate.quality.states()
-        level = state.level
-        if level is until:
-            break
-    return level
+    need_few(monkeypatch)
 
 
 def spoil(patch: pytest.MonkeyPatch) -> None:
@@ -156,16 +140,16 @@ def test_what_was_not_linked_is_not_taken_for_near(gated: RagPipeline, monkeypat
 
 @pytest.mark.usefixtures("_few")
 def test_a_drift_while_serving_is_detected_and_recovers(gated: RagPipeline, caplog: pytest.LogCaptureFixture) -> None:
-    assert level_of(gated, 6) is Level.ASKED
+    assert level_of(gated, 6)[0] is Level.ASKED
     (state,) = gated.gate.quality.states()
     assert state.measured >= 4 and state.kl is not None and 0 < state.kl < 0.15
     with pytest.MonkeyPatch.context() as patch:
         spoil(patch)
-        assert level_of(gated, 60, Level.OFF) is Level.OFF
+        assert level_of(gated, 60, Level.OFF)[0] is Level.OFF
         answer = gated.ask(QUESTION.format(0))
         assert any("had drifted" in note for note in answer.notes)
         assert "too far from those without" in caplog.text
-    assert level_of(gated, 60, Level.ASKED) is Level.ASKED
+    assert level_of(gated, 60, Level.ASKED)[0] is Level.ASKED
     assert "near enough again" in caplog.text
 
 
