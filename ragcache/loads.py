@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ragcache.store.base import BUCKET, RAM
@@ -89,7 +90,7 @@ class _Reads:
         run = (count, took, predicted)
         return _Reads(FADES * self.seconds + seconds, FADES * self.nbytes + nbytes, sums, variance, run)
 
-    @property
+    @cached_property
     def line(self) -> tuple[float, float]:
         """Seconds that a read takes whatever its size, and that each of its bytes takes."""
         plain = (0.0, self.seconds / self.nbytes)

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from ragcache.types import Profile
 
 ABSENT = -1
@@ -94,8 +92,9 @@ def context_impact(profile: Profile) -> float:
     n = len(profile.intra)
     assert n > 0, n
     assert all(length > 0 for length in profile.lengths[1:]), profile.lengths
-    outside = float((profile.context_sums / (n * np.asarray(profile.lengths[1:], dtype=np.float64))).sum())
-    inside = float(profile.intra.sum(dtype=np.float64)) / n**2
+    sums = zip(profile.context_sums, profile.lengths[1:], strict=True)
+    outside = sum(attention / (n * length) for attention, length in sums)
+    inside = profile.own_sum / n**2
     if outside == 0.0:
         return 0.5
     return 1.0 / (1.0 + math.exp(-outside / inside)) if inside > 0.0 else 1.0
@@ -109,12 +108,10 @@ def _overlap(profile: Profile, places: Sequence[int], prefix: Prefix) -> float:
     """
     if not places:
         return 0.0 if prefix else 1.0
-    weights = profile.context_sums
-    if not weights.any():
-        weights = np.ones(len(places))
-    kept = np.asarray(places) != ABSENT
+    weights = profile.context_sums if any(profile.context_sums) else (1.0,) * len(places)
+    kept = sum(weight for weight, place in zip(weights, places, strict=True) if place != ABSENT)
     # Rounding alone could lift the ratio over 1.
-    return min(1.0, float(weights[kept].sum() / weights.sum()))
+    return min(1.0, kept / sum(weights))
 
 
 def _order_penalty(places: Sequence[int]) -> float:

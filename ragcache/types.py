@@ -145,10 +145,14 @@ class Profile:
         assert self.received.shape == (n,), self.received.shape
 
     @cached_property
-    def context_sums(self) -> npt.NDArray[np.float64]:
-        """[context]: spent on each context chunk by all tokens together."""
-        sums: npt.NDArray[np.float64] = self.inter[1:].sum(axis=1, dtype="float64")
-        return sums
+    def context_sums(self) -> tuple[float, ...]:
+        """Spent on each context chunk by all tokens together."""
+        return tuple(self.inter[1:].sum(axis=1, dtype="float64").tolist())
+
+    @cached_property
+    def own_sum(self) -> float:
+        """Spent within the chunk by all tokens together."""
+        return float(self.intra.sum(dtype="float64"))
 
     @property
     def nbytes(self) -> int:
