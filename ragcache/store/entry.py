@@ -95,9 +95,9 @@ class EntryReader:
         return cls(lambda offset, size: _read(fd, offset, size, where), os.fstat(fd).st_size, where, heads)
 
     @classmethod
-    def held(cls, data: memoryview, where: str) -> EntryReader:
+    def held(cls, data: memoryview, where: str, heads: slice | None = None) -> EntryReader:
         """Of a file in memory, aligned as `_read` does it; the tensors given out may share it."""
-        return cls(lambda offset, size: data[offset : offset + size], len(data), where)
+        return cls(lambda offset, size: data[offset : offset + size], len(data), where, heads)
 
     def whole(self, fd: int) -> EntryReader:
         """Reads the file at once, now that its header fits it; the tensors given out then share that memory where the

@@ -50,9 +50,9 @@ def open_store(
     if root is not None and disk_bytes != 0:
         disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts)
     if remote:
-        if disk is None or heads is not None:
-            raise ConfigError("a bucket needs a disk as its cache, of whole heads: give it a disk budget")
-        return _shared(ram, disk, remote, remote_bytes)
+        if disk is None:
+            raise ConfigError("a bucket needs a disk as its cache: give it a folder with a disk budget")
+        return _shared(ram, disk, remote, remote_bytes, heads)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk
@@ -61,12 +61,12 @@ def open_store(
     return only
 
 
-def _shared(ram: Tier | None, disk: DiskTier, url: str, budget: int | None) -> KVStore:
+def _shared(ram: Tier | None, disk: DiskTier, url: str, budget: int | None, heads: slice | None) -> KVStore:
     from ragcache.store.remote.bucket import Bucket
     from ragcache.store.remote.store import SharedStore
 
     faster = [] if ram is None else [ram]
-    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget)
+    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads)
 
 
 class TieredStore(KVStore):

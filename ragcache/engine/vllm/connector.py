@@ -36,6 +36,7 @@ from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
 from ragcache.errors import ModelError
 from ragcache.policy import Work
+from ragcache.store.base import KVStore
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 
@@ -81,8 +82,10 @@ class RagcacheConnector(KVConnectorBase_V1):
         self._failed: set[str] = set()
         self._parked: dict[str, Any] = {}  # vLLM's requests
         self._tailed: dict[str, Any] = {}  # of these, those that go on, and rows of which are to be computed yet
+        self._own: list[KVStore] = []  # an engine in this process gives its own in their place
         if role is KVConnectorRole.SCHEDULER:
             self._scheduler = self._setup.scheduler()
+            self._own.append(self._scheduler.store)
 
     # -- worker -----------------------------------------------------------------------------------------------------
 
@@ -90,6 +93,7 @@ class RagcacheConnector(KVConnectorBase_V1):
         """The worker's hand-over of the model."""
         spans = SpanRunner(runner, self._vllm_config)
         store = self._setup.worker_store(get_tensor_model_parallel_rank())
+        self._own.append(store)
         self._worker = LinkWorker(spans, store, file_loader(self._setup.settings.load_timeout_s))
 
     def warm_up(self) -> None:
@@ -147,6 +151,9 @@ class RagcacheConnector(KVConnectorBase_V1):
             self._worker.close()
         if self._scheduler is not None:
             self._scheduler.close()
+        for store in self._own:
+            store.close()
+        self._own.clear()
 
     # -- scheduler --------------------------------------------------------------------------------------------------
 

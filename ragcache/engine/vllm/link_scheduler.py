@@ -26,6 +26,7 @@ from ragcache.report import Report
 from ragcache.store.base import KVStore
 
 logger = logging.getLogger(__name__)
+PLANNERS = 4  # threads: one waits for a bucket while another plans
 
 
 class LinkScheduler:
@@ -53,7 +54,7 @@ class LinkScheduler:
         self._clock = clock
         self.pace = Pace(pass_tokens, layers, always=settings.link_when == "always", clock=clock)
         self._leaders = Leaders()
-        self._plans = Plans(DiskThreads(1, "ragcache-plan", settings.load_timeout_s, clock))
+        self._plans = Plans(DiskThreads(PLANNERS, "ragcache-plan", settings.load_timeout_s, clock))
         self._asked: dict[str, NamedLinkage | CaptureRequest] = {}  # of all requests that live
         self._jobs: dict[str, RequestJob | CaptureJob] = {}  # parked, in the order of arrival
         self._started: dict[str, float] = {}

@@ -47,7 +47,10 @@ class Arrivals:
         catalog: BucketCatalog,
         has_gone: Callable[[Variant], bool],
         keep: Callable[[Header, memoryview, Variant], None],
+        heads: slice | None = None,
     ):
+        """`heads`: those K/V heads that variants have here; None is all."""
+        self._heads = heads
         self._bucket, self._catalog, self._has_gone, self._keep = bucket, catalog, has_gone, keep
         self._keeping = Background()
         self._lock = threading.Lock()
@@ -108,7 +111,7 @@ class Arrivals:
         try:
             if len(data) != place.size:
                 raise CorruptEntry(f"{self._catalog.where(place)} is cut short: {len(data)} of {place.size} bytes")
-            reader = EntryReader.held(data, self._catalog.where(place))
+            reader = EntryReader.held(data, self._catalog.where(place), self._heads)
             self._catalog.check(reader, place)
             variant = reader.variant()
         except FAULTS as error:

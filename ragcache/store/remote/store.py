@@ -38,17 +38,23 @@ _log = logging.getLogger(__name__)
 
 class SharedStore(KVStore):
     def __init__(
-        self, local: KVStore, disk: DiskTier, faster: Sequence[Tier], bucket: Bucket, budget: int | None = None
+        self,
+        local: KVStore,
+        disk: DiskTier,
+        faster: Sequence[Tier],
+        bucket: Bucket,
+        budget: int | None = None,
+        heads: slice | None = None,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
-        the bucket's own rules.
+        the bucket's own rules. `heads`: those K/V heads that `local` brings.
         """
         self._local, self._disk, self._faster = local, disk, faster
         self._bucket, self._budget = bucket, budget
         self._forms = KnownForms()
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
         self._journal = Journal(disk.root, bucket.url)
-        self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep)
+        self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
         self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
         self._process = os.getpid()
         self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of

@@ -13,6 +13,7 @@ from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.setup import RAM_BYTES, Setup
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
+from ragcache.store.remote.store import SharedStore
 from tests.ragcache.store.conftest import build_variant
 
 HEADS = 4
@@ -47,6 +48,17 @@ def test_the_order_of_eviction_is_chosen_by_its_name(tmp_path: Path) -> None:
     for opened in (lambda made: made.worker_store(0), lambda made: made.scheduler_store()):
         with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
             opened(setup(tmp_path, 1, eviction="mru"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_both_sides_share_a_bucket(tmp_path: Path, ranks: int) -> None:
+    made = setup(tmp_path, ranks, remote=f"file://{tmp_path}/bucket", remote_bytes=1 << 30)
+    for store in (made.scheduler_store(), *map(made.worker_store, range(ranks))):
+        assert isinstance(store, SharedStore)
+        store.close()
+    del made.extra["store"]
+    with pytest.raises(ConfigError, match="a bucket needs a disk as its cache"):
+        made.scheduler_store()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

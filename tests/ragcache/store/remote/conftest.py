@@ -57,8 +57,9 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         disk: int | None = None,
         remote: int | None = None,
         codec: str = "raw",
+        heads: slice | None = None,
     ) -> SharedStore:
-        store = open_store(tmp_path / name, ram, disk, codec, remote=url, remote_bytes=remote)
+        store = open_store(tmp_path / name, ram, disk, codec, heads, remote=url, remote_bytes=remote)
         assert isinstance(store, SharedStore)
         opened.append(store)
         return store
