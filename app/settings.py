@@ -75,7 +75,7 @@ def check_url(value: SecretStr) -> SecretStr:
     return value
 
 
-PromptOrder = Literal["collection", "best"]
+PromptOrder = Literal["collection", "cached", "best"]
 RetrievalMode = Literal["hybrid", "vector", "keyword"]
 KvMode = Literal["auto", "eager", "on-use", "off"]
 Name = Annotated[str, Field(min_length=1)]

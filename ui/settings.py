@@ -41,7 +41,7 @@ SENTENCES = {
     "top_k": "So many passages are read for an answer.",
     "reranker": "Looks at what was found a second time, and puts the best first.",
     "neighbours": "So many chunks on each side of a passage are read with it.",
-    "prompt_order": "In which order passages stand before the question; that of the collection reuses more.",
+    "prompt_order": "In which order passages stand before the question; best first reuses least.",
     "max_tokens": "An answer ends after so many tokens at the latest.",
     "chunk_tokens": "No chunk is longer than this.",
     "min_chunk_tokens": "Chunks are at least this long, where the text allows it.",

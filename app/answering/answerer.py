@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
 from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.pieces import Pieces
+from app.answering.standing import in_prompt_order
 from app.answering.stream import AnswerStream
 from app.answering.support import Passage, supported
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
 from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
+from ragcache.ordering import least_repaired
 from retriever import Vectors
 from splitter.base import Embed, Offsets
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from ragcache.engine import TokenStream
     from ragcache.linking.base import Linker
     from ragcache.sampling import Sampling
-    from ragcache.types import Segment, System
+    from ragcache.types import Chunk, Segment, System
 
 NOTHING_FOUND = "no chunk was found for this question: answered without any"
 STOPPED = "stopped before its end"
@@ -57,6 +60,7 @@ class ComposedPrompt:
     segments: tuple[Segment, ...]
     placed: Sequence[Retrieved]  # its chunks, in their order
     notes: tuple[str, ...]  # what was left out
+    ordering_s: float = 0.0  # that it took to choose the order
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class Answering:
             owner=self.owner,
         )
         notes = prompt.notes if request.found else (NOTHING_FOUND,)
+        if prompt.ordering_s:
+            request = replace(request, seconds={**request.seconds, "order": prompt.ordering_s})
         return self._stream(request, generation, prompt.placed, (*request.notes, *notes))
 
     def prompt(self, request: AnswerRequest) -> ComposedPrompt:
@@ -116,14 +122,24 @@ class Answering:
             self.cache.engine.spec.max_tokens,
             request.max_tokens,
         )
-        placed = list(request.found[: fitted.chunks])
-        if request.order == "collection":
-            placed = in_prompt_order(placed, request.last)
         by_id = {one.chunk_id: chunk for one, chunk in zip(request.found, chunks, strict=True)}
+        placed, seconds = self._placed(request, request.found[: fitted.chunks], by_id)
         history = request.history[len(request.history) - fitted.turns :]
         text = template.turns(history, request.question, passages=bool(placed))
         segments = (template.system(), *(by_id[one.chunk_id] for one in placed), text)
-        return ComposedPrompt(segments, placed, fitted.notes)
+        return ComposedPrompt(segments, placed, fitted.notes, seconds)
+
+    def _placed(
+        self, request: AnswerRequest, found: Sequence[Retrieved], by_id: Mapping[int | str, Chunk]
+    ) -> tuple[Sequence[Retrieved], float]:
+        """In the order that was asked for, and the seconds that it took to choose it."""
+        placed = found if request.order == "best" else in_prompt_order(found, request.last)
+        if request.order != "cached" or request.last:  # the front of a conversation that goes on is cached as it stood
+            return placed, 0.0
+        started, spec = perf_counter(), self.cache.engine.spec
+        chunks = [by_id[one.chunk_id] for one in placed]
+        order = least_repaired(self.template.system(), chunks, spec.fingerprint, self.cache.source.store)
+        return [placed[place] for place in order], perf_counter() - started
 
     def _stream(
         self, request: AnswerRequest, generation: TokenStream, placed: Sequence[Retrieved], notes: tuple[str, ...]
@@ -213,35 +229,6 @@ def _notes(chunks: int, kept: int, history: int, turns: int, context: int) -> li
     if turns < history:
         notes.append(f"the oldest {history - turns} of {history} turns left out: {why}")
     return notes
-
-
-def in_prompt_order(found: Sequence[Retrieved], last: Sequence[int | str] = ()) -> list[Retrieved]:
-    """Document by document in the order of the collection, each in its own; the documents of the last turn's prompt
-    (`last`) come first.
-
-    Two things make a stored chunk cheap to reuse. What its KV was computed behind in front of it: its neighbours in
-    the document, so a document is never torn apart, not even to keep single chunks of the last turn where they were;
-    and near texts, which stand before it in the collection. And the place right behind System, where the variant that
-    was captured alone is exact: so the document that led the last prompt leads again, and its first chunk, which had
-    that place, mostly has it again. Where the other chunks stand costs nothing, since K is stored unrotated and turned
-    to any position.
-    """
-    before = _places(last)
-    # Numbers of the catalog grow; names of llama-index say nothing, so there the better ranked document comes first.
-    rank = _places(one.document_id for one in found)
-
-    def place(one: Retrieved) -> tuple[int, bool, float, int, int]:
-        document = one.document_id
-        if document in before:
-            return (before[document], False, 0.0, 0, one.ordinal)
-        number = document if isinstance(document, int) else rank[document]
-        return (len(before), one.standing is None, one.standing or 0.0, number, one.ordinal)
-
-    return sorted(found, key=place)
-
-
-def _places(documents: Iterable[int | str]) -> dict[int | str, int]:
-    return {document: place for place, document in enumerate(dict.fromkeys(documents))}
 
 
 def quoted(

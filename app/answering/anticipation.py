@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.answering import Answer, retrieved
 from app.answering.selection import places_beside
+from app.answering.standing import in_prompt_order
 from app.library.catalog import Catalog
 from app.models import Models
 
@@ -43,7 +44,6 @@ class Anticipation:
         return then
 
     def _lift(self, keeper: Keeper, answering: Answering, request: AnswerRequest) -> list[str]:
-        from app.answering.answerer import in_prompt_order  # they import torch
         from ragcache.planning import plan_prompt
         from ragcache.store.lifting import lift
 

@@ -75,7 +75,8 @@ class Asked:
     top_k: int | None = None
     top_tokens: int | None = None  # of all chunks together; 0 sets no budget
     neighbours: int | None = None  # on each side of a hit; 16 at most
-    prompt_order: PromptOrder | None = None  # "best" is best first, where KV fits less well what stands before it
+    # "cached" is as what is cached fits best; "best" is best first, where it fits least.
+    prompt_order: PromptOrder | None = None
     retrieval: RetrievalMode | None = None  # by meaning ("vector"), by words ("keyword"), or both
     mmr: float | None = None  # share of relevance against novelty; 1 looks at relevance alone
     where: Where | None = None  # {"document": ids or sources, "source": …, "kind": …}: only chunks of these

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from benchmarks.choices import parse_linkers
+from benchmarks.choices import parse_linkers, some_of
 from benchmarks.options import CHUNK_TOKENS, LINKERS, SEED, BenchOptions, option
 from ragcache.linking.base import Linker
+
+INGEST, SERVING, ORDERED = SYSTEMS = ("ingest", "serving", "ordered")
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,11 @@ class RefiningBenchOptions(BenchOptions):
     """How near answers are, and what is repaired for them, when chunks are computed in the contexts of prompts."""
 
     linkers: Mapping[str, Linker] = option("auto,auto:ratio=0.05,cci,cci:alpha=0.5,naive", LINKERS, read=parse_linkers)
+    systems: tuple[str, ...] = option(
+        f"{INGEST},{SERVING}",
+        "Where variants come from; ordered is serving, whose prompts stand as what is cached fits best.",
+        read=some_of(*SYSTEMS),
+    )
     limit: int = option(300, "Questions, none of which comes again.", least=4)
     top_k: int = option(8, "Chunks of a prompt.", least=1)
     chunk_tokens: int = option(200, CHUNK_TOKENS, least=16)

@@ -18,19 +18,20 @@ from benchmarks.corpus import sized_splitter
 from benchmarks.data import Dataset, read_dataset
 from benchmarks.output import Row, publish
 from benchmarks.quality.metrics import divergence
-from benchmarks.refining import RefiningBenchOptions
+from benchmarks.refining import INGEST, ORDERED, RefiningBenchOptions
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.keeping import Keeper
+from ragcache.ordering import least_repaired
 from ragcache.planning import plan_prompt
 from ragcache.refining import Refining
 from ragcache.store import open_store
-from ragcache.types import Chunk, Segment
+from ragcache.types import Chunk, Segment, System
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    import torch
 
-SYSTEMS = ("ingest", "serving")  # where variants come from
+    from app.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ class FilledCache:
 
     cache: ChunkCache
     keeper: Keeper
+    orders: bool = False
+
+    def ordered(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """As it asks for them: their chunks stand between the System segment and the question."""
+        system, *middle, question = segments
+        chunks = [one for one in middle if isinstance(one, Chunk)]
+        if not (self.orders and isinstance(system, System)):
+            return segments
+        order = least_repaired(system, chunks, self.cache.engine.spec.fingerprint, self.cache.store)
+        return [system, *(chunks[place] for place in order), question]
 
     def ask(self, segments: Sequence[Segment]) -> None:
         """As an application does, and what comes behind the answer."""
@@ -64,7 +75,7 @@ class FilledCache:
 def main(settings: Settings, options: RefiningBenchOptions, out: Path) -> None:
     parts, dataset = load_torch_model(settings), read_dataset(options.data).sample(options.limit, options.seed)
     documents = _documents(parts, dataset, options.chunk_tokens)
-    caches = _filled(parts, documents, options.times)
+    caches = _filled(parts, documents, options)
     found: dict[tuple[str, str], list[ComparedAnswer]] = {}
     prompts = list(_prompts(parts, settings, dataset, documents, options))
     for number, segments in enumerate(prompts):
@@ -72,7 +83,7 @@ def main(settings: Settings, options: RefiningBenchOptions, out: Path) -> None:
             for name, one in _compared(parts, caches, segments, options):
                 found.setdefault(name, []).append(one)
         for filled in caches.values():
-            filled.ask(segments)
+            filled.ask(filled.ordered(segments))
         if (number + 1) % 10 == 0:
             print(f"{number + 1} of {len(prompts)} questions", flush=True)
     rows = [_row(*name, found[name], caches[name[0]]) for name in found]
@@ -95,18 +106,22 @@ def _documents(parts: TorchModel, dataset: Dataset, chunk_tokens: int) -> list[l
     return [document for document in documents if document]
 
 
-def _filled(parts: TorchModel, documents: Sequence[Sequence[Chunk]], times: int) -> dict[str, FilledCache]:
+def _filled(
+    parts: TorchModel, documents: Sequence[Sequence[Chunk]], options: RefiningBenchOptions
+) -> dict[str, FilledCache]:
     """By system. The documents are computed once."""
     opened = {}
-    for name in SYSTEMS:
+    for name in options.systems:
         store, keeper = open_store(None, None, None, parts.settings.codec), Keeper()
         cache = ChunkCache(parts.engine, store, "auto", context_chunks=parts.settings.context_chunks, keeper=keeper)
-        opened[name] = FilledCache(cache, keeper)
+        opened[name] = FilledCache(cache, keeper, orders=name == ORDERED)
         cache.system_variant(parts.template.system())
-    opened["serving"].cache.refining = Refining(times)
+        cache.refining = None if name == INGEST else Refining(options.times)
+    first, *others = opened.values()
     for document in documents:
-        for variant in opened["ingest"].cache.ingest(parts.template.system(), document):
-            opened["serving"].cache.store.put(variant)
+        for variant in first.cache.ingest(parts.template.system(), document):
+            for other in others:
+                other.cache.store.put(variant)
     return opened
 
 
@@ -131,13 +146,15 @@ def _prompts(
 def _compared(
     parts: TorchModel, caches: dict[str, FilledCache], segments: Sequence[Segment], options: RefiningBenchOptions
 ) -> Iterator[tuple[tuple[str, str], ComparedAnswer]]:
-    stop, expected = parts.template.stop, None
+    expected: dict[tuple[Segment, ...], tuple[tuple[int, ...], torch.Tensor]] = {}  # by the order of the chunks
     for system, filled in caches.items():
-        forcing = ForcedAnswers(parts.engine, filled.cache.source, options.steps, stop)
-        ids, logits = expected = expected or forcing.full(segments)
-        cfo = filled.cfo(segments)
+        asked = tuple(filled.ordered(segments))
+        forcing = ForcedAnswers(parts.engine, filled.cache.source, options.steps, parts.template.stop)
+        if asked not in expected:
+            expected[asked] = forcing.full(asked)
+        (ids, logits), cfo = expected[asked], filled.cfo(asked)
         for name, linker in options.linkers.items():
-            made = forcing.prefilled(segments, linker)
+            made = forcing.prefilled(asked, linker)
             told = divergence(logits, forcing.forced(made, ids, len(logits)))
             yield (system, name), ComparedAnswer(told.kl, told.agree, made.report.part, cfo)
 

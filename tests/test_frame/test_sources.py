@@ -64,7 +64,7 @@ SLOW |= {
     "retriever.sentence_model",
     "splitter.base",
 }
-SLOW |= {"app.answering.answerer", "ragcache.planning", "ragcache.store.lifting"}
+SLOW |= {"ragcache.planning", "ragcache.store.lifting"}
 SLOW |= {
     "splitter.units",
     "ragcache.engine.vllm.checks",

@@ -42,7 +42,7 @@ def test_what_is_asked_wins_over_the_settings() -> None:
         ({"top_tokens": "900"}, "top_tokens='900': give a whole number"),
         ({"neighbours": 2.0}, "neighbours=2.0: give a whole number"),
         ({"max_tokens": [1]}, r"max_tokens=\[1\]: give a whole number"),
-        ({"prompt_order": "worst"}, "prompt_order='worst': choose from collection, best"),
+        ({"prompt_order": "worst"}, "prompt_order='worst': choose from collection, cached, best"),
         ({"retrieval": "magic"}, "retrieval='magic': choose from hybrid, vector, keyword"),
         ({"mmr": "half"}, "mmr='half': give a number from 0 to 1"),
         ({"mmr": float("nan")}, "mmr=nan: give a number from 0 to 1"),

@@ -223,3 +223,22 @@ def test_chunks_stand_best_first_where_that_is_asked_for(pipeline: RagPipeline) 
     assert cited["best"] == found
     assert sorted(cited["collection"]) == sorted(found)
     assert cited["collection"] != found
+
+
+def test_chunks_stand_as_what_is_cached_fits_where_that_is_asked_for(pipeline: RagPipeline) -> None:
+    found = pipeline.retrieve(QUESTION)
+    answer = pipeline.ask(QUESTION, prompt_order="cached")
+    plain = pipeline.ask(QUESTION, prompt_order="collection")
+    assert sorted(one.chunk_id for one in answer.citations) == sorted(one.chunk_id for one in found)
+    assert answer.report.seconds["order"] > 0
+    assert "order" not in plain.report.seconds
+    exact = [sum(chunk.tokens for chunk in one.report.chunks if chunk.exact) for one in (answer, plain)]
+    assert exact[0] >= exact[1]
+
+
+def test_a_conversation_that_goes_on_keeps_its_order(pipeline: RagPipeline) -> None:
+    conversation = pipeline.conversation()
+    first = conversation.ask(QUESTION, prompt_order="cached")
+    second = conversation.ask("And who kept it?", prompt_order="cached")
+    assert "order" in first.report.seconds
+    assert "order" not in second.report.seconds

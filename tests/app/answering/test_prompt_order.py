@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answering import Retrieved
-from app.answering.answerer import in_prompt_order
+from app.answering.standing import in_prompt_order
 
 
 def chunk(document: int | str, ordinal: int) -> Retrieved:
