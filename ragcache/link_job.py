@@ -138,13 +138,16 @@ class LinkJob:
     def choose(self, prompt: LinkedPrompt) -> None:
         """Which rows are computed again, by the linker; it may ask the prompt what costs compute."""
         assert self.phase is not Phase.LOADING, "every piece has come, or never will"
-        choice = self.linkage.linker.choose(prompt) if self._chosen else Choice(self.rows[:0])
+        choice = self._choice(prompt) if self._chosen else Choice(self.rows[:0])
         selected, self.report.predicted = choice.positions, choice.predicted
         selected = selected[selected >= self.linkage.plan.prefix_end]  # a chunk may begin amid what is stored exact
         self._tell(self._chosen, selected)
         rows = np.union1d(selected, self.missing)
         self.rows = rows[rows >= self.skip].astype(np.int64)
         self.phase = Phase.COMPUTE if len(self.rows) else Phase.DONE
+
+    def _choice(self, prompt: LinkedPrompt) -> Choice:
+        return self.linkage.linker.choose(prompt)
 
     @property
     def placed(self) -> list[PlacedChunk]:

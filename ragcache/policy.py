@@ -32,6 +32,7 @@ class Terms:
     steps: int = 0  # further steps of the engine that a link takes
     step_seconds: float = 0.0  # that one of them takes, since others decode in it
     overlaps: bool = False  # the front is computed while the back is loaded
+    focuses: bool = False  # by a probe, where the linker has a focus
 
 
 def worthwhile(plan: Plan, linker: Linker, rates: Rates, terms: Terms | None = None) -> Plan:
@@ -123,8 +124,9 @@ def first_pass(plan: Plan, linker: Linker, rates: Rates) -> Work:
     return (Work.of_rows(plan.question, len(plan.ids)) + Work(passes=1)) * PROBE_DEPTH
 
 
-def _probes(plan: Plan, linker: Linker) -> bool:
-    return linker.probes and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks)
+def _probes(plan: Plan, linker: Linker, focuses: bool = False) -> bool:
+    asks = linker.probes or (focuses and linker.focus > 0)
+    return asks and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks)
 
 
 def _linked(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> Work:
@@ -132,7 +134,7 @@ def _linked(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> Work:
     known, again = terms.known, rates.link_share(linker.choosing)
     question = Work.of_rows(max(known, plan.question), len(plan.ids))
     work, missing = question, 0.0
-    if _probes(plan, linker):
+    if _probes(plan, linker, terms.focuses):
         work += (question + Work(passes=1)) * PROBE_DEPTH
     covered = plan.head  # the System segment's own KV is as good as there
     for chunk in plan.chunks:

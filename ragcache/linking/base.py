@@ -112,7 +112,7 @@ class Linker(ABC):
     name: ClassVar[str]
     recompute_all: ClassVar[bool] = False  # `full`: caches are not even loaded
     # Layers for which the same chunks have to lead by what the question reads, until the repair of all others ends
-    # there (`focus.py`). 0: it goes through all layers.
+    # there (`focus.py`); inside vLLM, whose rows cannot end amid a pass, a probe tells which. 0: all are repaired.
     focus: int = 0
 
     @property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
+
+from ragcache.linking.base import Choice, LinkedPrompt, tokens_of
 
 LEAST = 3  # chunks: between fewer there is no step of the entropy to compare
 
@@ -28,6 +32,18 @@ class FocusWatch:
         self._held = self._held + 1 if leading == self._leading else 1
         self._leading = leading
         return leading if self._held >= self._window else None
+
+
+def narrowed(choice: Choice, prompt: LinkedPrompt) -> Choice:
+    """To the chunks that lead by what a probe of the question reads, for an engine whose rows cannot end amid a pass:
+    of the others nothing is repaired.
+    """
+    if len(prompt.chunks) < LEAST or not len(choice.positions):
+        return choice
+    read = prompt.question_attention("mean").astype(np.float64)
+    leading = leading_chunks(np.asarray([read[one.start : one.end].sum() for one in prompt.chunks]))
+    kept = np.intersect1d(choice.positions, tokens_of([prompt.chunks[place] for place in leading]), assume_unique=True)
+    return replace(choice, positions=kept)
 
 
 def leading_chunks(read: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -14,7 +14,8 @@ from ragcache.engine.vllm.requests import CaptureRequest
 from ragcache.errors import ConfigError
 from ragcache.link_job import LinkJob, Phase
 from ragcache.linkage import Linkage
-from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
+from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk, Positions, Reduction, read_layers
+from ragcache.linking.focus import narrowed
 from ragcache.loader import PieceLoaded, SegmentPiece
 from ragcache.planning import Plan
 from ragcache.report import Report
@@ -108,6 +109,10 @@ class RequestJob(LinkJob):
             piece, self._claimed = self._claimed, None
             self.computed(piece)
         return Compute(self.request, self._prompt_rows(rows), self.skip, ahead=True)
+
+    def _choice(self, prompt: LinkedPrompt) -> Choice:
+        choice = super()._choice(prompt)
+        return narrowed(choice, prompt) if self.linkage.linker.focus else choice
 
     @property
     def room(self) -> int:

@@ -81,13 +81,12 @@ class Pace:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
-        steps = LOAD_STEPS + (PROBE_STEPS if linker.probes else 0)
+        steps = LOAD_STEPS + (PROBE_STEPS if linker.probes or linker.focus else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))
-        return worthwhile(
-            plan, linker, self.rates, Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact)
-        )
+        terms = Terms(known, self._pass_tokens, steps, step, overlaps=known <= exact, focuses=True)
+        return worthwhile(plan, linker, self.rates, terms)
 
     def forecast(self, plan: Plan, linker: Linker) -> Forecast:
         """Where vLLM has nothing of it, by a copy of what was learnt."""

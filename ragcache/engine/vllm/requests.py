@@ -185,8 +185,6 @@ def check_linker(linker: Linker) -> Linker:
     """Raises ConfigError for one that does not run inside vLLM."""
     if linker.name in UNSERVED:
         raise ConfigError(f"linker {linker.name!r} does not run inside vLLM: {UNSERVED[linker.name]}")
-    if linker.focus:
-        raise ConfigError(f"linker {linker.name!r}: focus={linker.focus} ends rows amid a pass: use the torch engine")
     return linker
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 
 from ragcache.cache import ChunkCache
 from ragcache.engine.vllm.requests import UNSERVED
 from ragcache.errors import ConfigError
-from ragcache.linking import LINKERS
+from ragcache.linking import LINKERS, make_linker
 from ragcache.linking.auto import Auto
+from ragcache.linking.base import LinkedPrompt, Linker, Positions
+from ragcache.linking.baselines import Naive
+from ragcache.linking.focus import narrowed
 from ragcache.loader.sequential import SequentialLoader
 from ragcache.report import Report
 from ragcache.store import open_store
@@ -60,12 +65,14 @@ def prompt(name: str) -> list[Segment]:
     return [SYSTEM, *PROMPTS[name], QUESTION]
 
 
-def both(pair: Pair, segments: list[Segment], linker: str, tokens: int = 12) -> tuple[Report, Report]:
-    """Reports of equal answers, of a link that nobody has made before."""
+def both(
+    pair: Pair, segments: list[Segment], linker: str, tokens: int = 12, reference: Linker | None = None
+) -> tuple[Report, Report]:
+    """Reports of equal answers, of a link that nobody has made before. `reference`: the linker on torch, if another."""
     drain(pair.engine)
     pair.engine.forget_prefixes()
     ours = pair.vllm.generate(segments, max_tokens=tokens, linker=linker)
-    theirs = pair.torch.generate(segments, max_tokens=tokens, linker=linker)
+    theirs = pair.torch.generate(segments, max_tokens=tokens, linker=reference or linker)
     assert list(ours) == list(theirs)
     return ours.report, theirs.report
 
@@ -80,6 +87,27 @@ def test_the_same_tokens_for_the_same_plan(pair: Pair, linker: str, name: str) -
     ours, theirs = both(pair, prompt(name), linker)
     assert told(ours) == told(theirs)
     assert ours.incidents == theirs.incidents == []
+
+
+@dataclass(frozen=True)
+class Narrowed(Linker):
+    """A focus as vLLM has it, on the torch engine."""
+
+    name: ClassVar[str] = "narrowed"
+    inner: Linker = field(default_factory=Naive)
+
+    def select(self, prompt: LinkedPrompt) -> Positions:
+        return narrowed(self.inner.choose(prompt), prompt).positions
+
+
+@pytest.mark.parametrize(("plain", "focused"), [("cci", "cci:focus=3"), ("auto:ratio=0.3", "auto:ratio=0.3,focus=3")])
+def test_a_focus_is_told_by_a_probe(pair: Pair, plain: str, focused: str) -> None:
+    segments: list[Segment] = [SYSTEM, *DOCUMENT[:1:-1], QUESTION]  # none has any of its context
+    without, _ = both(pair, segments, plain)
+    ours, theirs = both(pair, segments, focused, reference=Narrowed(inner=make_linker(plain)))
+    assert told(ours) == told(theirs)
+    assert 0 < ours.repaired < without.repaired
+    assert ours.incidents == []
 
 
 @pytest.mark.parametrize("order", ORDERS)

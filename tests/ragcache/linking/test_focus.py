@@ -10,8 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from ragcache.errors import ConfigError
 from ragcache.linking import linker_spec, make_linker
-from ragcache.linking.focus import FocusWatch, leading_chunks
-from ragcache.types import FloatArray
+from ragcache.linking.base import Choice, LinkedPrompt, PlacedChunk
+from ragcache.linking.focus import FocusWatch, leading_chunks, narrowed
+from ragcache.scoring import Reuse
+from ragcache.types import FloatArray, Profile
 from tests.focus import Focus, focused_chunks, top_chunks
 
 attention = st.tuples(st.integers(1, 12), st.integers(1, 9)).flatmap(
@@ -48,3 +50,33 @@ def test_a_window_is_a_number_of_layers() -> None:
     for spec in ("cci:focus=-1", "auto:focus=-1", "auto:depth=0.5,focus=3"):
         with pytest.raises(ConfigError, match="focus"):
             make_linker(spec)
+
+
+class Read(LinkedPrompt):
+    """Four chunks of three tokens, of which the question reads what it is told."""
+
+    def __init__(self, *read: float):
+        alone = np.ones(3, np.float32)
+        profile, reuse = Profile(alone[np.newaxis], alone, alone, (1,)), Reuse(0.0, 0.0, 0.5, False, ())
+        self.chunks = [PlacedChunk(place, 1 + 3 * place, 3, profile, reuse, False) for place in range(len(read))]
+        self.question, self.read, self.asked = 1 + 3 * len(read), read, 0
+
+    def question_attention(self, reduction: str, depth: float = 1.0) -> FloatArray:
+        self.asked += 1
+        return np.repeat(np.asarray([0.0, *self.read], np.float32), [1, *[3] * len(self.read)])
+
+    def deviation(self, layers: int) -> FloatArray:
+        raise NotImplementedError
+
+
+def test_by_a_probe_the_leading_chunks_alone_are_repaired() -> None:
+    prompt = Read(0.25, 4.0, 0.5, 0.125)
+    assert leading_chunks(np.array([0.75, 12.0, 1.5, 0.375])).tolist() == [1]
+    chosen = narrowed(Choice(np.array([1, 2, 5, 6, 8, 10]), 0.25), prompt)
+    assert (chosen.positions.tolist(), chosen.predicted) == ([5, 6], 0.25)
+
+
+def test_a_probe_is_asked_where_there_is_something_to_leave_out() -> None:
+    for prompt, positions in ((Read(0.1, 5.0), [1, 5]), (Read(0.1, 5.0, 0.2, 0.15), [])):
+        assert narrowed(Choice(np.array(positions, np.int64)), prompt).positions.tolist() == positions
+        assert prompt.asked == 0

@@ -125,7 +125,7 @@ def test_an_address_is_made_of_hashes(place: str, name: Any) -> None:
         read(params, CAPTURED_IDS)
 
 
-@pytest.mark.parametrize(("linker", "why"), [("cacheblend", "torch"), ("cci:focus=8", "torch"), ("guess", "unknown")])
+@pytest.mark.parametrize(("linker", "why"), [("cacheblend", "torch"), ("guess", "unknown")])
 def test_a_linker_that_vllm_cannot_serve(linker: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(asked(linker=linker))
