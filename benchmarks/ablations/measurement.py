@@ -148,10 +148,12 @@ def _builders(
 
 
 def _filled(parts: TorchModel, groups: Sequence[Group]) -> ChunkCache:
-    """With all chunks of the groups' prompts, which are from the same documents."""
-    filled, first = memory_cache(parts, CONTEXT), groups[0]
+    """With all chunks of the groups' prompts. The last group has the most of each prompt, so its documents, which are
+    as far as they are needed, hold those of the others too.
+    """
+    filled, longest = memory_cache(parts, CONTEXT), groups[-1]
     needed = [chunk for group in groups for prompt in group.prompts for chunk in prompt.chunks]
-    variants = capture(filled, parts.template.system(), first.documents, needed, codec=parts.settings.codec)
+    variants = capture(filled, parts.template.system(), longest.documents, needed, codec=parts.settings.codec)
     for _ in tqdm(variants, desc="KV", unit="chunk", leave=False):
         pass
     return filled
