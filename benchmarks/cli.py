@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.flags import CacheDir, Device, Dtype, Engine, Model, configure
+from benchmarks.ablations import AblationsBenchOptions
 from benchmarks.cake import CakeBenchOptions
 from benchmarks.chunking import ChunkingBenchOptions
 from benchmarks.ingest import IngestBenchOptions
@@ -35,6 +36,7 @@ from benchmarks.ttft import TtftBenchOptions
 from benchmarks.ui import UiBenchOptions
 
 BENCHMARKS: Mapping[str, type[BenchOptions]] = {
+    "ablations": AblationsBenchOptions,
     "cake": CakeBenchOptions,
     "chunking": ChunkingBenchOptions,
     "ingest": IngestBenchOptions,

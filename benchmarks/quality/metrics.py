@@ -45,3 +45,16 @@ def estimate(values: Sequence[float], seed: int) -> Mean:
     draws = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.percentile(sample[draws].mean(axis=1), (2.5, 97.5))
     return Mean(float(sample.mean()), float(low), float(high))
+
+
+def paired_ratio(values: Sequence[float], others: Sequence[float], seed: int) -> Mean | None:
+    """The mean of `values` over that of `others`, which are of the same questions in the same order; none where there
+    is nothing to divide by.
+    """
+    pairs = np.asarray([values, others], dtype=np.float64)  # [2, questions]
+    drawn = np.random.default_rng(seed).integers(0, pairs.shape[1], (RESAMPLES, pairs.shape[1]))
+    means = pairs[:, drawn].mean(axis=-1)  # [2, resamples]
+    if not (means[1] > 0).all():
+        return None
+    low, high = np.percentile(means[0] / means[1], (2.5, 97.5))
+    return Mean(float(pairs[0].mean() / pairs[1].mean()), float(low), float(high))

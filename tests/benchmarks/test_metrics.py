@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from app.answering.likeness import rouge_l, token_f1
-from benchmarks.quality.metrics import divergence, estimate
+from benchmarks.quality.metrics import divergence, estimate, paired_ratio
 
 
 def test_divergence_is_kl_of_the_full_distribution_from_the_linked() -> None:
@@ -81,3 +81,18 @@ def test_an_interval_is_the_same_for_the_same_seed() -> None:
 def test_one_value_has_an_interval_of_no_width() -> None:
     found = estimate([0.25], 0)
     assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+
+
+def test_a_ratio_is_of_pairs() -> None:
+    """What is twice as much for every question is twice as much however the questions are drawn."""
+    others = [0.1, 5.0, 0.02, 1.0]
+    found = paired_ratio([2 * one for one in others], others, seed=0)
+    assert found is not None
+    assert (found.low, found.mean, found.high) == pytest.approx((2, 2, 2))
+    apart = paired_ratio([10.0, 0.2, 0.04, 2.0], others, seed=0)
+    assert apart is not None
+    assert apart.low < apart.mean < apart.high
+
+
+def test_nothing_is_a_ratio_of_nothing() -> None:
+    assert paired_ratio([1.0, 2.0], [0.0, 0.0], seed=0) is None
