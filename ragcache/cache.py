@@ -18,6 +18,7 @@ from ragcache.kvgen import ChunkIngest, KVGen, fetched, keep
 from ragcache.linking import make_linker
 from ragcache.linking.base import Linker
 from ragcache.loader import Loader
+from ragcache.ordering import least_repaired
 from ragcache.planning import Plan, PlannedChunk, plan_prompt
 from ragcache.policy import Rates
 from ragcache.prefix_keeping import Prefixes
@@ -113,6 +114,13 @@ class ChunkCache(ChunkIngest):
             while True:
                 told = self._met.popleft()
                 report.incidents += [] if told in report.incidents else [told]
+
+    def least_repaired(self, system: System, chunks: Sequence[Chunk]) -> list[int]:
+        """See `ordering`. What the store could not tell, the next report does."""
+        incidents: list[str] = []
+        order = least_repaired(system, chunks, self.engine.spec.fingerprint, self.store, incidents)
+        self._met.extend(incidents)
+        return order
 
     def _era(self) -> int:
         with suppress(StoreError):  # whoever plans with it is told

@@ -16,14 +16,17 @@ from ragcache.types import Chunk, System, VariantInfo, VariantKey
 MOST = 24  # chunks that are looked at: each place is tried with each that is left; those behind stay where they are
 
 
-def least_repaired(system: System, chunks: Sequence[Chunk], fingerprint: str, store: KVStore) -> list[int]:
+def least_repaired(
+    system: System, chunks: Sequence[Chunk], fingerprint: str, store: KVStore, incidents: list[str]
+) -> list[int]:
     """Places of `chunks` in the order in which they had better stand behind System; as they stand where none is better.
+    What the store could not tell joins the `incidents`: it says so once.
 
     Place by place the chunk is taken that loses least by standing there: what would be repaired of it, over what would
     be behind what it was computed behind. Of equal ones those that are exact, then as they stand.
     """
     stand = list(range(len(chunks)))
-    tried = _Trial(system, chunks[:MOST], fingerprint, store)
+    tried = _Trial(system, chunks[:MOST], fingerprint, store, incidents)
     if len(tried.chunks) < 2 or not any(tried.infos):
         return stand
     order = tried.greedy()
@@ -42,7 +45,7 @@ class OrderCost:
 class _Trial:
     """Chunks with what is stored of them, which is looked up once."""
 
-    def __init__(self, system: System, chunks: Sequence[Chunk], fingerprint: str, store: KVStore):
+    def __init__(self, system: System, chunks: Sequence[Chunk], fingerprint: str, store: KVStore, incidents: list[str]):
         self.chunks, self._system = chunks, system.hash
         keys = [
             VariantKey(fingerprint, system.hash, (), one.hash, border=border_behind(system.border, one))
@@ -52,18 +55,22 @@ class _Trial:
         found: dict[VariantKey, list[VariantInfo]] = {}
         for key in keys:
             if key not in found:
-                found[key] = stored_variants(store, key, [])
+                found[key] = stored_variants(store, key, incidents, others=True)
         self.infos = [found[key] for key in keys]
+        self._seen = [{one for info in infos for one in info.key.context} for infos in self.infos]
 
     def greedy(self) -> list[int]:
-        left, prefix, order = list(range(len(self.chunks))), Prefix(), list[int]()
-        least = [self._best_of(place) for place in left]
-        while left:
-            here = [(self._judged(place, prefix), place) for place in left]
-            (_, _, place) = min((tokens - least[at], not exact, at) for (tokens, exact), at in here)
-            left.remove(place)
+        prefix, order = Prefix(), list[int]()
+        here = {place: self._judged(place, prefix) for place in range(len(self.chunks))}
+        least = [self._best_of(place) for place in here]
+        while here:
+            _, _, place = min((tokens - least[at], not exact, at) for at, (tokens, exact) in here.items())
+            del here[place]
             order.append(place)
-            prefix.append(self.chunks[place].hash)
+            prefix.append(new := self.chunks[place].hash)
+            for at, (tokens, _) in here.items():  # of the others it is no matter what comes before them
+                if len(order) == 1 or not tokens or new in self._seen[at]:
+                    here[at] = self._judged(at, prefix)
         return order
 
     def cost(self, order: Sequence[int]) -> OrderCost:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ragcache.linking.base import Linker
+from ragcache.linking.focus import probes
 from ragcache.planning import Plan, PlannedChunk
 from ragcache.rates import Rates, Work
 from ragcache.store.base import RAM
@@ -125,8 +126,9 @@ def first_pass(plan: Plan, linker: Linker, rates: Rates) -> Work:
 
 
 def _probes(plan: Plan, linker: Linker, focuses: bool = False) -> bool:
-    asks = linker.probes or (focuses and linker.focus > 0)
-    return asks and any(chunk.candidates and not chunk.candidates[0].unchanged for chunk in plan.chunks)
+    cached = [chunk.candidates[0] for chunk in plan.chunks if chunk.candidates]
+    asks = probes(linker, len(cached)) if focuses else linker.probes
+    return asks and not all(best.unchanged for best in cached)
 
 
 def _linked(plan: Plan, linker: Linker, rates: Rates, terms: Terms) -> Work:

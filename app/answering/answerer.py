@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 from app.answering import Answer, Citation, Quote, Retrieved, locate
 from app.answering.pieces import Pieces
-from app.answering.standing import in_prompt_order
+from app.answering.standing import DocumentPlace, as_they_stood, in_prompt_order
 from app.answering.stream import AnswerStream
 from app.answering.support import Passage, supported
 from app.library.catalog import Catalog
 from app.library.catalog.records import PageName
 from app.settings import PromptOrder
 from ragcache.errors import FAULTS, PromptError, RagcacheError, reason_of
-from ragcache.ordering import least_repaired
 from retriever import Vectors
 from splitter.base import Embed, Offsets
 
@@ -44,7 +43,7 @@ class AnswerRequest:
     question: str
     found: Sequence[Retrieved]  # best first
     history: Sequence[Turn] = ()  # oldest first
-    last: Sequence[int | str] = ()  # documents of the last turn's prompt, in its order
+    last: Sequence[DocumentPlace] = ()  # of the chunks of the last turn's prompt, in its order
     max_tokens: int = 256
     linker: Linker | str | None = None
     sampling: Sampling | None = None
@@ -133,12 +132,16 @@ class Answering:
         self, request: AnswerRequest, found: Sequence[Retrieved], by_id: Mapping[int | str, Chunk]
     ) -> tuple[Sequence[Retrieved], float]:
         """In the order that was asked for, and the seconds that it took to choose it."""
-        placed = found if request.order == "best" else in_prompt_order(found, request.last)
-        if request.order != "cached" or request.last:  # the front of a conversation that goes on is cached as it stood
+        if request.order == "best":
+            return found, 0.0
+        placed = in_prompt_order(found, [document for document, _ in request.last])
+        if request.order == "collection":
             return placed, 0.0
-        started, spec = perf_counter(), self.cache.engine.spec
+        if request.last:
+            return as_they_stood(placed, request.last), 0.0
+        started = perf_counter()
         chunks = [by_id[one.chunk_id] for one in placed]
-        order = least_repaired(self.template.system(), chunks, spec.fingerprint, self.cache.source.store)
+        order = self.cache.least_repaired(self.template.system(), chunks)
         return [placed[place] for place in order], perf_counter() - started
 
     def _stream(

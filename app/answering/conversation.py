@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from app.answering import Answer, Asked, AskOptions
 from app.answering.answerer import STOPPED
+from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.errors import CatalogError, NotFound
 from app.library.catalog.records import Message, NewMessage
@@ -88,7 +89,7 @@ class Conversation:
             self.place_of(instead_of)
         messages = self._said(RECENT, before=instead_of)
         asked = replace(Asked(**options), history=turns(messages), collection=self.collection)
-        stream = self._pipeline.start(question.strip(), asked, _last_documents(messages))
+        stream = self._pipeline.start(question.strip(), asked, _last_places(messages))
         stream.then.append(partial(self._store, instead_of))
         return stream
 
@@ -100,7 +101,7 @@ class Conversation:
             raise NotFound(NOTHING_ASKED)
         before = messages[: asked[-1]]
         told = replace(Asked(**options), history=turns(before), collection=self.collection)
-        return self._pipeline.start(messages[asked[-1]].content, told, _last_documents(before))
+        return self._pipeline.start(messages[asked[-1]].content, told, _last_places(before))
 
     def place_of(self, message_id: int) -> int:
         """Among the messages. Raises NotFound where it is no question of this conversation."""
@@ -171,10 +172,10 @@ def turns(messages: Sequence[Said]) -> list[Turn]:
     return found
 
 
-def _last_documents(messages: Sequence[Said]) -> list[int | str]:
+def _last_places(messages: Sequence[Said]) -> list[DocumentPlace]:
     """Of the last answer's citations, which are numbered in the order of its prompt."""
     cited = next((message.citations for message in reversed(messages) if message.role == "assistant"), ())
-    return list(dict.fromkeys(citation["document_id"] for citation in cited))
+    return [(citation["document_id"], citation["start"]) for citation in cited]
 
 
 def title_of(question: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +16,7 @@ from app.answering.anticipation import Anticipation
 from app.answering.conversation import Conversation, condensed
 from app.answering.gated import GatedAnswers
 from app.answering.search import KEYWORD, CollectionSearch, Searched, in_parts
+from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.chat.verbs import ContextVerbs
 from app.compose import close, open_library
@@ -139,8 +141,8 @@ class RagPipeline(ContextVerbs):
         """The answer as it comes. Its chunks are found when this returns, and its prompt is computed or under way."""
         return self.start(check_question(question), Asked(**options))
 
-    def start(self, question: str, asked: Asked, last: Sequence[int | str] = ()) -> AnswerStream:
-        """`last`: the documents of the last turn's prompt, in its order."""
+    def start(self, question: str, asked: Asked, last: Sequence[DocumentPlace] = ()) -> AnswerStream:
+        """`last`: where the chunks of the last turn's prompt stand, in its order."""
         collection = self._searching.collection(asked.collection, asked.collection_id)
         answering = self.answering
         self._warm()
@@ -175,7 +177,8 @@ class RagPipeline(ContextVerbs):
         if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))
         if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
-            stream.then.append(self.gate.measuring(collection.id, answering, request, wanted))
+            answered = replace(request, found=stream.citations, order="best")  # in the order in which they stood
+            stream.then.append(self.gate.measuring(collection.id, answering, answered, wanted))
         stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)

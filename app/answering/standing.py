@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from app.answering import Retrieved
+
+T = TypeVar("T", bound=Hashable)
+
+DocumentPlace = tuple[int | str, int]  # a document, and where a chunk begins in it
+
+
+def as_they_stood(placed: Sequence[Retrieved], last: Sequence[DocumentPlace]) -> list[Retrieved]:
+    """What comes again first, in the order of the `last` prompt: its front is cached as it stood."""
+    before = _places(last)
+    return sorted(placed, key=lambda one: before.get((one.document_id, one.start), len(before)))
 
 
 def in_prompt_order(found: Sequence[Retrieved], last: Sequence[int | str] = ()) -> list[Retrieved]:
@@ -32,5 +43,5 @@ def in_prompt_order(found: Sequence[Retrieved], last: Sequence[int | str] = ()) 
     return sorted(found, key=place)
 
 
-def _places(documents: Iterable[int | str]) -> dict[int | str, int]:
-    return {document: place for place, document in enumerate(dict.fromkeys(documents))}
+def _places(told: Iterable[T]) -> dict[T, int]:
+    return {one: place for place, one in enumerate(dict.fromkeys(told))}

@@ -27,6 +27,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from app.answering import Answer, AskOptions
 from app.answering.answerer import Answering
 from app.answering.pipeline import RagPipeline
+from app.answering.standing import DocumentPlace
 from app.answering.stream import AnswerStream, AsyncAnswerStream
 from app.llama.synthesizer import CachedSynthesizer, as_node, cited_nodes, told
 from app.models.cores import in_thread
@@ -99,7 +100,7 @@ class CachedChatEngine(BaseChatEngine):
         )
         self._postprocessors = list(node_postprocessors)
         self._messages = list(chat_history)
-        self._last: list[int | str] = []  # documents of the last prompt
+        self._last: list[DocumentPlace] = []  # of the chunks of the last prompt
 
     @property
     def chat_history(self) -> list[ChatMessage]:
@@ -175,7 +176,7 @@ class CachedChatEngine(BaseChatEngine):
         return AgentChatResponse(answer.text, source_nodes=cited_nodes(answer.citations, nodes), metadata=told(answer))
 
     def _remember(self, message: str, answer: Answer) -> None:
-        self._last = list(dict.fromkeys(citation.document_id for citation in answer.citations))
+        self._last = [(citation.document_id, citation.start) for citation in answer.citations]
         self._messages += [
             ChatMessage(message, role=MessageRole.USER),
             ChatMessage(answer.text, role=MessageRole.ASSISTANT),

@@ -22,7 +22,6 @@ from benchmarks.refining import INGEST, ORDERED, RefiningBenchOptions
 from ragcache.cache import ChunkCache
 from ragcache.engine.torch.forcing import ForcedAnswers
 from ragcache.keeping import Keeper
-from ragcache.ordering import least_repaired
 from ragcache.planning import plan_prompt
 from ragcache.refining import Refining
 from ragcache.store import open_store
@@ -58,7 +57,7 @@ class FilledCache:
         chunks = [one for one in middle if isinstance(one, Chunk)]
         if not (self.orders and isinstance(system, System)):
             return segments
-        order = least_repaired(system, chunks, self.cache.engine.spec.fingerprint, self.cache.store)
+        order = self.cache.least_repaired(system, chunks)
         return [system, *(chunks[place] for place in order), question]
 
     def ask(self, segments: Sequence[Segment]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ragcache.linking.base import Choice, LinkedPrompt, tokens_of
+from ragcache.linking.base import Choice, LinkedPrompt, Linker, tokens_of
 
 LEAST = 3  # chunks: between fewer there is no step of the entropy to compare
 
@@ -32,6 +32,11 @@ class FocusWatch:
         self._held = self._held + 1 if leading == self._leading else 1
         self._leading = leading
         return leading if self._held >= self._window else None
+
+
+def probes(linker: Linker, chunks: int) -> bool:
+    """Whether a probe is asked for, of so many cached chunks, where it tells what leads."""
+    return linker.probes or (linker.focus > 0 and chunks >= LEAST)
 
 
 def narrowed(choice: Choice, prompt: LinkedPrompt) -> Choice:

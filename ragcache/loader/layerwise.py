@@ -24,7 +24,7 @@ from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
-from ragcache.store.base import KVStore
+from ragcache.store.base import BUCKET, KVStore
 
 DEPTH = READERS  # reads of a prompt at a time
 
@@ -98,7 +98,9 @@ class _Layers(Loading):
                 if all(one.task is None for one in self._climbs):
                     self._moved = self._clock()
                 try:
-                    climb.task = self._threads.submit(partial(self._climb, climb, place), self)
+                    climb.task = self._threads.submit(
+                        partial(self._climb, climb, place), self, far=climb.piece.tier == BUCKET
+                    )
                 except FAULTS as error:
                     climb.task = Task(self._clock())
                     climb.task.future.set_exception(error)

@@ -13,7 +13,7 @@ from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
 from ragcache.loader.reading import AHEAD_BYTES, Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
-from ragcache.store.base import KVStore
+from ragcache.store.base import BUCKET, KVStore
 
 LATE_ONES = 2  # reads of a prompt in a row that were late: its others are not waited for
 LATE = "a cached segment was not loaded in time, and is computed"
@@ -85,7 +85,8 @@ class _OnThreads(Loading):
         """Begin what may be begun."""
         while self._left and sum(piece.nbytes for piece, _ in self._reading) < AHEAD_BYTES:
             piece = self._left.popleft()
-            task = self._threads.submit(partial(bring, self._store, piece, self._pace), self)
+            call = partial(bring, self._store, piece, self._pace)
+            task = self._threads.submit(call, self, far=piece.tier == BUCKET)
             self._reading.append((piece, task))
 
     def take(self) -> Delivery | None:

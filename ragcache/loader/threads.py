@@ -25,6 +25,7 @@ Errand = tuple[Future[Any], Callable[[], object]]
 # Threads that read files while the model computes: one waits for the disk while another is decoded. Each brings 1 to 3
 # GB/s of what the system holds in memory, and what has many cores may have a GPU, which takes twenty.
 READERS = max(2, min(8, len(allowed()) // 2))
+FAR = 4  # at least, that wait for a network
 FEWEST = 2  # at work where they share a slow disk, each with a limit of its own
 SHARE = 1 / 4  # of that limit, which a task may take on a disk that so many share
 FADING = 0.9  # of what the slowest has taken, for each that comes after it
@@ -45,6 +46,7 @@ class Task(Generic[T]):
     asked: float
     future: Future[T] = field(default_factory=Future)
     begun: float | None = None  # when a thread took it up
+    far: bool = False  # it waits for a network
 
 
 class DiskThreads:
@@ -54,6 +56,8 @@ class DiskThreads:
     A task's time counts from when a thread takes it up: that a step took long, or that there were many before it, is no
     sign of a bad disk. While none is taken up or finished at all, it counts from the last one that was. Few are at work
     at once until it is seen that the disk is quick enough for more.
+
+    What waits for a network does so on threads of its own, so that nothing of the disk waits behind it.
     """
 
     def __init__(
@@ -77,16 +81,23 @@ class DiskThreads:
         weakref.finalize(self, self._errands.end)
         self._moved = self._clock()
         self._given_up: set[Task[Any]] = set()  # and a thread is still at them
+        self._far: DiskThreads | None = None
 
-    def submit(self, call: Callable[[], T], client: object = None) -> Task[T]:
-        """Where no thread will come to it, its future holds a StoreError at once. `client`: whose turn it takes."""
+    def submit(self, call: Callable[[], T], client: object = None, *, far: bool = False) -> Task[T]:
+        """Where no thread will come to it, its future holds a StoreError at once. `client`: whose turn it takes.
+        `far`: it may wait for a network.
+        """
         if self._process != os.getpid():  # a child of a fork has none of its parent's threads, and perhaps a held lock
             self._begin()
-        task: Task[T] = Task(self._clock())
+        if far:
+            task = self._beyond().submit(call, client)
+            task.far = True
+            return task
+        task = Task(self._clock())
         with self._lock:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
-        if sum(map(self.late, given_up)) >= self._errands.width:
+        if sum(map(self._late, given_up)) >= self._errands.width:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
             return task
         if self._closed:
@@ -97,6 +108,14 @@ class DiskThreads:
             if len(self._threads) < self._count:
                 self._add_thread()
         return task
+
+    def _beyond(self) -> DiskThreads:
+        with self._lock:
+            if self._far is None:
+                count = max(FAR, self._count)
+                self._far = DiskThreads(count, f"{self._name}-far", self._limit_s, self._clock, self._initializer)
+                self._far._closed = self._closed
+            return self._far
 
     def _add_thread(self) -> None:
         arguments = (self._errands, self._initializer)
@@ -118,11 +137,22 @@ class DiskThreads:
             self._errands.took(share)
 
     def late(self, task: Task[T]) -> bool:
+        if task.far and self._far is not None:
+            return self._far._late(task)
+        return self._late(task)
+
+    def _late(self, task: Task[T]) -> bool:
         since = max(task.asked, self._moved) if task.begun is None else task.begun
         return not task.future.done() and self._clock() - since > self._limit_s
 
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
+        if task.far and self._far is not None:
+            self._far._give_up(task)
+        else:
+            self._give_up(task)
+
+    def _give_up(self, task: Task[T]) -> None:
         if not task.future.cancel():
             with self._lock:
                 self._given_up = {*self._given_up, task}
@@ -136,6 +166,10 @@ class DiskThreads:
     def close(self) -> None:
         """What no thread has taken up is cancelled."""
         self._closed = True
+        with self._lock:
+            far = self._far
+        if far is not None:
+            far.close()
         for future, _ in self._errands.drained():
             future.cancel()
         self._errands.end()

@@ -32,13 +32,14 @@ def open_store(
     evicts: bool = True,
     remote: str = "",
     remote_bytes: int | None = None,
+    remote_patience_s: float | None = None,
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
     `order`: what goes first where a tier is full, by its name, or those of both tiers (`open_orders`). `disk_floor` and
     `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
-    those of all who share it.
+    those of all who share it; so long what is opened is looked for there, where another process has planned it.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
     of_ram, of_disk = open_orders(order)
@@ -49,10 +50,16 @@ def open_store(
     disk = None
     if root is not None and disk_bytes != 0:
         disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts)
+    if not isinstance(remote, str):  # of a file that anybody wrote
+        raise ConfigError(f"the bucket is {remote!r}: give its URL")
+    if remote_bytes is not None and (type(remote_bytes) is not int or remote_bytes < 1):
+        raise ConfigError(
+            f"the bucket's budget is {remote_bytes!r}: give a number of bytes, or leave it out for no limit"
+        )
     if remote:
         if disk is None:
             raise ConfigError("a bucket needs a disk as its cache: give it a folder with a disk budget")
-        return _shared(ram, disk, remote, remote_bytes, heads)
+        return _shared(ram, disk, remote, remote_bytes, heads, remote_patience_s)
     if ram is not None and disk is not None:
         return TieredStore(ram, disk)
     only = ram or disk
@@ -61,12 +68,14 @@ def open_store(
     return only
 
 
-def _shared(ram: Tier | None, disk: DiskTier, url: str, budget: int | None, heads: slice | None) -> KVStore:
+def _shared(
+    ram: Tier | None, disk: DiskTier, url: str, budget: int | None, heads: slice | None, patience_s: float | None
+) -> KVStore:
     from ragcache.store.remote.bucket import Bucket
-    from ragcache.store.remote.store import SharedStore
+    from ragcache.store.remote.store import LOOK_S, SharedStore
 
     faster = [] if ram is None else [ram]
-    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads)
+    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s or LOOK_S)
 
 
 class TieredStore(KVStore):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def keep(store: KVStore, tiny: Tiny, *chunks: Chunk, border: str = "") -> None:
 
 
 def ordered(store: KVStore, tiny: Tiny, *chunks: Chunk) -> tuple[Chunk, ...]:
-    order = least_repaired(SYSTEM, chunks, tiny.engine.spec.fingerprint, store)
+    order = least_repaired(SYSTEM, chunks, tiny.engine.spec.fingerprint, store, [])
     assert sorted(order) == list(range(len(chunks)))
     return tuple(chunks[place] for place in order)
 
@@ -83,6 +84,18 @@ def test_no_order_that_is_found_repairs_more_than_the_given_one(store: KVStore, 
 def test_nothing_of_another_border_counts(store: KVStore, tiny: Tiny) -> None:
     keep(store, tiny, A, B, C, border="someone")
     assert ordered(store, tiny, C, B, A) == (C, B, A)
+
+
+def test_what_the_store_cannot_tell_is_told(tiny: Tiny, tmp_path: Path) -> None:
+    store = open_store(tmp_path, 0, None, "raw")
+    keep(store, tiny, A, B)
+    for path in tmp_path.rglob("*.kv"):
+        path.write_bytes(path.read_bytes()[:40])
+    incidents: list[str] = []
+    assert least_repaired(
+        SYSTEM, (B, A), tiny.engine.spec.fingerprint, open_store(tmp_path, 0, None, "raw"), incidents
+    ) == [0, 1]
+    assert any("cache entry not used" in one for one in incidents), incidents
 
 
 def test_copies_and_many(store: KVStore, tiny: Tiny) -> None:

@@ -7,6 +7,7 @@ workers fill these (cached KV placed, some rows computed), and vLLM goes on with
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,10 +35,11 @@ from ragcache.engine.vllm.outcomes import FAMILIES
 from ragcache.engine.vllm.selfcheck import check_spans
 from ragcache.engine.vllm.setup import Setup, read_setup
 from ragcache.engine.vllm.spans import SpanRunner
-from ragcache.errors import ModelError
+from ragcache.errors import FAULTS, ModelError
 from ragcache.policy import Work
 from ragcache.store.base import KVStore
 
+logger = logging.getLogger(__name__)
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 
 
@@ -151,9 +153,11 @@ class RagcacheConnector(KVConnectorBase_V1):
             self._worker.close()
         if self._scheduler is not None:
             self._scheduler.close()
-        for store in self._own:
-            store.close()
-        self._own.clear()
+        while self._own:
+            try:
+                self._own.pop().close()
+            except FAULTS:  # the engine ends all the same
+                logger.warning("a store was not closed", exc_info=True)
 
     # -- scheduler --------------------------------------------------------------------------------------------------
 

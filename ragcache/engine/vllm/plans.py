@@ -21,6 +21,7 @@ from ragcache.errors import StoreError
 from ragcache.link_job import LinkJob
 from ragcache.linkage import Linkage
 from ragcache.linking.base import Linker, Positions
+from ragcache.linking.focus import probes
 from ragcache.loader import SegmentPiece
 from ragcache.loader.threads import Clock, DiskThreads, Task
 from ragcache.planning import Plan, first_address, plan_prompt
@@ -81,7 +82,8 @@ class Pace:
         """`known`: positions that the prefix cache holds. Behind any that is not `exact` nothing is computed ahead."""
         if self._always:
             return plan
-        steps = LOAD_STEPS + (PROBE_STEPS if linker.probes or linker.focus else 0)
+        cached = sum(bool(chunk.candidates) for chunk in plan.chunks)
+        steps = LOAD_STEPS + (PROBE_STEPS if probes(linker, cached) else 0)
         step = STEP_S
         if self._ordinary.rows:
             step += self.rates.seconds(self._ordinary + Work(passes=1))

@@ -52,18 +52,19 @@ class Setup:
         """Its share of the RAM, for its own heads. All share the folder."""
         ram = self.extra.get("ram_bytes", RAM_BYTES)
         heads = None if self.ranks == 1 else self.heads(rank)
-        return self._store(None if ram is None else ram // self.ranks, heads)
+        patience = self.settings.load_timeout_s  # it has looked for nothing itself, and nobody waits for its readers
+        return self._store(None if ram is None else ram // self.ranks, heads, patience)
 
     def scheduler_store(self) -> KVStore:
         """It looks for what there is, and needs no KV of it. Without a folder there is nothing to be found."""
         return self._store(0 if self.extra.get("store") else 1)
 
-    def _store(self, ram: int | None, heads: slice | None = None) -> KVStore:
+    def _store(self, ram: int | None, heads: slice | None = None, patience_s: float | None = None) -> KVStore:
         root = self.extra.get("store")
         folder, disk = None if root is None else Path(root), self.extra.get("disk_bytes")
         codec, order = self.extra.get("codec", "bf16"), self.extra.get("eviction", "lru")
         bucket = {name: self.extra[name] for name in ("remote", "remote_bytes") if name in self.extra}
-        store = open_store(folder, ram, disk, codec, heads, order=order, **bucket)
+        store = open_store(folder, ram, disk, codec, heads, order=order, remote_patience_s=patience_s, **bucket)
         model = self.vllm_config.model_config
         store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
         return store

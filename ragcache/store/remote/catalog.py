@@ -26,6 +26,7 @@ from ragcache.store.remote.names import ObjectPlace, folder_of
 from ragcache.types import VariantInfo, VariantKey
 
 HURRIED_S = 10.0  # for which nobody waits, once the bucket was late
+HURRIES_S = 0.5  # who would wait no longer than this
 HELD_S, LACKED_S = 120.0, 30.0  # for which is remembered what a family has, and that there is nothing of it
 MOST_FAMILIES = 4096
 MOST_NBYTES = 64 << 20  # of profiles
@@ -84,7 +85,8 @@ class BucketCatalog:
             under_way = self._looks.get(family)
             if under_way is None:
                 self._looks[family] = under_way = self._clock(), self._bucket.submit(self._looked(family))
-            left = under_way[0] + seconds - self._clock() if self._clock() >= self._hurried_until else 0.0
+            is_hurried = seconds <= HURRIES_S and self._clock() < self._hurried_until
+            left = 0.0 if is_hurried else under_way[0] + seconds - self._clock()
         asked, future = under_way
         if not future.done():
             future.add_done_callback(lambda ended: self._remember(family, asked, ended))

@@ -45,11 +45,13 @@ class SharedStore(KVStore):
         bucket: Bucket,
         budget: int | None = None,
         heads: slice | None = None,
+        patience_s: float = LOOK_S,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
-        the bucket's own rules. `heads`: those K/V heads that `local` brings.
+        the bucket's own rules. `heads`: those K/V heads that `local` brings. `patience_s`: for which what is opened is
+        looked for, where it was planned by another process.
         """
-        self._local, self._disk, self._faster = local, disk, faster
+        self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
         self._forms = KnownForms()
         self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
@@ -95,13 +97,13 @@ class SharedStore(KVStore):
             flaws += self._flaws()
         return [entry.info for entry in found]
 
-    def _remote(self, family: str, *, ask: bool = True) -> list[RemoteEntry]:
+    def _remote(self, family: str, *, ask: bool = True, seconds: float = LOOK_S) -> list[RemoteEntry]:
         """What it has of a family, save for what has gone here or was late; as far as is known where it is not to be
         asked.
         """
         if self._is_child:
             return []
-        found = self._catalog.look(family, LOOK_S) if ask else self._catalog.known(family)
+        found = self._catalog.look(family, seconds) if ask else self._catalog.known(family)
         if found is None:
             return []
         soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
@@ -127,7 +129,8 @@ class SharedStore(KVStore):
     def open(self, key: VariantKey) -> OpenEntry | None:
         if (entry := self._local.open(key)) is not None:
             return entry
-        found = next((one for one in self._remote(key.family) if one.info.key == key), None)
+        there = self._remote(key.family, seconds=self._patience_s)
+        found = next((one for one in there if one.info.key == key), None)
         arrival = None if found is None else self._arrivals.begin(found.place)
         variant = None if arrival is None else self._arrivals.take(arrival)
         if variant is None or found is None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answering import Retrieved
-from app.answering.standing import in_prompt_order
+from app.answering.standing import as_they_stood, in_prompt_order
 
 
 def chunk(document: int | str, ordinal: int) -> Retrieved:
@@ -31,6 +31,11 @@ def test_documents_of_llama_index_come_by_rank() -> None:
     found = [chunk("z", 4), chunk("a", 2), chunk("z", 1)]
     assert names(in_prompt_order(found)) == ["z-1", "z-4", "a-2"]
     assert names(in_prompt_order(found, last=["a"])) == ["a-2", "z-1", "z-4"]
+
+
+def test_what_comes_again_stands_as_it_stood() -> None:
+    found = [replace(chunk(number, number), start=10 * number) for number in (1, 2, 3, 4)]
+    assert names(as_they_stood(found, [(4, 40), (9, 0), (2, 20), (3, 31)])) == ["4-4", "2-2", "1-1", "3-3"]
 
 
 @given(

@@ -108,6 +108,9 @@ def test_a_focus_is_told_by_a_probe(pair: Pair, plain: str, focused: str) -> Non
     assert told(ours) == told(theirs)
     assert 0 < ours.repaired < without.repaired
     assert ours.incidents == []
+    other = pair.vllm.generate([*segments[:-1], make_question(16)], max_tokens=1, linker=focused)
+    list(other)
+    assert other.report.prefix_tokens < sum(map(len, segments[:2])), "what another question focuses on is not its link"
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -56,6 +56,27 @@ def test_time_counts_from_when_a_thread_takes_it_up(disk: Disk) -> None:
     assert disk.threads.late(waiting)
 
 
+def test_what_is_of_a_network_holds_up_nothing_of_the_disk(disk: Disk) -> None:
+    """However many wait for it: and while they are late, the disk is asked all the same."""
+    gate = threading.Event()
+    disk.gates.append(gate)
+    far = [disk.threads.submit(gate.wait, far=True) for _ in range(20)]
+    wait_until(lambda: far[0].begun is not None, 60, lambda: far[0])
+    task, begun, _ = disk.ask()
+    assert begun.wait(60)
+    disk.now = LIMIT + 0.1
+    assert disk.threads.late(far[0])
+    for one in far:
+        disk.threads.give_up(one)
+    refused = disk.threads.submit(gate.wait, far=True)
+    assert isinstance(refused.future.exception(60), StoreError)
+    disk.gates[-1].set()
+    task.future.result(60)
+    near, begun, _ = disk.ask()
+    assert begun.wait(60)
+    assert not disk.threads.late(near)
+
+
 def test_what_no_thread_comes_to_is_late_when_nothing_moves(disk: Disk) -> None:
     first, begun, _ = disk.ask()
     assert begun.wait(60)

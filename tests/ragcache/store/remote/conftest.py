@@ -58,8 +58,10 @@ def machine(tmp_path: Path) -> Iterator[OpenMachine]:
         remote: int | None = None,
         codec: str = "raw",
         heads: slice | None = None,
+        patience_s: float | None = None,
     ) -> SharedStore:
-        store = open_store(tmp_path / name, ram, disk, codec, heads, remote=url, remote_bytes=remote)
+        shared = {"remote": url, "remote_bytes": remote, "remote_patience_s": patience_s}
+        store = open_store(tmp_path / name, ram, disk, codec, heads, **shared)
         assert isinstance(store, SharedStore)
         opened.append(store)
         return store

@@ -53,30 +53,6 @@ def test_what_one_puts_another_has(
     assert kept.read_bytes() == object_of(Path(folder_url.removeprefix("file://")), variant.key).read_bytes()
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("ram", [0, None])
-def test_a_rank_brings_its_own_heads_and_the_whole_file(
-    machine: OpenMachine, folder_url: str, make_variant: Any, codec: str, ram: int | None
-) -> None:
-    variant = make_variant(tuple(range(37)), dtype=torch.bfloat16, heads=4)
-    one = machine("one", folder_url, codec=codec)
-    one.put(variant)
-    settled(one)
-    whole = one.get(variant.key)
-    assert whole is not None
-    ranks = [machine("other", folder_url, ram=ram, heads=slice(2 * rank, 2 * rank + 2)) for rank in range(2)]
-    for turn in range(2):
-        for rank, store in enumerate(ranks):
-            fetched = store.get(variant.key)
-            assert fetched is not None
-            assert fetched.tier != BUCKET or not turn
-            for mine, all_heads in ((fetched.variant.k, whole.variant.k), (fetched.variant.v, whole.variant.v)):
-                torch.testing.assert_close(mine, all_heads[:, 2 * rank : 2 * rank + 2], rtol=0, atol=0)
-            settled(store)
-    (kept,) = Path(str(ranks[0]._disk.root)).rglob("*.kv")
-    assert kept.read_bytes() == object_of(Path(folder_url.removeprefix("file://")), variant.key).read_bytes()
-
-
 def test_what_the_disk_has_is_not_asked_of_the_bucket(machine: OpenMachine, folder_url: str, make_variant: Any) -> None:
     near, far = make_variant(context=("a",)), make_variant(context=("b",))
     other = machine("other", folder_url)

@@ -1,0 +1,72 @@
+"""A bucket below the stores of vLLM's own server: of its scheduler's side, and of ranks with some heads each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragcache.errors import ConfigError
+from ragcache.store import open_store
+from ragcache.store.base import BUCKET
+from ragcache.store.codec import CODECS
+from tests.buckets import Proxy, S3Bucket
+from tests.ragcache.store.remote.conftest import OpenMachine, object_of, settled
+from tests.ragcache.store.test_contract import assert_kept
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("ram", [0, None])
+def test_a_rank_brings_its_own_heads_and_the_whole_file(
+    machine: OpenMachine, folder_url: str, make_variant: Any, codec: str, ram: int | None
+) -> None:
+    variant = make_variant(tuple(range(37)), dtype=torch.bfloat16, heads=4)
+    one = machine("one", folder_url, codec=codec)
+    one.put(variant)
+    settled(one)
+    whole = one.get(variant.key)
+    assert whole is not None
+    ranks = [machine("other", folder_url, ram=ram, heads=slice(2 * rank, 2 * rank + 2)) for rank in range(2)]
+    for turn in range(2):
+        for rank, store in enumerate(ranks):
+            fetched = store.get(variant.key)
+            assert fetched is not None
+            assert fetched.tier != BUCKET or not turn
+            for mine, all_heads in ((fetched.variant.k, whole.variant.k), (fetched.variant.v, whole.variant.v)):
+                torch.testing.assert_close(mine, all_heads[:, 2 * rank : 2 * rank + 2], rtol=0, atol=0)
+            settled(store)
+    (kept,) = Path(str(ranks[0]._disk.root)).rglob("*.kv")
+    assert kept.read_bytes() == object_of(Path(folder_url.removeprefix("file://")), variant.key).read_bytes()
+
+
+def test_what_another_process_planned_is_looked_for_with_patience(
+    machine: OpenMachine, far: S3Bucket, network: Proxy, make_variant: Any
+) -> None:
+    """Also while those who plan are in a hurry, since the bucket was late."""
+    variant = make_variant(tuple(range(37)))
+    one = machine("one", far.url)
+    one.put(variant)
+    settled(one)
+    network.latency_s = 0.4  # two looks and an object, each later than a prompt waits
+    hurried, patient = machine("hurried", far.url), machine("patient", far.url, patience_s=60.0)
+    assert hurried.variants(variant.key.family) == []
+    assert hurried.open(variant.key) is None
+    assert patient.variants(variant.key.family) == []
+    entry = patient.open(variant.key)
+    assert entry is not None
+    with entry:
+        assert_kept(entry.variant(), variant, "raw")
+
+
+@pytest.mark.parametrize("remote_bytes", [0, -1, True, "5GB", 1.5])
+def test_a_budget_that_is_none_would_empty_the_bucket(tmp_path: Path, folder_url: str, remote_bytes: Any) -> None:
+    with pytest.raises(ConfigError, match="the bucket's budget is"):
+        open_store(tmp_path / "kv", 0, None, "raw", remote=folder_url, remote_bytes=remote_bytes)
+
+
+@pytest.mark.parametrize("remote", [5, True, ["s3://bucket"], None])
+def test_a_bucket_is_named_by_a_text(tmp_path: Path, remote: Any) -> None:
+    with pytest.raises(ConfigError, match="give its URL"):
+        open_store(tmp_path / "kv", 0, None, "raw", remote=remote)
