@@ -56,7 +56,6 @@ def open_engine(settings: Settings, folder: Path, **options: Any) -> VllmEngine:
     linking = {
         "codec": settings.codec,
         "eviction": settings.eviction,
-        "variants": settings.variants,
         "link_when": settings.link_when,
         "digests": str(settings.digests_file),
     }

@@ -87,7 +87,7 @@ def _row(trace: Trace, costs: TraceCosts, options: TraceBenchOptions, case: Trac
         "system": case.system,
         "policy": case.policy,
         "capacity": case.share,
-        "hit_rate": tally.rate(*filter(None, tally.tiers)),
+        "hit_rate": tally.rate(*(tier for tier in tally.tiers if tier)),
         "ram_hit_rate": tally.rate(RAM) if tiers_told else None,
         "disk_hit_rate": tally.rate(DiskTier.name) if tiers_told else None,
         "tokens_total": tally.total,
