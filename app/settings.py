@@ -19,6 +19,7 @@ from app.env_file import read_env_file
 from ragcache.errors import ConfigError
 from ragcache.host import disk_size
 from ragcache.records import FOLDER, Records
+from ragcache.store.eviction import MOST_VARIANTS, VARIANTS
 
 PREFIX = "RAGCACHE_"
 GIB = 1 << 30
@@ -55,9 +56,8 @@ def default_data_dir() -> Path:
 
 
 def _xdg(name: str, otherwise: str) -> Path:
-    named = os.environ.get(name, "")
-    base = Path(named) if Path(named).is_absolute() else expanded(Path(otherwise))  # XDG: ignore a relative path
-    return base / "ragcache"
+    named = Path(os.environ.get(name, ""))
+    return (named if named.is_absolute() else expanded(Path(otherwise))) / "ragcache"  # XDG: ignore a relative path
 
 
 def expanded(path: Path) -> Path:
@@ -137,6 +137,7 @@ class Settings(BaseSettings):
     remote_bytes: Bytes | None = None
     codec: Name = "bf16"
     eviction: Name = "value"
+    variants: int = Field(default=VARIANTS, ge=1, le=MOST_VARIANTS)
     linker: Name = "auto"
     link_when: Literal["sooner", "always"] = "sooner"
     gate: float = Field(default=0.02, ge=0, le=1)
@@ -294,6 +295,5 @@ def _told(
         else:
             value, where = Settings.model_fields[name].default, "by default"
     allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    if name in ("database_url", "api_key"):  # they hold what is secret
-        return f"{upper} {where} {allowed}"
-    return f"{upper}={value!r} {where} {allowed}"
+    shown = upper if name in ("database_url", "api_key") else f"{upper}={value!r}"  # these hold what is secret
+    return f"{shown} {where} {allowed}"

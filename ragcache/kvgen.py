@@ -17,7 +17,6 @@ from ragcache.planning import ChunkSurroundings, candidates, stored_variants
 from ragcache.report import COMPUTED
 from ragcache.scoring import Prefix
 from ragcache.store.base import RAM, Fetched, KVStore
-from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 # A variant that is stored already and serves a chunk behind System and these; None where one is to be computed.
@@ -240,13 +239,15 @@ class ChunkIngest:
             yield variant, is_new
 
     def _enough(self, system: Variant, context: Sequence[Variant], chunk: Chunk) -> Variant | None:
-        """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed."""
+        """The best of a chunk's variants, if there are as many as are kept. Its lead stays, so that is computed, unless
+        a single one is kept: a lead would take its place.
+        """
         border = border_behind(system.key.border, chunk)
         lead = VariantKey(self.engine.spec.fingerprint, system.key.chunk, (), chunk.hash, border=border)
         prefix = Prefix(variant.key.chunk for variant in context)
         place = ChunkSurroundings(prefix, system.key.chunk, system_exact=system.lossless)
-        found = candidates(stored_variants(self.store, lead, []), place)
-        if len(found) < VARIANTS or (not context and found[0].info.key.context):
+        found, most = candidates(stored_variants(self.store, lead, []), place), self.store.most_variants
+        if len(found) < most or (most > 1 and not context and found[0].info.key.context):
             return None
         for candidate in found:
             with suppress(CorruptEntry, ForeignEntry):  # out of the way by now

@@ -22,7 +22,6 @@ from app.prompt import PromptTemplate
 from ragcache.errors import CorruptEntry, ForeignEntry, PromptError
 from ragcache.kvgen import AFRESH, LEAD_TOKENS, ChunkIngest
 from ragcache.store.disk import DiskTier
-from ragcache.store.eviction import VARIANTS
 from ragcache.types import Chunk, System, Variant, VariantKey
 
 ARRANGED = 128  # documents that get their places together
@@ -148,7 +147,7 @@ class Warmer:
 
     def __init__(self, cache: ChunkIngest, system: System):
         self._cache = cache
-        self._system = cache.system_variant(system)
+        self._system, self._most = cache.system_variant(system), cache.store.most_variants
 
     def document(self, chunks: Sequence[Chunk], before: Sequence[Chunk] = ()) -> Iterator[Variant]:
         """Compute and store what is missing, also of those `before` it in its run; yields what was stored."""
@@ -162,7 +161,7 @@ class Warmer:
 
     def _document(self, chunks: Sequence[Chunk], before: Sequence[Chunk]) -> Iterator[Variant]:
         window: deque[_Link] = deque(maxlen=self._cache.kvgen.context_chunks)
-        leads = sum(map(len, chunks)) >= LEAD_TOKENS
+        leads = self._most > 1 and sum(map(len, chunks)) >= LEAD_TOKENS  # one alone would go for its lead
         own = {chunk.hash for chunk in chunks}
         others = [chunk for chunk in dict.fromkeys(before) if chunk.hash not in own]  # no prompt holds a copy twice
         every = (*others, *chunks)
@@ -204,7 +203,7 @@ class Warmer:
         the next run would compute again.
         """
         keys = self._stored(chunk)
-        found = _behind(keys, context) or (keys if len(keys) >= VARIANTS else [])
+        found = _behind(keys, context) or (keys if len(keys) >= self._most else [])
         return min(found, key=lambda key: (key.history, key.digest), default=None)
 
     def _stored(self, chunk: Chunk) -> list[VariantKey]:

@@ -275,6 +275,7 @@ def load_store(settings: Settings, *, evicts: bool = True, floor: Floor | None =
         evicts=evicts,
         remote=settings.remote,
         remote_bytes=settings.remote_bytes,
+        variants=settings.variants,
     )
 
 

@@ -26,6 +26,10 @@ class TraceBenchOptions(BenchOptions):
         "0.05,0.1,0.25,0.5,1", "Shares of what all different passages take, with commas.", read=parse_shares
     )
     policies: tuple[str, ...] = option(",".join(POLICIES), "Of chunks, with commas.", read=some_of(*POLICIES))
+    memory: float = option(
+        0.0, "Share of a capacity that is memory, over a disk of all of it: chunks under the store's orders alone. "
+        "0: what there is is memory.", least=0.0,
+    )  # fmt: skip
     skip: float = option(0.0, "Share of the requests that come first, fill the caches and do not count.", least=0.0)
     part: float = option(0.1, "Share of a linked chunk's tokens that is computed again.", least=0.0)
     context: int = option(2048, "Positions to measure the computing at.", least=512)

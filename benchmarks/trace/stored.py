@@ -1,11 +1,12 @@
-"""Passages in the real RAM tier, by the real plan of each prompt and the real orders of eviction; their KV is none, of
-a size that grows with their tokens.
+"""Passages in the real tiers, by the real plan of each prompt and the real orders of eviction; their KV is none, of a
+size that grows with their tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,35 +15,50 @@ from benchmarks.trace.requests import Trace, TraceRequest
 from ragcache.address import untold_lineage
 from ragcache.errors import StoreError
 from ragcache.link_job import worth_of
-from ragcache.planning import plan_prompt
+from ragcache.planning import Candidate, plan_prompt
 from ragcache.store import open_store
+from ragcache.store.codec import open_codec
+from ragcache.store.entry import pack
 from ragcache.store.held import footprint
 from ragcache.types import Chunk, Profile, System, Text, Variant, VariantKey
 
-_ENGINE, _SYSTEM, _DIM = "trace", System((1,)), 8
+_ENGINE, _SYSTEM, _DIM, _CODEC = "trace", System((1,)), 8, "raw"
 
 
 class StoredPassages:
-    def __init__(self, trace: Trace, capacity: int, order: str):
-        """`capacity`: tokens."""
+    def __init__(self, trace: Trace, capacity: int, order: str, memory: float = 0.0, folder: Path | None = None):
+        """`capacity`: tokens, all in memory; or on the disk in this folder, under that share of it in memory."""
         self._chunks = [Chunk((2, place, *[3] * (int(n) - 2))[: int(n)]) for place, n in enumerate(trace.tokens)]
         of_token = footprint(_variant(Chunk((2,))))
-        self._store = open_store(None, max(1, capacity * of_token), 0, "raw", order=order)
+        ram, disk = (int(memory * capacity), self._files(capacity)) if folder else (capacity, 0)
+        self._store = open_store(folder, max(1, ram * of_token), disk, _CODEC, order=order)
 
-    def find(self, request: TraceRequest) -> list[bool]:
-        """Which are there; those that are not are computed, and kept after the answer where they are worth it."""
+    def _files(self, capacity: int) -> int:
+        """Bytes of files: the same share of what all passages take as it is of their tokens."""
+        everything = sum(len(part) for one in self._chunks for part in pack(_variant(one), open_codec(_CODEC))[1])
+        return max(1, capacity * everything // sum(map(len, self._chunks)))
+
+    def find(self, request: TraceRequest) -> list[str]:
+        """The tier of each that is there. Others ("") are computed, and kept after the answer if they are worth it."""
         chunks = [self._chunks[place] for place in request.passages]
         plan = plan_prompt([_SYSTEM, *chunks, Text((1,))], _ENGINE, self._store)
-        for chunk in plan.chunks:
-            for found in chunk.candidates[:1]:
-                if (entry := self._store.open(found.info.key)) is not None:
-                    entry.close()
-                    self._store.credit(found.info.key, worth_of(found))
-        for chunk in plan.chunks:
-            if not chunk.candidates:
+        tiers = [self._brought(chunk.candidates) for chunk in plan.chunks]
+        for chunk, tier in zip(plan.chunks, tiers, strict=True):
+            if not tier:
                 with suppress(StoreError):  # longer than all the room
                     self._store.put(_variant(chunk.segment))
-        return [bool(chunk.candidates) for chunk in plan.chunks]
+        return tiers
+
+    def _brought(self, candidates: Sequence[Candidate]) -> str:
+        """Read whole, so that memory has it from now on, if it is worth its room there."""
+        for found in candidates[:1]:
+            if (fetched := self._store.get(found.info.key)) is not None:
+                self._store.credit(found.info.key, worth_of(found))
+                return fetched.tier
+        return ""
+
+    def close(self) -> None:
+        self._store.close()
 
     @property
     def held(self) -> Sequence[int]:

@@ -160,8 +160,8 @@ class KVStore(Resizable):
         """Keep a variant, replacing one of the same key, and evict unpinned ones to stay within the budget -> whether
         it is kept.
 
-        Of a chunk behind a System segment VARIANTS are kept: another one takes the place of that which was used longest
-        ago, but of none that is pinned and not of the one without context.
+        Of a chunk behind a System segment `most_variants` are kept: another one takes the place of the first in the
+        order of eviction, but of none that is pinned and not of the one without context.
 
         Where the order of eviction finds what would have to go more useful, it is not kept, and counted as declined,
         unless it is `wanted`: by somebody who asked for it to be kept, and not by an answer that lacked it.

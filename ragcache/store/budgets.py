@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ragcache.errors import ConfigError
 from ragcache.store.eviction.base import Evictable
+from ragcache.store.eviction.victims import VARIANTS
 from ragcache.store.reuse import ReuseRecord
 
 UNBOUNDED = 8 << 30  # bytes that a budget counts as which is none, where it is shared out
@@ -79,6 +80,8 @@ class BudgetedTier(ABC):
 
 class Resizable(ABC):
     """A store whose tiers may be given other budgets while threads and other processes use it."""
+
+    most_variants: int = VARIANTS  # of a chunk behind one System segment that are kept; it stays as it was opened
 
     @abstractmethod
     def tiers(self) -> Sequence[BudgetedTier]:

@@ -25,6 +25,7 @@ from ragcache.store.disk_room import DiskRoom, Floor
 from ragcache.store.entry import EntryReader, FileEntry, KnownForms, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.victims import VARIANTS
 from ragcache.store.folder import BadFile, Quarantine
 from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache
@@ -49,20 +50,21 @@ class DiskTier(Tier):
         *,
         floor: Floor = 0,
         evicts: bool = True,
+        variants: int = VARIANTS,
     ) -> None:
         """Opens or creates the folder. `codec` is for what is put; each file says what it is read with. `heads`: those
         K/V heads that `get` brings; such a tier takes nothing in. `floor` and `evicts`: see DiskRoom.
         """
-        root = root.resolve()  # a program may change its working directory
+        root, self.most_variants = root.resolve(), variants  # a program may change its working directory
         self._layout = FolderLayout(root)
         self._codec, self._heads = open_codec(codec), heads
         self.reuse = ReuseRecord()
         self._forms, self._infos = KnownForms(), InfoCache()
         self._quarantine = Quarantine(self._layout.quarantine)
-        self._counts = TierCounts()
-        self._background = Background()
+        self._counts, self._background = TierCounts(), Background()
         self._index = FolderIndex(self._layout, self._background)
-        self._room = DiskBudget(DiskRoom(root, budget, floor, evicts, order), self._index, self._counts, self.reuse)
+        room = DiskRoom(root, budget, floor, evicts, order, variants)
+        self._room = DiskBudget(room, self._index, self._counts, self.reuse)
         with reporting("open", root):
             private_folder(root)
             sweep(self._layout.temporaries())
@@ -148,12 +150,10 @@ class DiskTier(Tier):
         contents = Contents(header.key, header.codec, header.lineage, sum(map(len, parts)))
         with (
             reporting("write to", self._layout.root),
-            written_beside(self._layout.writing / target.name, parts) as temporary,
+            written_beside(self._layout.writing / target.name, parts) as written,
         ):
             lead = self._layout.entry(header.key.lead)
-            announce = partial(
-                self._room.announce, contents=contents, target=target, lead=lead, temporary=temporary.name
-            )
+            announce = partial(self._room.announce, contents=contents, target=target, lead=lead, temporary=written.name)
             held, told = self._index.has(header.key.digest), list[bool]()
             self.reuse.fading.come(header.key.digest, held=held)
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
@@ -161,7 +161,7 @@ class DiskTier(Tier):
                 self._index.change(lambda change: told.append(announce(change, judges=judges)), reserve=False)
                 if not told[-1]:  # by the change that was committed, if it was tried twice
                     return False
-                if self._index.change(partial(Change.bring, announce=announce, temporary=temporary, target=target)):
+                if self._index.change(partial(Change.bring, announce=announce, temporary=written, target=target)):
                     sync_folder(target.parent)
                     self.reuse.put(header.key.digest, contents.nbytes, held=held)
                     return True

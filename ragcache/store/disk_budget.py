@@ -94,7 +94,7 @@ class DiskBudget:
         old, digest = change.entry(contents.key.digest), contents.key.digest
         family = change.family(contents.key.family)
         others = (self._judged(other) for other in family if other.name != str(target))
-        leaving = displaced(others, self._room.order, str(lead))
+        leaving = displaced(others, self._room.order, str(lead), self._room.variants)
         freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
         spared = {str(target), *(one.name for one in leaving)}
         loose = (one for one in self._lowest_first(change) if one.name not in spared)

@@ -14,7 +14,7 @@ from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.eviction.base import NEVER, Evictable, EvictionOrder
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
-from ragcache.store.eviction.victims import Lesser, displaced, first_of, victims
+from ragcache.store.eviction.victims import VARIANTS, Lesser, displaced, first_of, victims
 from ragcache.store.held import HeldEntry, compact, footprint
 from ragcache.store.pins import Pins
 from ragcache.store.residents import Place, Resident, RoomFound, place_of
@@ -27,8 +27,10 @@ class RamTier(Tier):
 
     name = RAM
 
-    def __init__(self, budget: int | None, order: EvictionOrder = least_recently_used) -> None:
-        self._budget = budget
+    def __init__(
+        self, budget: int | None, order: EvictionOrder = least_recently_used, variants: int = VARIANTS
+    ) -> None:
+        self._budget, self.most_variants = budget, variants
         self._order, self._lowest = order, LowestFirst(order)
         self.reuse = ReuseRecord()
         self._lock = threading.Lock()
@@ -228,7 +230,7 @@ class RamTier(Tier):
     def _leaving(self, key: VariantKey) -> list[str]:
         """Variants of the same chunk that this one takes the place of."""
         others = (self._candidate(name) for name in self._families.get(key.family, ()) if name != key.digest)
-        return [one.name for one in displaced(others, self._order, key.lead.digest)]
+        return [one.name for one in displaced(others, self._order, key.lead.digest, self.most_variants)]
 
     def _make_room(self, name: str, leaving: Collection[str], nbytes: int, *, judges: bool) -> RoomFound:
         """Evict until `nbytes` of this name fit in the place of those that leave; nothing is evicted when that cannot

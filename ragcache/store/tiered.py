@@ -15,7 +15,7 @@ from ragcache.store.budgets import BudgetedTier
 from ragcache.store.codec import open_codec
 from ragcache.store.disk import DiskTier
 from ragcache.store.disk_room import Floor
-from ragcache.store.eviction import VARIANTS, open_orders
+from ragcache.store.eviction import VARIANTS, check_variants, open_orders
 from ragcache.store.ram import RamTier
 from ragcache.types import KVForm, Origin, Variant, VariantInfo, VariantKey
 
@@ -33,23 +33,27 @@ def open_store(
     remote: str = "",
     remote_bytes: int | None = None,
     remote_patience_s: float | None = None,
+    variants: int = VARIANTS,
 ) -> KVStore:
     """A store over a folder, RAM, or both. None bytes are unbounded, 0 bytes leave the tier out, as does no root.
 
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
     `order`: what goes first where a tier is full, by its name, or those of both tiers (`open_orders`). `disk_floor` and
     `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
-    those of all who share it; so long what is opened is looked for there, where another process has planned it.
+    those of all who share it; for so long what is opened is looked for there, where another process has planned it.
+    `variants`: of a chunk behind one System segment that are kept; others who have the folder may keep more or fewer,
+    which their own puts alone go by.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
+    check_variants(variants)
     of_ram, of_disk = open_orders(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
             raise ConfigError(f"the {name} budget is {budget} bytes: give 0 for none, or leave it out for no limit")
-    ram = None if ram_bytes == 0 else RamTier(ram_bytes, of_ram)
+    ram = None if ram_bytes == 0 else RamTier(ram_bytes, of_ram, variants)
     disk = None
     if root is not None and disk_bytes != 0:
-        disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts)
+        disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts, variants=variants)
     if not isinstance(remote, str):  # of a file that anybody wrote
         raise ConfigError(f"the bucket is {remote!r}: give its URL")
     if remote_bytes is not None and (type(remote_bytes) is not int or remote_bytes < 1):
@@ -88,6 +92,7 @@ class TieredStore(KVStore):
     def __init__(self, *tiers: Tier) -> None:
         """The fastest first."""
         *self._faster, self._last = self._tiers = tiers
+        self.most_variants = self._last.most_variants
         for level, tier in enumerate(tiers):
             tier.level = level
         for tier in self._faster:
@@ -105,7 +110,9 @@ class TieredStore(KVStore):
         infos = {info.key: info for info in self._last.variants(family, flaws)}
         for tier in reversed(self._faster):
             held = {info.key: info for info in tier.variants(family, flaws)}
-            if len(infos.keys() | held.keys()) > VARIANTS:  # others have displaced some of ours in the last one
+            every = infos.keys() | held.keys()
+            leads = sum(not one.context for one in every)  # beside which there is always room for one
+            if len(every) > max(self.most_variants, leads + 1):  # others have displaced some of ours in the last one
                 for key in [one for one in held.keys() - infos.keys() if one.context]:  # the lead stays, as there
                     tier.delete(key)
                     del held[key]

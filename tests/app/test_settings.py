@@ -69,6 +69,8 @@ def test_a_name_without_a_value_is_refused(env_file: Path) -> None:
         ("MIN_CHUNK_TOKENS", "0", "greater than or equal to 1"),
         ("BACKUPS", "-1", "greater than or equal to 0"),
         ("RERANKER", "", "at least 1 character"),
+        ("VARIANTS", "0", "greater than or equal to 1"),
+        ("VARIANTS", "65", "less than or equal to 64"),
     ],
 )
 def test_a_bad_value_is_told_in_one_line(

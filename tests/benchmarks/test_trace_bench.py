@@ -22,9 +22,11 @@ from ragcache.errors import ConfigError
 from ragcache.store.eviction import ORDERS
 
 FIELDS = {
-    "system", "policy", "capacity", "hit_rate", "tokens_total", "tokens_computed", "questions", "ttft_p50", "ttft_p99",
+    "system", "policy", "capacity", "hit_rate", "ram_hit_rate", "disk_hit_rate", "tokens_total", "tokens_computed",
+    "questions", "ttft_p50", "ttft_p99",
 }  # fmt: skip
 COSTS = TraceCosts(token=1.0, pair=0.0, load=0.0)
+LOADING = TraceCosts(token=0.0, pair=0.0, load=1.0)
 
 
 def write_trace(path: Path, *passages: list[int]) -> Path:
@@ -42,8 +44,10 @@ def write_trace(path: Path, *passages: list[int]) -> Path:
     return path
 
 
-def replay(path: Path, **options: object) -> dict[tuple[object, object], dict[str, object]]:
-    rows = replayed(read_trace(path), COSTS, TraceBenchOptions(trace=path, capacity=(1.0,), **options))  # type: ignore[arg-type]
+def replay(path: Path, costs: TraceCosts = COSTS, **options: object) -> dict[tuple[object, object], dict[str, object]]:
+    asked = TraceBenchOptions(trace=path, **{"capacity": (1.0,), **options})  # type: ignore[arg-type]
+    rows = replayed(read_trace(path), costs, asked, path.parent / "cache")
+    assert not list((path.parent / "cache").glob("*")), "what was written is removed"
     assert all(set(row) == FIELDS for row in rows)
     return {(row["system"], row["policy"]): dict(row) for row in rows}
 
@@ -70,6 +74,56 @@ def test_what_comes_first_may_count_for_nothing(tmp_path: Path) -> None:
     assert [rows[CHUNK, one]["tokens_computed"] for one in ("lru", "oracle", "belady")] == [10, 10, 10]
 
 
+def test_memory_over_the_disk_by_hand(tmp_path: Path) -> None:
+    """Memory for one passage of four: what is asked for again at once comes from it, the rest of what was read from the
+    disk, which alone takes time.
+    """
+    path = write_trace(tmp_path / "trace.jsonl", [1], [1], [2], [1], [3], [4], [1], [1])
+    rows = replay(path, LOADING, part=0.0, policies=("lru", "s3fifo"), memory=0.25)
+    tiered = rows[CHUNK, "lru"]
+    assert (tiered["hit_rate"], tiered["ram_hit_rate"], tiered["disk_hit_rate"]) == (4 / 8, 2 / 8, 2 / 8)
+    assert (tiered["ttft_p50"], tiered["ttft_p99"]) == (0, 10), "ten tokens from the disk, a second each"
+    others = [row for case, row in rows.items() if case != (CHUNK, "lru")]
+    assert {(row["ram_hit_rate"], row["disk_hit_rate"]) for row in others} == {(None, None)}
+    (alone,) = (
+        row for case, row in replay(path, LOADING, part=0.0, policies=("lru",)).items() if case == (CHUNK, "lru")
+    )
+    assert (alone["ram_hit_rate"], alone["disk_hit_rate"], alone["hit_rate"]) == (None, None, 4 / 8)
+    assert alone["ttft_p50"] == 5, "half of them found it, and where there is one tier all is brought from it"
+
+
+@pytest.mark.parametrize("policy", ORDERS)
+def test_memory_finds_no_more_than_the_disk_has_and_the_disk_stays_within_its_room(policy: str, tmp_path: Path) -> None:
+    tokens, asked = uses(4, count=300)
+    trace, found, room = Trace([], tokens, 1), dict[float, list[str]](), int(0.3 * tokens.sum())
+    for memory in (0.2, 1.0):
+        stored = StoredPassages(trace, room, policy, memory, tmp_path / f"{memory}")
+        found[memory] = [stored.find(TraceRequest((place,), 1))[0] for place in asked]
+        ram, disk = stored._store.stats()
+        for tier in (ram, disk):
+            assert tier.budget is not None and 0 < tier.nbytes <= tier.budget
+        assert ram.budget is not None and abs(ram.budget / footprint_of(tokens) - 0.3 * memory) < 0.001
+        assert disk.nbytes == sum(path.stat().st_size for path in (tmp_path / f"{memory}").rglob("*.kv"))
+        stored._store.check_integrity()
+        stored.close()
+    counts = {memory: Counter(tiers) for memory, tiers in found.items()}
+    assert {"ram", "disk", ""} == set(counts[0.2]), "each of them was met"
+    assert counts[0.2]["ram"] < counts[1.0]["ram"] and counts[0.2]["disk"] > counts[1.0]["disk"]
+
+
+def footprint_of(tokens: np.ndarray) -> int:
+    """Of all passages, in memory."""
+    stored = StoredPassages(Trace([], tokens, 1), 2 * int(tokens.sum()), "lru")
+    stored.find(TraceRequest(tuple(range(len(tokens))), 1))
+    return stored._store.stats()[0].nbytes
+
+
+def test_more_memory_than_there_is_room_is_told(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "trace.jsonl", [1, 2])
+    with pytest.raises(ConfigError, match=r"--memory 1\.5 is a share of each capacity: give 1 at most"):
+        main(load_settings(None), TraceBenchOptions(trace=path, memory=1.5), tmp_path / "out.json")
+
+
 def uses(seed: int, passages: int = 60, count: int = 3000) -> tuple[np.ndarray, list[int]]:
     drawn = random.Random(seed)
     tokens = np.array([drawn.randint(50, 300) for _ in range(passages)], np.int64)
@@ -84,7 +138,7 @@ class _Stored:
         self.passages = StoredPassages(Trace([], tokens, 1), capacity, order)
 
     def ask(self, place: int) -> bool:
-        return self.passages.find(TraceRequest((place,), 1))[0]
+        return bool(self.passages.find(TraceRequest((place,), 1))[0])
 
 
 def made(name: str, tokens: np.ndarray, capacity: int, asked: list[int]) -> TraceCache | _Stored:

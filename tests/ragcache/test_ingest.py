@@ -24,7 +24,7 @@ def ingested(cache: ChunkCache, count: int) -> list[list[Variant]]:
     return [list(cache.ingest(SYSTEM, document(number))) for number in range(count)]
 
 
-def notices(cache: ChunkCache) -> set[VariantKey]:
+def notices(cache: ChunkIngest) -> set[VariantKey]:
     family = VariantKey(cache.engine.spec.fingerprint, SYSTEM.hash, (), NOTICE.hash).family
     return {info.key for info in cache.store.variants(family)}
 
@@ -40,6 +40,24 @@ def test_boilerplate_is_computed_as_often_as_it_is_kept(make_cache: MakeCache) -
         assert notice.key in notices(cache)
         assert cache.store.get(last.key) is not None
         assert (last.key.history == "") == (number < VARIANTS), "it saw what another document's notice had seen"
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_it_is_computed_as_often_as_the_store_was_told_to_keep_it(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Its lead too, unless there is room for one alone: that would take the other's place."""
+    monkeypatch.setattr("ragcache.kvgen.LEAD_TOKENS", 1)
+    cache = ChunkIngest(make_cache().engine, open_store(None, None, None, "raw", variants=most))
+    for number in range(5):
+        list(cache.ingest(SYSTEM, document(number)))
+    found = notices(cache)
+    assert len(found) == most
+    assert any(not key.context for key in found) == (most > 1)
+    assert {stats.displaced for stats in cache.store.stats()} == {0}
+    before = {key.digest for key in found}
+    list(cache.ingest(SYSTEM, [NOTICE, *make_chunks(9, seed=3)]))  # it leads this one
+    assert {key.digest for key in notices(cache)} == before
 
 
 def test_the_variant_of_a_document_that_comes_again_serves_it(make_cache: MakeCache) -> None:

@@ -26,7 +26,8 @@ from ragcache.store import open_store
 from ragcache.store.base import KVStore
 from ragcache.types import KVForm
 
-STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "eviction", "remote", "remote_bytes", "digests"}
+PASSED_ON = ("remote", "remote_bytes", "variants")  # as open_store names them
+STORE_KEYS = {"store", "ram_bytes", "disk_bytes", "codec", "eviction", "digests", *PASSED_ON}
 RAM_BYTES = 4 << 30  # of all ranks together; null in the configuration is no limit
 
 
@@ -63,8 +64,8 @@ class Setup:
         root = self.extra.get("store")
         folder, disk = None if root is None else Path(root), self.extra.get("disk_bytes")
         codec, order = self.extra.get("codec", "bf16"), self.extra.get("eviction", "lru")
-        bucket = {name: self.extra[name] for name in ("remote", "remote_bytes") if name in self.extra}
-        store = open_store(folder, ram, disk, codec, heads, order=order, remote_patience_s=patience_s, **bucket)
+        named = {name: self.extra[name] for name in PASSED_ON if name in self.extra}
+        store = open_store(folder, ram, disk, codec, heads, order=order, remote_patience_s=patience_s, **named)
         model = self.vllm_config.model_config
         store.expect(KVForm(self.layers, int(model.get_total_num_kv_heads()), int(model.get_head_size())))
         return store

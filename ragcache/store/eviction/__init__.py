@@ -14,9 +14,20 @@ from ragcache.store.eviction.fifo import first_come
 from ragcache.store.eviction.lfu import least_frequently_used
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.value import expected_value
-from ragcache.store.eviction.victims import VARIANTS
+from ragcache.store.eviction.victims import MOST_VARIANTS, VARIANTS
 
-__all__ = ["NEVER", "ORDERS", "VARIANTS", "Evictable", "EvictionOrder", "Uses", "open_order", "open_orders"]
+__all__ = [
+    "MOST_VARIANTS",
+    "NEVER",
+    "ORDERS",
+    "VARIANTS",
+    "Evictable",
+    "EvictionOrder",
+    "Uses",
+    "check_variants",
+    "open_order",
+    "open_orders",
+]
 
 ORDERS: Mapping[str, EvictionOrder] = {
     "lru": least_recently_used,
@@ -32,6 +43,12 @@ def open_order(name: str) -> EvictionOrder:
     if name not in ORDERS:
         raise ConfigError(f"unknown order of eviction {name!r}: choose from {', '.join(ORDERS)}")
     return ORDERS[name]
+
+
+def check_variants(variants: int) -> None:
+    """Of a chunk, that are kept. Raises ConfigError; a configuration may hold anything."""
+    if not isinstance(variants, int) or isinstance(variants, bool) or not 1 <= variants <= MOST_VARIANTS:
+        raise ConfigError(f"variants is {variants!r}: keep 1 to {MOST_VARIANTS} of a chunk")
 
 
 def open_orders(names: str) -> tuple[EvictionOrder, EvictionOrder]:

@@ -13,17 +13,20 @@ from ragcache.store.eviction.value import expected_value
 # contexts, and a prompt looks at all variants of each of its chunks. A chunk of one document seldom gets more than four
 # (its own, its lead, those of prompts that lacked it), so this many leave it alone; and of boilerplate's contexts one
 # that a prompt repeats is as rare among a thousand as among a few.
-VARIANTS = 8
+VARIANTS = 8  # unless a store is told another number
+MOST_VARIANTS = 64
 
 
-def displaced(others: Iterable[Evictable], order: EvictionOrder, lead: str) -> list[Evictable]:
-    """Those of a chunk's other variants that a new one takes the place of, so that VARIANTS stay. `lead` names the one
-    without context, exact in every prompt that the chunk leads: it stays, as pinned ones do.
+def displaced(
+    others: Iterable[Evictable], order: EvictionOrder, lead: str, variants: int = VARIANTS
+) -> list[Evictable]:
+    """Those of a chunk's other variants that a new one takes the place of, so that so many stay. `lead` names the one
+    without context, exact in every prompt that the chunk leads: it stays, as pinned ones do, whatever the number.
     """
     kept = list(others)
     loose = [candidate for candidate in kept if not candidate.pinned and candidate.name != lead]
     loose.sort(key=lambda candidate: (order(candidate), candidate.used))  # of one chunk, many are equally large
-    return loose[: max(0, len(kept) + 1 - VARIANTS)]
+    return loose[: max(0, len(kept) + 1 - variants)]
 
 
 def in_order(recent: Iterable[Evictable], order: EvictionOrder) -> Iterable[Evictable]:

@@ -33,7 +33,7 @@ MOST_NBYTES = 64 << 20  # of profiles
 MOST_OBJECT = 2 << 30  # bytes: no KV of 4,096 tokens of a model with 70 billion parameters has as many
 MOST_BAD = 4096  # objects that are remembered as bad, or as late
 LATE_S, LONGEST_LATE_S = 60.0, 3600.0  # for which an object that did not come in time is not asked for again
-LOOKED_AT = 2 * VARIANTS  # of a family, the newest
+LOOKED_AT = 2 * VARIANTS  # of a family, the newest, or twice as many as are kept here
 _log = logging.getLogger(__name__)
 
 
@@ -58,9 +58,17 @@ class RemoteFamily:
 class BucketCatalog:
     """Threads may share it."""
 
-    def __init__(self, bucket: Bucket, level: int, forms: KnownForms, clock: Callable[[], float] = monotonic):
-        """`level`: of the bucket among the tiers."""
+    def __init__(
+        self,
+        bucket: Bucket,
+        level: int,
+        forms: KnownForms,
+        variants: int = VARIANTS,
+        clock: Callable[[], float] = monotonic,
+    ):
+        """`level`: of the bucket among the tiers. `variants`: of a chunk that are kept."""
         self._bucket, self._level, self._forms, self._clock = bucket, level, forms, clock
+        self._looked_at = max(LOOKED_AT, 2 * variants)
         self._lock = threading.Lock()
         self._families: OrderedDict[str, tuple[float, RemoteFamily]] = OrderedDict()  # until when
         self._looks: dict[str, tuple[float, Future[RemoteFamily]]] = {}  # under way, since when
@@ -163,7 +171,7 @@ class BucketCatalog:
 
     async def _looked(self, family: str) -> RemoteFamily:
         places = [place for place in await self.places(family) if not self.is_newer(place)]
-        looks = await asyncio.gather(*(self._entry(place) for place in places[:LOOKED_AT]))
+        looks = await asyncio.gather(*(self._entry(place) for place in places[: self._looked_at]))
         # Of one digest there may be two, of writers that knew more or less of what had a part in it: the newest.
         entries = {one.place.digest: one for one in reversed(looks) if one is not None}
         return RemoteFamily(tuple(entries.values()))

@@ -36,10 +36,17 @@ class Courier:
     """Threads may share it. Its thread runs while there is something to do, or to try again."""
 
     def __init__(
-        self, bucket: Bucket, catalog: BucketCatalog, journal: Journal, layout: FolderLayout, budget: int | None
+        self,
+        bucket: Bucket,
+        catalog: BucketCatalog,
+        journal: Journal,
+        layout: FolderLayout,
+        budget: int | None,
+        variants: int = VARIANTS,
     ):
+        """`variants`: of a chunk that are to stay in the bucket when one is uploaded."""
         self._bucket, self._catalog, self._journal, self._layout = bucket, catalog, journal, layout
-        self._budget, self._uncounted = budget, RECOUNT_NBYTES
+        self._budget, self._uncounted, self._variants = budget, RECOUNT_NBYTES, variants
         self._begin()
         carry_over(self)
 
@@ -218,4 +225,4 @@ class Courier:
         """
         lead = header.key.lead.digest
         loose = [one.path for one in reversed(there) if one.digest != lead and not self._catalog.is_newer(one)]
-        return loose[: max(0, len(there) + 1 - VARIANTS)]
+        return loose[: max(0, len(there) + 1 - self._variants)]

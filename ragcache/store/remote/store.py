@@ -54,10 +54,12 @@ class SharedStore(KVStore):
         self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
         self._forms = KnownForms()
-        self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms)
+        self.most_variants = local.most_variants
+        self._catalog = BucketCatalog(bucket, len(faster) + 1, self._forms, self.most_variants)
         self._journal = Journal(disk.root, bucket.url)
         self._arrivals = Arrivals(bucket, self._catalog, self._has_gone, self._keep, heads)
-        self._courier = Courier(bucket, self._catalog, self._journal, FolderLayout(disk.root), budget)
+        layout = FolderLayout(disk.root)
+        self._courier = Courier(bucket, self._catalog, self._journal, layout, budget, self.most_variants)
         self._process = os.getpid()
         self._met = deque[Flaw](maxlen=AHEAD)  # of looks ahead, which nobody was told of
         self._threads = threading.BoundedSemaphore(NEARING)

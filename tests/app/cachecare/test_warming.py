@@ -102,20 +102,22 @@ def test_a_cache_that_is_too_small_stops_it(library: Library, models: Models, se
         list(warm(*reopened(library, models, disk_bytes=0), collection))
 
 
+@pytest.mark.parametrize("most", [1, 2, VARIANTS])
 @pytest.mark.parametrize("lead_tokens", [1, 5000])
 def test_boilerplate_of_many_documents_comes_to_an_end(
-    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, lead_tokens: int
+    library: Library, models: Models, monkeypatch: pytest.MonkeyPatch, lead_tokens: int, most: int
 ) -> None:
     """A chunk keeps a few variants: one that was displaced is not computed again, in this run or in the next."""
     monkeypatch.setattr("app.cachecare.warming.LEAD_TOKENS", lead_tokens)
     notice = "All rights reserved, and some wrongs."
+    library, models = reopened(library, models, variants=most)
     books = {f"/{place:02}.txt": [f"Book number {place}.", notice, f"The end of {place}."] for place in range(20)}
     often = {"/often.txt": [text for place in range(12) for text in (f"Verse {place}.", notice)]}
     fill(library, models, books={**books, **often})
     done = run(library, models)
     assert (done.documents, done.failed) == (21, ())
     notices = [len(list(folder.glob("*.kv"))) for folder in (library.settings.cache_dir / "kv").glob("*/*/*")]
-    assert max(notices) == VARIANTS
+    assert max(notices) == most
     kept = files(library)
     assert run(library, models).computed == 0
     assert run(*reopened(library, models)).computed == 0

@@ -51,6 +51,13 @@ def test_the_store_goes_by_the_order_of_the_settings(tmp_path: Path, monkeypatch
     assert sizes, "it was asked"
 
 
+def test_the_store_keeps_as_many_variants_as_the_settings_say(tmp_path: Path) -> None:
+    store = load_store(load_settings(None, cache_dir=tmp_path, variants=3))
+    for place in range(5):
+        store.put(build_variant(context=(f"c{place}",)))
+    assert len(store.variants(build_variant().key.family)) == store.most_variants == 3
+
+
 @pytest.mark.parametrize("name", ["codec", "eviction"])
 def test_an_unknown_name_of_the_store_lists_the_known(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="'nope': choose from "):

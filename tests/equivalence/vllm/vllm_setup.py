@@ -13,6 +13,7 @@ from ragcache.engine.vllm.budget import LinkSettings
 from ragcache.engine.vllm.setup import RAM_BYTES, Setup
 from ragcache.errors import ConfigError
 from ragcache.store import open_store
+from ragcache.store.eviction import VARIANTS
 from ragcache.store.remote.store import SharedStore
 from tests.ragcache.store.conftest import build_variant
 
@@ -48,6 +49,14 @@ def test_the_order_of_eviction_is_chosen_by_its_name(tmp_path: Path) -> None:
     for opened in (lambda made: made.worker_store(0), lambda made: made.scheduler_store()):
         with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
             opened(setup(tmp_path, 1, eviction="mru"))
+
+
+def test_both_sides_keep_as_many_variants_as_it_says(tmp_path: Path) -> None:
+    for opened in (lambda made: made.worker_store(0), lambda made: made.scheduler_store()):
+        assert opened(setup(tmp_path, 1)).most_variants == VARIANTS
+        assert opened(setup(tmp_path, 1, variants=3)).most_variants == 3
+        with pytest.raises(ConfigError, match="variants is 65: keep 1 to 64"):
+            opened(setup(tmp_path, 1, variants=65))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
