@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from ragcache.address import behind_another_system
-from ragcache.errors import CorruptEntry, ForeignEntry, NewerEntry, StoreError
+from ragcache.errors import CorruptEntry, ForeignEntry, StoreError
 from ragcache.host import private_folder
 from ragcache.store.background import Background
+from ragcache.store.bad_files import BadFiles
 from ragcache.store.base import ELSEWHERE, Flaw, OpenEntry, Tier, TierStats
 from ragcache.store.budgets import Leaving, share_of
 from ragcache.store.codec import open_codec
 from ragcache.store.disk_budget import DiskBudget, TierCounts
 from ragcache.store.disk_room import DiskRoom, Floor
-from ragcache.store.entry import EntryReader, FileEntry, KnownForms, pack
+from ragcache.store.entry import EntryReader, FileEntry, KnownForms, body_nbytes, pack
 from ragcache.store.eviction.base import EvictionOrder
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import VARIANTS
-from ragcache.store.folder import BadFile, Quarantine
+from ragcache.store.folder import BadFile
 from ragcache.store.format import Header
 from ragcache.store.frame import InfoCache
 from ragcache.store.index import Change, Contents, FolderIndex, Row, reporting
@@ -60,11 +61,11 @@ class DiskTier(Tier):
         self._codec, self._heads = open_codec(codec), heads
         self.reuse = ReuseRecord()
         self._forms, self._infos = KnownForms(), InfoCache()
-        self._quarantine = Quarantine(self._layout.quarantine)
         self._counts, self._background = TierCounts(), Background()
         self._index = FolderIndex(self._layout, self._background)
+        self._bad = BadFiles(self._layout, self._index, self._counts)
         room = DiskRoom(root, budget, floor, evicts, order, variants)
-        self._room = DiskBudget(room, self._index, self._counts, self.reuse)
+        self._room = DiskBudget(room, self._layout, self._index, self._counts, self.reuse)
         with reporting("open", root):
             private_folder(root)
             sweep(self._layout.temporaries())
@@ -132,7 +133,7 @@ class DiskTier(Tier):
             with reporting("read", self._layout.root):
                 if (fd := left.enter_context(opened(path))) is None:
                     return None
-            with (guard := partial(self._quarantining, path, fd))():
+            with (guard := partial(self._bad.guarded, path, fd))():
                 reader = EntryReader.parts(fd, str(path), self._heads)
                 reader.expect(key)
                 self._forms.expect(reader.header, str(path))
@@ -142,20 +143,30 @@ class DiskTier(Tier):
 
     def put(self, variant: Variant, *, wanted: bool = False) -> bool:
         assert self._heads is None, "some heads of a variant are no variant"
-        return self.take_in(*pack(variant, self._codec), judges=not wanted)
+        held = self._come(variant.key)
+        if not (held or wanted) and self._room.declines(variant.key, body_nbytes(variant, self._codec)):
+            return False
+        return self._take_in(*pack(variant, self._codec), held, judges=not wanted)
 
-    def take_in(self, header: Header, parts: Sequence[memoryview], *, judges: bool = True) -> bool:
+    def take_in(self, header: Header, parts: Sequence[memoryview]) -> bool:
         """Keep a file as it was written, elsewhere too. Raises and says as `put`."""
+        return self._take_in(header, parts, self._come(header.key), judges=True)
+
+    def _come(self, key: VariantKey) -> bool:
+        """What is put was asked for once, if it was not before -> whether it is there."""
+        with reporting("read", self._layout.root):
+            held = self._index.has(key.digest)
+        self.reuse.fading.come(key.digest, held=held)
+        return held
+
+    def _take_in(self, header: Header, parts: Sequence[memoryview], held: bool, *, judges: bool) -> bool:
         target = self._layout.entry(header.key)
         contents = Contents(header.key, header.codec, header.lineage, sum(map(len, parts)))
         with (
             reporting("write to", self._layout.root),
             written_beside(self._layout.writing / target.name, parts) as written,
         ):
-            lead = self._layout.entry(header.key.lead)
-            announce = partial(self._room.announce, contents=contents, target=target, lead=lead, temporary=written.name)
-            held, told = self._index.has(header.key.digest), list[bool]()
-            self.reuse.fading.come(header.key.digest, held=held)
+            announce, told = partial(self._room.announce, contents=contents, temporary=written.name), list[bool]()
             for _ in range(_TRIES):  # the index may be lost, or the entry be deleted or evicted, before it is there
                 # A full disk keeps its reserve for what frees some.
                 self._index.change(lambda change: told.append(announce(change, judges=judges)), reserve=False)
@@ -244,7 +255,7 @@ class DiskTier(Tier):
                 info = self._reader(fd, path).info(self.name, self.level)
             except (CorruptEntry, ForeignEntry) as error:
                 flaws.append(Flaw(str(path), str(error)))
-                self._background.add(self._take_away, BadFile.of(path, os.fstat(fd), error))
+                self._background.add(self._bad.take_away, BadFile.of(path, os.fstat(fd), error))
                 return None
             self._infos.put(path.stem, file, info)
             return info
@@ -254,7 +265,7 @@ class DiskTier(Tier):
             if fd is None:
                 return None
             try:
-                with self._quarantining(path, fd):
+                with self._bad.guarded(path, fd):
                     self._reader(fd, path).whole(fd).variant()
             except (CorruptEntry, ForeignEntry) as error:
                 return Flaw(str(path), str(error))
@@ -273,27 +284,3 @@ class DiskTier(Tier):
 
     def _forget(self, path: Path) -> None:  # unless it is there again
         self._index.change(lambda change: change.forget_missing(path))
-
-    @contextmanager
-    def _quarantining(self, path: Path, fd: int) -> Iterator[None]:
-        """What the block finds bad is moved away, unless it has been replaced since it was opened."""
-        with reporting("read", self._layout.root):
-            try:
-                yield
-            except (CorruptEntry, ForeignEntry) as error:
-                self._take_away(BadFile.of(path, os.fstat(fd), error))
-                raise
-
-    def _take_away(self, bad: BadFile) -> None:
-        """Save for one that was replaced meanwhile, and for those of a newer version."""
-
-        def take(change: Change) -> bool:
-            stat = stat_of(bad.path)
-            if stat is None or BadFile.of(bad.path, stat, bad.reason) != bad:
-                return False
-            self._quarantine.take(bad.path, bad.reason)
-            change.remove(bad.path)
-            return True
-
-        if not isinstance(bad.reason, NewerEntry):
-            self._counts.add("quarantined", self._index.change(take))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragcache.errors import StoreFull
@@ -15,10 +15,12 @@ from ragcache.store.disk_room import DiskRoom
 from ragcache.store.eviction.base import Evictable
 from ragcache.store.eviction.lowest import LowestFirst
 from ragcache.store.eviction.lru import least_recently_used
+from ragcache.store.eviction.value import expected_value
 from ragcache.store.eviction.victims import Lesser, displaced
 from ragcache.store.index import Change, Contents, FolderIndex, reporting
-from ragcache.store.layout import KV
+from ragcache.store.layout import KV, FolderLayout
 from ragcache.store.reuse import ReuseRecord
+from ragcache.types import VariantKey
 
 _AT_ONCE = 256  # files that are evicted in one change: others want to write meanwhile
 
@@ -47,11 +49,23 @@ class TierCounts:
             ]
 
 
+@dataclass(frozen=True)
+class _Weighed:
+    """What taking an entry in would mean."""
+
+    declined: bool  # what would go for it is worth more
+    why: str  # there is no room for it; "" where there is
+    chosen: list[Evictable]  # what goes for its bytes
+    leaving: list[Evictable]  # what goes for it of its own chunk
+
+
 class DiskBudget:
     """Threads share it. The room that is in force is replaced whole."""
 
-    def __init__(self, room: DiskRoom, index: FolderIndex, counts: TierCounts, reuse: ReuseRecord) -> None:
-        self._room, self._index, self._counts, self._reuse = room, index, counts, reuse
+    def __init__(
+        self, room: DiskRoom, layout: FolderLayout, index: FolderIndex, counts: TierCounts, reuse: ReuseRecord
+    ) -> None:
+        self._room, self._layout, self._index, self._counts, self._reuse = room, layout, index, counts, reuse
         self._lowest = LowestFirst(room.order)
 
     @property
@@ -85,36 +99,49 @@ class DiskBudget:
         self._remove(change, chosen, "evictions")
         return Leaving.of(chosen)
 
-    def announce(
-        self, change: Change, contents: Contents, target: Path, lead: Path, temporary: str, *, judges: bool = False
-    ) -> bool:
-        """An entry for which there is room, or room is made, also in the place of those of its chunk that it pushes
-        out: never of the one at `lead`. `judges`: not where that would take what is worth more; says whether.
+    def declines(self, key: VariantKey, nbytes: int) -> bool:
+        """Whether an entry of at least so many bytes, that is put and judged, would not be taken in: so that it is not
+        encoded and written first.
         """
-        old, digest = change.entry(contents.key.digest), contents.key.digest
-        family = change.family(contents.key.family)
-        others = (self._judged(other) for other in family if other.name != str(target))
-        leaving = displaced(others, self._room.order, str(lead), self._room.variants)
-        freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
-        spared = {str(target), *(one.name for one in leaving)}
-        loose = (one for one in self._lowest_first(change) if one.name not in spared)
-        new = None
-        if judges and old is None:
-            new = self._judged(Evictable(str(target), contents.nbytes, time.time_ns(), change.is_pinned(digest)))
-        lesser = Lesser(loose, new, self._room.order)
-        chosen, why = self._room.choose(change.nbytes, contents.nbytes - freed, lesser)
-        fits = self._room.budget is None or contents.nbytes <= self._room.budget
-        if lesser.ended and fits:
+        if self._room.order is not expected_value or self.has_room(nbytes):
+            return False
+        with reporting("read", self._room.root):
+            declined = self._index.change(lambda change: self._weighed(change, key, nbytes, judges=True).declined)
+        self._counts.add("declined", int(declined))
+        return declined
+
+    def announce(self, change: Change, contents: Contents, temporary: str, *, judges: bool = False) -> bool:
+        """An entry for which there is room, or room is made. `judges`: not where that would take what is worth more;
+        says whether.
+        """
+        found = self._weighed(change, contents.key, contents.nbytes, judges=judges)
+        if found.declined:
             self._counts.add("declined")
             return False
-        if why:
-            raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {why}")
-        self._remove(change, chosen, "evictions")
-        self._remove(change, leaving, "displaced")
-        for one in leaving:
+        if found.why:
+            raise StoreFull(f"a cache file of {contents.nbytes:,} bytes {found.why}")
+        self._remove(change, found.chosen, "evictions")
+        self._remove(change, found.leaving, "displaced")
+        for one in found.leaving:
             self._reuse.forget(digest_of(one.name))
         change.announce(contents, temporary)
         return True
+
+    def _weighed(self, change: Change, key: VariantKey, nbytes: int, *, judges: bool) -> _Weighed:
+        """What would go for an entry, also those of its chunk that it pushes out: never the one without context."""
+        old, target, lead = change.entry(key.digest), str(self._layout.entry(key)), str(self._layout.entry(key.lead))
+        others = (self._judged(other) for other in change.family(key.family) if other.name != target)
+        leaving = displaced(others, self._room.order, lead, self._room.variants)
+        freed = sum(one.nbytes for one in leaving) + (old.nbytes if old else 0)
+        spared = {target, *(one.name for one in leaving)}
+        loose = (one for one in self._lowest_first(change) if one.name not in spared)
+        new = None
+        if judges and old is None:
+            new = self._judged(Evictable(target, nbytes, time.time_ns(), change.is_pinned(key.digest)))
+        lesser = Lesser(loose, new, self._room.order)
+        chosen, why = self._room.choose(change.nbytes, nbytes - freed, lesser)
+        fits = self._room.budget is None or nbytes <= self._room.budget
+        return _Weighed(lesser.ended and fits, why, chosen, leaving)
 
     def _lowest_first(self, change: Change) -> Iterable[Evictable]:
         """All that may go, the first to go first."""

@@ -62,6 +62,13 @@ def pack(variant: Variant, codec: Codec) -> tuple[Header, list[memoryview]]:
     return header, [memoryview(pack_header(header)), *blobs]
 
 
+def body_nbytes(variant: Variant, codec: Codec) -> int:
+    """Of the file that it would be, without its header, as far as is known before anything is encoded."""
+    shape, codec = KVShape.of(variant.k), at_rest(codec, variant.key, variant.lineage)
+    blocks = (padded(codec.layer_nbytes(shape.with_tokens(len(one)))) for one in blocks_of(shape.tokens, BLOCK))
+    return padded(variant.profile.nbytes) + padded(4 * shape.tokens) + shape.layers * sum(blocks)
+
+
 class KnownForms:
     """Of the KV of engines, by fingerprint; "" is any engine."""
 

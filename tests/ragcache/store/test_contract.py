@@ -254,7 +254,7 @@ def test_a_slice_of_a_prompt_is_kept_without_the_prompt(stores: Any, make_varian
 
 
 def test_threads(stores: Any, make_variant: Any) -> None:
-    store = stores.open(budget=3)
+    store = stores.open(budget=4)  # one for each thread: what the others write meanwhile cannot go for it
     variants = [make_variant((i, i, i)) for i in range(6)]
 
     def work(seed: int) -> None:

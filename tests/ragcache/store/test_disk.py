@@ -96,7 +96,7 @@ def test_a_good_file_that_replaced_a_bad_one_is_left_alone(store: DiskTier, root
     fd = os.open(path, os.O_RDONLY)
 
     def read_meanwhile_replaced() -> None:
-        with store._quarantining(path, fd):
+        with store._bad.guarded(path, fd):
             store.put(make_variant(seed=2))
             raise CorruptEntry("the file that was opened")
 

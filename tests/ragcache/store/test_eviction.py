@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragcache.errors import ConfigError
-from ragcache.store import KVStore, open_store
+from ragcache.store import KVStore, disk, open_store
+from ragcache.store.codec import CODECS, Codec, open_codec
+from ragcache.store.entry import body_nbytes, pack
 from ragcache.store.eviction import ORDERS, VARIANTS, Evictable, Uses, open_order, open_orders
 from ragcache.store.eviction.lru import least_recently_used
 from ragcache.store.eviction.victims import Lesser, displaced, in_order, victims
 from ragcache.store.fading import FadingUses
+from ragcache.types import Variant
 from tests.orders import ORDER_ROWS, First
 
 amounts = st.sampled_from([0.0, 0.5, 1.0, 2.0, 40.0])
@@ -254,3 +257,34 @@ def test_an_unknown_order_is_refused_with_the_known_ones() -> None:
         open_order("mru")
     with pytest.raises(ConfigError, match="unknown order of eviction 'mru'"):
         open_store(None, None, None, "raw", order="mru")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_declined_is_neither_encoded_nor_written(
+    codec: str, tmp_path: Path, make_variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what its file would take, as far as that is known before."""
+    wanted, new = (make_variant(tuple(range(300)), context=(name,)) for name in ("a", "b"))
+    header, parts = pack(new, open_codec(codec))
+    assert body_nbytes(new, open_codec(codec)) == sum(map(len, parts)) - len(parts[0])
+    probe = open_store(tmp_path / "probe", 0, None, codec, order="value")
+    probe.put(wanted)
+    store = open_store(tmp_path / "store", 0, probe.stats()[0].nbytes + 5, codec, order="value")
+    store.put(wanted)
+    for _ in range(3):
+        store.get(wanted.key)
+    encoded: list[Variant] = []
+
+    def counted(variant: Variant, codec: Codec) -> Any:
+        encoded.append(variant)
+        return pack(variant, codec)
+
+    monkeypatch.setattr(disk, "pack", counted)
+    assert not store.put(new)
+    assert (store.stats()[0].declined, encoded) == (1, [])
+    for _ in range(9):
+        store.get(new.key)
+    assert store.put(new)
+    assert encoded == [new]
+    assert store.get(header.key) is not None
+    store.check_integrity()
