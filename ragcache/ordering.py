@@ -86,13 +86,18 @@ class _Trial:
 
     def _best_of(self, place: int) -> float:
         """Where nothing stands before it but what one of its variants was computed behind."""
-        there = {one.hash for one in self.chunks}
-        contexts = {tuple(one for one in info.key.context if one in there) for info in self.infos[place]}
-        return min(self._judged(place, Prefix(context))[0] for context in contexts | {()})
+        there, own = {one.hash for one in self.chunks}, list[float]()
+        for info in self.infos[place]:
+            prefix = Prefix(one for one in info.key.context if one in there)
+            own += [_share(found, prefix) for found in candidates([info], self._behind(prefix))]
+        return min(own, default=1.0) * len(self.chunks[place])
+
+    def _behind(self, prefix: Prefix) -> ChunkSurroundings:
+        return ChunkSurroundings(prefix, self._system)
 
     def _judged(self, place: int, prefix: Prefix) -> tuple[float, bool]:
         """Tokens of a chunk that would be repaired behind others, and whether it is exact there."""
-        found = candidates(self.infos[place], ChunkSurroundings(prefix, self._system))
+        found = candidates(self.infos[place], self._behind(prefix))
         if not found:
             return float(len(self.chunks[place])), False
         return _share(found[0], prefix) * len(self.chunks[place]), found[0].exact

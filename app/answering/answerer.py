@@ -107,7 +107,9 @@ class Answering:
         notes = prompt.notes if request.found else (NOTHING_FOUND,)
         if prompt.ordering_s:
             request = replace(request, seconds={**request.seconds, "order": prompt.ordering_s})
-        return self._stream(request, generation, prompt.placed, (*request.notes, *notes))
+        stream = self._stream(request, generation, prompt.placed, (*request.notes, *notes))
+        stream.segments = prompt.segments
+        return stream
 
     def prompt(self, request: AnswerRequest) -> ComposedPrompt:
         """Raises PromptError for a question that cannot be asked."""

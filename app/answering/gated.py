@@ -5,7 +5,7 @@ answers over caches drift.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.answering.answerer import Answering, AnswerRequest
     from app.answering.soundness import Soundness
     from ragcache.keeping import Keeper
+    from ragcache.types import Segment
 
 STEPS = 16  # tokens of an answer that is measured
 MOST_TOKENS = 8192  # of its prompt
@@ -58,7 +59,12 @@ class GatedAnswers:
         return self.quality.linker(collection, linker), self.quality.told(collection)
 
     def measuring(
-        self, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
+        self,
+        collection: int,
+        answering: Answering,
+        request: AnswerRequest,
+        linker: Linker,
+        segments: Sequence[Segment],
     ) -> Callable[[Answer], Answer]:
         """Behind the answer, if it is one of those that are measured. `linker`: what it would have without the gate.
 
@@ -71,7 +77,9 @@ class GatedAnswers:
                 asked = (request.question, *(one.chunk_id for one in request.found))
                 if self.quality.samples(collection, hash(asked)):
                     keeper = self._models.loaded.keeper
-                    measure = partial(self._measure, keeper, collection, answering, request, linker)
+                    measure = partial(
+                        self._measure, keeper, collection, answering, request.max_tokens, linker, segments
+                    )
                     # What answers lack goes first: behind a measurement it would wait long where they never cease.
                     keeper.later(measure, last=True)
             return answer
@@ -79,7 +87,13 @@ class GatedAnswers:
         return then
 
     def _measure(
-        self, keeper: Keeper, collection: int, answering: Answering, request: AnswerRequest, linker: Linker
+        self,
+        keeper: Keeper,
+        collection: int,
+        answering: Answering,
+        most: int,
+        linker: Linker,
+        segments: Sequence[Segment],
     ) -> list[str]:
         from app.answering.divergence import divergence_of  # it imports torch
 
@@ -93,8 +107,7 @@ class GatedAnswers:
 
         measured: list[tuple[Level, float]] | None = None
         try:
-            steps, stop = min(STEPS, request.max_tokens), answering.template.stop
-            segments = answering.prompt(request).segments
+            steps, stop = min(STEPS, most), answering.template.stop
             divergence = divergence_of(answering.cache, steps, stop, pause, keeper.disturbed)
             found = divergence.of(segments, [at_level(linker, one) for one in levels])
             measured = list(zip(levels, found, strict=False))

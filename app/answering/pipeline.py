@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -177,8 +176,7 @@ class RagPipeline(ContextVerbs):
         if self.gate.serves:
             stream.then.append(self.ahead.behind(answering, request))
         if not asked.linker and asked.system is None:  # of whose KV nothing may be kept
-            answered = replace(request, found=stream.citations, order="best")  # in the order in which they stood
-            stream.then.append(self.gate.measuring(collection.id, answering, answered, wanted))
+            stream.then.append(self.gate.measuring(collection.id, answering, request, wanted, stream.segments))
         stream.collection_id, stream.finding_s = collection.id, sum(seconds.values())
         for watch in self.watchers:
             watch(stream)

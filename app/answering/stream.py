@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.answering.pieces import Pieces
     from ragcache.engine import TokenStream
     from ragcache.sampling import FinishReason, TokenLogprobs
+    from ragcache.types import Segment
 
 P = ParamSpec("P")
 Finish = Callable[[str, bool], Answer]  # from the text, and whether it is whole; what may break is for `then`
@@ -59,6 +60,7 @@ class AnswerStream:
         self.citations = citations  # without quotes until the answer is complete
         self.report = generation.report  # complete when the answer is
         self.collection_id: int | None = None  # whose chunks it is made from, where the catalog has them
+        self.segments: Sequence[Segment] = ()  # of its prompt
         self.finding_s = 0.0  # of the time to its first token, what went before the engine
         self.then: list[Callable[[Answer], Answer]] = []  # called with the answer, once; may add to it
         self.heard: list[Callable[[], None]] = []  # called at each token, on the thread that reads

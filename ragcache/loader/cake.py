@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader.beside import apart
 from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, bring
 from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
@@ -97,9 +98,12 @@ class CakeLoader(Loader):
     def begin(
         self, pieces: Sequence[SegmentPiece], store: KVStore, rates: Rates | None = None, linking: float = 0.0
     ) -> Loading:
-        return _Meeting(
-            self._threads, pieces, store, rates or Rates(), self._pace, self._clock, self._ahead, self._claims
-        )
+        known = rates or Rates()
+
+        def begun(some: Sequence[SegmentPiece]) -> Loading:
+            return _Meeting(self._threads, some, store, known, self._pace, self._clock, self._ahead, self._claims)
+
+        return begun(pieces) if self._claims else apart(pieces, begun)
 
     def close(self) -> None:
         self._threads.close()

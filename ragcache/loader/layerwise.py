@@ -77,7 +77,7 @@ class _Layers(Loading):
         # Those with a part to begin, that with the fewest layers first.
         self._next = [(0, place, climb) for place, climb in enumerate(self._climbs)]
         self._floor = 0  # the taker waits for this layer
-        self._late = False  # a read of it was
+        self._late = set[bool]()  # whether a read of it was, from near and from far
         self._moved = clock()  # when the last read ended, or the first began
         self._read_on()
 
@@ -185,8 +185,9 @@ class _Layers(Loading):
                 raise error
             climb.incidents.append(unused(error))
             climb.lost = True
-        elif self._late or (task is not None and self._threads.late(task)):
-            self._late = climb.lost = True
+        elif (far := climb.piece.tier == BUCKET) in self._late or (task is not None and self._threads.late(task)):
+            self._late.add(far)
+            climb.lost = True
             climb.incidents.append(LATE)
         return climb.lost
 

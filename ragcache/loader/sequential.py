@@ -10,6 +10,7 @@ from typing import Any
 
 from ragcache.errors import FAULTS
 from ragcache.loader import SYSTEM, Delivery, Loader, Loading, SegmentPiece
+from ragcache.loader.beside import apart
 from ragcache.loader.reading import AHEAD_BYTES, Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
@@ -37,7 +38,8 @@ class SequentialLoader(Loader):
         if self._threads is None:
             loading: Loading = InTurn(partial(bring, store, piece, self._pace) for piece in loaded)
         else:
-            loading = _OnThreads(self._threads, loaded, store, self._pace)
+            threads, pace = self._threads, self._pace
+            loading = apart(loaded, lambda some: _OnThreads(threads, some, store, pace))
         return _BehindFront(front, loading) if front else loading
 
     def close(self) -> None:

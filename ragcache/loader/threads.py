@@ -67,8 +67,9 @@ class DiskThreads:
         limit_s: float,
         clock: Clock = perf_counter,
         initializer: Callable[[], None] = on_one_core,
+        where: str = "its disk",
     ):
-        self._name, self._initializer = name, initializer
+        self._name, self._initializer, self._where = name, initializer, where
         self._count, self._limit_s, self._clock = count, limit_s, clock
         self._closed = False
         self._begin()
@@ -98,7 +99,7 @@ class DiskThreads:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
         if sum(map(self._late, given_up)) >= self._errands.width:
-            task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at its disk"))
+            task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at {self._where}"))
             return task
         if self._closed:
             task.future.set_exception(StoreError("the engine ends"))
@@ -113,7 +114,8 @@ class DiskThreads:
         with self._lock:
             if self._far is None:
                 count = max(FAR, self._count)
-                self._far = DiskThreads(count, f"{self._name}-far", self._limit_s, self._clock, self._initializer)
+                named = (f"{self._name}-far", self._limit_s, self._clock, self._initializer, "the bucket")
+                self._far = DiskThreads(count, *named)
                 self._far._closed = self._closed
             return self._far
 
@@ -167,14 +169,14 @@ class DiskThreads:
         """What no thread has taken up is cancelled."""
         self._closed = True
         with self._lock:
-            far = self._far
-        if far is not None:
-            far.close()
-        for future, _ in self._errands.drained():
-            future.cancel()
-        self._errands.end()
+            every = [self] if self._far is None else [self, self._far]
+        for one in every:
+            one._closed = True
+            for future, _ in one._errands.drained():
+                future.cancel()
+            one._errands.end()
         last = monotonic() + CLOSING_S
-        for thread in self._threads:
+        for thread in [thread for one in every for thread in one._threads]:
             thread.join(max(0.0, last - monotonic()))
 
 

@@ -107,7 +107,6 @@ class KVStore(Resizable):
     The numbers of the profile come back as they were put; those of K and V as the tier's codec keeps them, and the
     lineage says what that has lost: tiers and processes may hold copies of one key that differ in it.
     All methods raise StoreError when the tier itself fails (unreadable folder).
-
     A returned variant is shared: nobody writes its tensors. An entry is visible whole or not at all.
     """
 
@@ -117,10 +116,8 @@ class KVStore(Resizable):
 
     @abstractmethod
     def variants(self, family: str, flaws: list[Flaw] | None = None) -> list[VariantInfo]:
-        """All variants of a chunk behind a System segment, in no order; headers and profiles alone are read.
-
-        Raises nothing for a bad file: it is left out and added to `flaws`; soon after it is logged and quarantined.
-        Waits for no lock.
+        """All variants of a chunk behind a System segment, in no order; headers and profiles alone are read. Waits for
+        no lock, and raises nothing for a bad file: it is left out, added to `flaws`, and soon after quarantined.
         """
 
     @abstractmethod
@@ -139,15 +136,17 @@ class KVStore(Resizable):
     def open(self, key: VariantKey) -> OpenEntry | None:
         """The entry, to be read and closed, or None when there is none. Raises as `get`."""
 
+    def bring(self, key: VariantKey) -> OpenEntry | None:
+        """As `open`, of what was seen beyond the disk, perhaps by another process: it is looked for with patience."""
+        return self.open(key)
+
     def at_hand(self, key: VariantKey) -> OpenEntry | None:
         """As `open`, of what can be read without waiting for a disk or a network; nothing is counted as missed."""
         return None
 
     def get(self, key: VariantKey) -> Fetched | None:
-        """The entry whole, or None when there is none.
-
-        Raises CorruptEntry or ForeignEntry when the bytes are bad; by then they are out of the way (quarantined),
-        so the next call answers None.
+        """The entry whole, or None when there is none. Raises CorruptEntry or ForeignEntry when the bytes are bad; by
+        then they are out of the way (quarantined), so the next call answers None.
         """
         started = perf_counter()
         if (entry := self.open(key)) is None:

@@ -106,7 +106,9 @@ class DiskBudget:
         if self._room.order is not expected_value or self.has_room(nbytes):
             return False
         with reporting("read", self._room.root):
-            declined = self._index.change(lambda change: self._weighed(change, key, nbytes, judges=True).declined)
+            declined = self._index.change(
+                lambda change: self._weighed(change, key, nbytes, judges=True).declined, reserve=False
+            )
         self._counts.add("declined", int(declined))
         return declined
 

@@ -30,7 +30,7 @@ def open_store(
     order: str = "lru",
     disk_floor: Floor = 0,
     evicts: bool = True,
-    remote: str = "",
+    remote: str | None = "",
     remote_bytes: int | None = None,
     remote_patience_s: float | None = None,
     variants: int = VARIANTS,
@@ -40,12 +40,13 @@ def open_store(
     `heads`: the K/V heads that are brought from the folder, and kept in RAM; None is all. Nothing is put into such one.
     `order`: what goes first where a tier is full, by its name, or those of both tiers (`open_orders`). `disk_floor` and
     `evicts` are the disk tier's. `remote`: the URL of a bucket that the folder is the cache of; `remote_bytes` are
-    those of all who share it; for so long what is opened is looked for there, where another process has planned it.
+    those of all who share it; for so long what another process has planned is looked for there.
     `variants`: of a chunk behind one System segment that are kept; others who have the folder may keep more or fewer,
     which their own puts alone go by.
     """
     open_codec(codec)  # a wrong name is said even where no file is written
     check_variants(variants)
+    _check_bucket(remote, remote_bytes)
     of_ram, of_disk = open_orders(order)
     for name, budget in (("RAM", ram_bytes), ("disk", disk_bytes)):
         if budget is not None and budget < 0:
@@ -54,12 +55,6 @@ def open_store(
     disk = None
     if root is not None and disk_bytes != 0:
         disk = DiskTier(root, disk_bytes, codec, of_disk, heads, floor=disk_floor, evicts=evicts, variants=variants)
-    if not isinstance(remote, str):  # of a file that anybody wrote
-        raise ConfigError(f"the bucket is {remote!r}: give its URL")
-    if remote_bytes is not None and (type(remote_bytes) is not int or remote_bytes < 1):
-        raise ConfigError(
-            f"the bucket's budget is {remote_bytes!r}: give a number of bytes, or leave it out for no limit"
-        )
     if remote:
         if disk is None:
             raise ConfigError("a bucket needs a disk as its cache: give it a folder with a disk budget")
@@ -70,6 +65,14 @@ def open_store(
     if only is None:
         raise ConfigError("the store has no tier: give it a RAM budget, or a folder with a disk budget")
     return only
+
+
+def _check_bucket(url: object, nbytes: object) -> None:
+    """Of a file that anybody wrote."""
+    if url is not None and not isinstance(url, str):
+        raise ConfigError(f"the bucket is {url!r}: give its URL")
+    if nbytes is not None and (type(nbytes) is not int or nbytes < 1):
+        raise ConfigError(f"the bucket's budget is {nbytes!r}: give a number of bytes, or leave it out for no limit")
 
 
 def _shared(

@@ -21,6 +21,7 @@ from typing import Any
 
 from ragcache.errors import FAULTS, PromptError
 from ragcache.linking.base import Linker
+from ragcache.linking.focus import LEAST
 from ragcache.planning import Plan
 from ragcache.types import Segment, ids_hash
 
@@ -58,7 +59,8 @@ class LinkName:
 def link_name(plan: Plan, linker: Linker, exact: int) -> LinkName:
     """The question behind the chunks is no part of it, but of a focus on what it reads."""
     system = _named(plan.system) if plan.system else ""
-    asked = f" {ids_hash(plan.ids[plan.question :])}" if linker.focus else ""
+    cached = sum(bool(chunk.candidates) for chunk in plan.chunks)
+    asked = f" {ids_hash(plan.ids[plan.question :])}" if linker.focus and cached >= LEAST else ""
     digest = _digest(linker.choosing.encode(), f"{system} {plan.head}{asked}".encode())
     chain = [(0, digest)]
     parts = [(text.start, f"text {len(text)}") for text in plan.texts]

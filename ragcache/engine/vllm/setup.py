@@ -53,7 +53,7 @@ class Setup:
         """Its share of the RAM, for its own heads. All share the folder."""
         ram = self.extra.get("ram_bytes", RAM_BYTES)
         heads = None if self.ranks == 1 else self.heads(rank)
-        patience = self.settings.load_timeout_s  # it has looked for nothing itself, and nobody waits for its readers
+        patience = self.settings.load_timeout_s / 2  # it has looked for nothing itself; a next variant has its time
         return self._store(None if ram is None else ram // self.ranks, heads, patience)
 
     def scheduler_store(self) -> KVStore:

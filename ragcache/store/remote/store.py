@@ -48,8 +48,8 @@ class SharedStore(KVStore):
         patience_s: float = LOOK_S,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
-        the bucket's own rules. `heads`: those K/V heads that `local` brings. `patience_s`: for which what is opened is
-        looked for, where it was planned by another process.
+        the bucket's own rules. `heads`: those K/V heads that `local` brings. `patience_s`: for which what was
+        planned by another process is looked for.
         """
         self._local, self._disk, self._faster, self._patience_s = local, disk, faster, patience_s
         self._bucket, self._budget = bucket, budget
@@ -129,9 +129,15 @@ class SharedStore(KVStore):
     # -- bringing ---------------------------------------------------------------------------------------------------
 
     def open(self, key: VariantKey) -> OpenEntry | None:
+        return self._opened(key, LOOK_S)
+
+    def bring(self, key: VariantKey) -> OpenEntry | None:
+        return self._opened(key, self._patience_s)
+
+    def _opened(self, key: VariantKey, seconds: float) -> OpenEntry | None:
         if (entry := self._local.open(key)) is not None:
             return entry
-        there = self._remote(key.family, seconds=self._patience_s)
+        there = self._remote(key.family, seconds=seconds)
         found = next((one for one in there if one.info.key == key), None)
         arrival = None if found is None else self._arrivals.begin(found.place)
         variant = None if arrival is None else self._arrivals.take(arrival)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ragcache.loader import Loader, SegmentPiece
 from ragcache.loader.cake import CakeLoader
+from ragcache.loader.layerwise import LayerwiseLoader
 from ragcache.loader.sequential import LATE, LATE_ONES, SequentialLoader
 from ragcache.loader.threads import DiskThreads
 from ragcache.types import VariantKey
@@ -30,6 +32,8 @@ class StuckStore:
         if place not in self._good:
             self._ended.wait()
         return None
+
+    bring = open
 
     def at_hand(self, key: VariantKey) -> None:
         return None
@@ -74,3 +78,26 @@ def test_one_bad_file_costs_no_other(kind: str) -> None:
     assert sorted(store.asked) == list(range(20))
     ended.set()
     loader.close()
+
+
+@pytest.mark.parametrize("kind", ["sequential", "cake", "layers"])
+def test_a_bucket_that_hangs_costs_no_piece_of_the_disk(kind: str) -> None:
+    """However many of the last ones, which are read first, lie there."""
+    ended = threading.Event()
+    near, far = set(range(6)), set(range(6, 10))
+    store, told = StuckStore(near, ended), dict[int, tuple[str, ...]]()
+    # Time passes when all that the disk has has been handed over, and with each of the others.
+    threads = DiskThreads(2, "stuck", LIMIT_S, lambda: float(max(0, len(told) - len(near) + 1)))
+    loaders: dict[str, Loader] = {
+        "sequential": SequentialLoader(threads),
+        "cake": CakeLoader(threads, claims=False),
+        "layers": LayerwiseLoader(threads),
+    }
+    asked = [replace(one, tier="bucket" if one.index in far else "disk") for one in pieces(10, MIB)]
+    for one in loaders[kind].begin(asked, store).deliveries():  # type: ignore[arg-type]
+        assert one.loaded
+        told[one.piece.index] = tuple(one.loaded.incidents)
+    assert {index for index, incidents in told.items() if incidents} == far
+    assert near <= set(store.asked)
+    ended.set()
+    loaders[kind].close()
