@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from ragcache.linking.base import LinkedPrompt, PlacedChunk, Positions, union
+from ragcache.linking.baselines import by_lot
 from ragcache.linking.cci import ContextImpact
 
 
@@ -29,9 +28,4 @@ class WithoutRanking(ContextImpact):
     seed: int = 0
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        return union(self._lot(chunk) for chunk in prompt.repairable)
-
-    def _lot(self, chunk: PlacedChunk) -> Positions:
-        # The place is part of the seed, so that a chunk's lot does not depend on which others are cached.
-        lot = np.random.default_rng([self.seed, chunk.start])
-        return chunk.start + lot.choice(chunk.length, self._count(chunk), replace=False)
+        return union(by_lot(chunk, self._count(chunk), self.seed) for chunk in prompt.repairable)

@@ -44,12 +44,13 @@ class Random(Linker):
         self.require_count("seed")
 
     def select(self, prompt: LinkedPrompt) -> Positions:
-        return union(self._lot(chunk) for chunk in prompt.repairable)
+        return union(by_lot(chunk, share(self.ratio, chunk.length), self.seed) for chunk in prompt.repairable)
 
-    def _lot(self, chunk: PlacedChunk) -> Positions:
-        # The place is part of the seed, so that a chunk's lot does not depend on which others are cached.
-        lot = np.random.default_rng([self.seed, chunk.start])
-        return chunk.start + lot.choice(chunk.length, share(self.ratio, chunk.length), replace=False)
+
+def by_lot(chunk: PlacedChunk, count: int, seed: int) -> Positions:
+    # The place is part of the seed, so that a chunk's lot does not depend on which others are cached.
+    lot = np.random.default_rng([seed, chunk.start])
+    return chunk.start + lot.choice(chunk.length, count, replace=False)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from ragcache.store.base import KVStore
+from ragcache.store.base import BUCKET, KVStore, OpenEntry
 from ragcache.types import Origin, Variant, VariantKey
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ class SegmentPiece:
     tier: str = ""  # where the plan saw the first of them
     nbytes: int = 0  # to read there
     tokens: int = 0
+
+    @property
+    def is_far(self) -> bool:
+        """Beyond the disk."""
+        return self.tier == BUCKET
+
+    def opened(self, store: KVStore, key: VariantKey) -> OpenEntry | None:
+        """One of its variants."""
+        return store.bring(key) if self.is_far else store.open(key)
 
 
 @dataclass(frozen=True)

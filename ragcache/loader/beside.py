@@ -7,15 +7,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from ragcache.loader import Delivery, Loading, SegmentPiece
-from ragcache.store.base import BUCKET
 
 
 def apart(pieces: Sequence[SegmentPiece], begin: Callable[[Sequence[SegmentPiece]], Loading]) -> Loading:
     """The pieces of one prompt; those of a bucket by themselves, where there are others too."""
-    far = [piece for piece in pieces if piece.tier == BUCKET]
+    far = [piece for piece in pieces if piece.is_far]
     if not far or len(far) == len(pieces):
         return begin(pieces)
-    return BesideLoading(begin(far), begin([piece for piece in pieces if piece.tier != BUCKET]))
+    return BesideLoading(begin(far), begin([piece for piece in pieces if not piece.is_far]))
 
 
 class BesideLoading(Loading):

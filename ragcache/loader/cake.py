@@ -27,7 +27,7 @@ from ragcache.loader.sequential import Patience, given_up
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.loader.waiting import Waiting
 from ragcache.rates import Rates
-from ragcache.store.base import BUCKET, RAM, KVStore
+from ragcache.store.base import RAM, KVStore
 
 DEPTH = READERS  # pieces of a prompt that are read at a time
 AHEAD = DEPTH + 2  # that are read or have been, and are not placed yet: a whole prompt would be held twice
@@ -168,7 +168,7 @@ class _Meeting(Loading):
                 # Under the lock: who finds it in the list finds its task. No piece is lost, whatever fails.
                 self._reads.append(read)
                 try:
-                    read.task = self._threads.submit(partial(self._bring, read), self, far=piece.tier == BUCKET)
+                    read.task = self._threads.submit(partial(self._bring, read), self, far=piece.is_far)
                 except FAULTS as error:
                     read.task = Task(self._clock())
                     read.task.future.set_exception(error)

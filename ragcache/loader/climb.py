@@ -10,7 +10,7 @@ from ragcache.errors import FAULTS
 from ragcache.loader import UNKNOWN, Block, PieceLoaded, SegmentPiece
 from ragcache.loader.reading import LOSSY, Pace, unused
 from ragcache.loader.threads import Task
-from ragcache.store.base import BUCKET, KVStore, OpenEntry
+from ragcache.store.base import KVStore, OpenEntry
 from ragcache.types import Origin
 
 READ_BYTES = 512 << 10  # of a piece in one read, in whole layers: more of them take longer by themselves
@@ -57,7 +57,7 @@ class Climb:
         for chosen, key in enumerate(self.piece.keys):
             entry = None
             try:
-                if (entry := store.bring(key) if self.piece.tier == BUCKET else store.open(key)) is None:
+                if (entry := self.piece.opened(store, key)) is None:
                     continue  # it vanished between plan and load
                 self.origin, self.layers, self.chosen = entry.origin(), entry.shape[0], chosen
                 if self.piece.shared and not self.origin.lineage.lossless:

@@ -24,7 +24,7 @@ from ragcache.loader.reading import AHEAD_BYTES, Pace, at_hand, nothing, unused
 from ragcache.loader.sequential import LATE, SequentialLoader
 from ragcache.loader.threads import READERS, Clock, DiskThreads, Task
 from ragcache.rates import Rates
-from ragcache.store.base import BUCKET, KVStore
+from ragcache.store.base import KVStore
 
 DEPTH = READERS  # reads of a prompt at a time
 
@@ -98,9 +98,7 @@ class _Layers(Loading):
                 if all(one.task is None for one in self._climbs):
                     self._moved = self._clock()
                 try:
-                    climb.task = self._threads.submit(
-                        partial(self._climb, climb, place), self, far=climb.piece.tier == BUCKET
-                    )
+                    climb.task = self._threads.submit(partial(self._climb, climb, place), self, far=climb.piece.is_far)
                 except FAULTS as error:
                     climb.task = Task(self._clock())
                     climb.task.future.set_exception(error)
@@ -185,7 +183,7 @@ class _Layers(Loading):
                 raise error
             climb.incidents.append(unused(error))
             climb.lost = True
-        elif (far := climb.piece.tier == BUCKET) in self._late or (task is not None and self._threads.late(task)):
+        elif (far := climb.piece.is_far) in self._late or (task is not None and self._threads.late(task)):
             self._late.add(far)
             climb.lost = True
             climb.incidents.append(LATE)

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from ragcache.errors import FAULTS, reason_of
 from ragcache.loader import Block, Delivery, PieceLoaded, SegmentPiece
-from ragcache.store.base import BUCKET, KVStore, OpenEntry
+from ragcache.store.base import KVStore, OpenEntry
 
 logger = logging.getLogger(__name__)
 # Of a prompt, at rest, that are read or have been and are not placed yet: a whole one would be held twice. One piece
@@ -30,7 +30,7 @@ def bring(
     for chosen, key in enumerate(piece.keys):
         started = perf_counter()
         try:
-            if (entry := store.bring(key) if piece.tier == BUCKET else store.open(key)) is None:
+            if (entry := piece.opened(store, key)) is None:
                 logger.info("variant %s vanished between plan and load", key.digest[:12])
                 continue
             with entry:

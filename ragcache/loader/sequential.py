@@ -14,7 +14,7 @@ from ragcache.loader.beside import apart
 from ragcache.loader.reading import AHEAD_BYTES, Pace, Unwanted, at_hand, bring, nothing, unused
 from ragcache.loader.threads import DiskThreads, Task
 from ragcache.policy import Rates
-from ragcache.store.base import BUCKET, KVStore
+from ragcache.store.base import KVStore
 
 LATE_ONES = 2  # reads of a prompt in a row that were late: its others are not waited for
 LATE = "a cached segment was not loaded in time, and is computed"
@@ -88,7 +88,7 @@ class _OnThreads(Loading):
         while self._left and sum(piece.nbytes for piece, _ in self._reading) < AHEAD_BYTES:
             piece = self._left.popleft()
             call = partial(bring, self._store, piece, self._pace)
-            task = self._threads.submit(call, self, far=piece.tier == BUCKET)
+            task = self._threads.submit(call, self, far=piece.is_far)
             self._reading.append((piece, task))
 
     def take(self) -> Delivery | None:

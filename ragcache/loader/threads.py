@@ -98,7 +98,7 @@ class DiskThreads:
         with self._lock:
             self._given_up = given_up = {one for one in self._given_up if not one.future.done()}
         # Given up is not late: its client may have gone away a moment after it began.
-        if sum(map(self._late, given_up)) >= self._errands.width:
+        if sum(map(self.late, given_up)) >= self._errands.width:
             task.future.set_exception(StoreError(f"it has not answered for {self._limit_s:g} s: look at {self._where}"))
             return task
         if self._closed:
@@ -139,26 +139,20 @@ class DiskThreads:
             self._errands.took(share)
 
     def late(self, task: Task[T]) -> bool:
-        if task.far and self._far is not None:
-            return self._far._late(task)
-        return self._late(task)
-
-    def _late(self, task: Task[T]) -> bool:
-        since = max(task.asked, self._moved) if task.begun is None else task.begun
+        since = max(task.asked, self._of(task)._moved) if task.begun is None else task.begun
         return not task.future.done() and self._clock() - since > self._limit_s
 
     def give_up(self, task: Task[T]) -> None:
         """Nobody waits for it any more."""
-        if task.far and self._far is not None:
-            self._far._give_up(task)
-        else:
-            self._give_up(task)
-
-    def _give_up(self, task: Task[T]) -> None:
         if not task.future.cancel():
-            with self._lock:
-                self._given_up = {*self._given_up, task}
-            task.future.add_done_callback(self._forget)
+            own = self._of(task)
+            with own._lock:
+                own._given_up = {*own._given_up, task}
+            task.future.add_done_callback(own._forget)
+
+    def _of(self, task: Task[T]) -> DiskThreads:
+        """Whose task it is."""
+        return self._far if task.far and self._far is not None else self
 
     def _forget(self, future: Future[Any]) -> None:
         """Nobody takes what was brought, so that need not stay."""

@@ -79,10 +79,10 @@ def _shared(
     ram: Tier | None, disk: DiskTier, url: str, budget: int | None, heads: slice | None, patience_s: float | None
 ) -> KVStore:
     from ragcache.store.remote.bucket import Bucket
-    from ragcache.store.remote.store import LOOK_S, SharedStore
+    from ragcache.store.remote.store import SharedStore
 
     faster = [] if ram is None else [ram]
-    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s or LOOK_S)
+    return SharedStore(TieredStore(*faster, disk), disk, faster, Bucket(url), budget, heads, patience_s)
 
 
 class TieredStore(KVStore):

@@ -26,7 +26,6 @@ from ragcache.store.remote.names import ObjectPlace, folder_of
 from ragcache.types import VariantInfo, VariantKey
 
 HURRIED_S = 10.0  # for which nobody waits, once the bucket was late
-HURRIES_S = 0.5  # who would wait no longer than this
 HELD_S, LACKED_S = 120.0, 30.0  # for which is remembered what a family has, and that there is nothing of it
 MOST_FAMILIES = 4096
 MOST_NBYTES = 64 << 20  # of profiles
@@ -83,9 +82,9 @@ class BucketCatalog:
             until, found = self._families.get(family, (0.0, None))
             return found if self._clock() < until else None
 
-    def look(self, family: str, seconds: float = 0.0) -> RemoteFamily | None:
+    def look(self, family: str, seconds: float = 0.0, *, hurries: bool = True) -> RemoteFamily | None:
         """What is known by now, or so many seconds after it was first asked for; None where nothing is. Raises nothing:
-        what goes wrong, the bucket's health tells.
+        what goes wrong, the bucket's health tells. `hurries`: who waits no more for a while, once the bucket was late.
         """
         if (found := self.known(family)) is not None:
             return found
@@ -93,7 +92,7 @@ class BucketCatalog:
             under_way = self._looks.get(family)
             if under_way is None:
                 self._looks[family] = under_way = self._clock(), self._bucket.submit(self._looked(family))
-            is_hurried = seconds <= HURRIES_S and self._clock() < self._hurried_until
+            is_hurried = hurries and self._clock() < self._hurried_until
             left = 0.0 if is_hurried else under_way[0] + seconds - self._clock()
         asked, future = under_way
         if not future.done():

@@ -45,7 +45,7 @@ class SharedStore(KVStore):
         bucket: Bucket,
         budget: int | None = None,
         heads: slice | None = None,
-        patience_s: float = LOOK_S,
+        patience_s: float | None = None,
     ) -> None:
         """`local`: `disk` below the `faster` ones. `budget`: bytes of the bucket, of all machines; None leaves that to
         the bucket's own rules. `heads`: those K/V heads that `local` brings. `patience_s`: for which what was
@@ -99,13 +99,14 @@ class SharedStore(KVStore):
             flaws += self._flaws()
         return [entry.info for entry in found]
 
-    def _remote(self, family: str, *, ask: bool = True, seconds: float = LOOK_S) -> list[RemoteEntry]:
+    def _remote(self, family: str, *, ask: bool = True, patience_s: float | None = None) -> list[RemoteEntry]:
         """What it has of a family, save for what has gone here or was late; as far as is known where it is not to be
         asked.
         """
         if self._is_child:
             return []
-        found = self._catalog.look(family, seconds) if ask else self._catalog.known(family)
+        wait_s, hurries = patience_s or LOOK_S, patience_s is None
+        found = self._catalog.look(family, wait_s, hurries=hurries) if ask else self._catalog.known(family)
         if found is None:
             return []
         soon = (entry for entry in found.entries if not self._catalog.is_late(entry.place))
@@ -129,15 +130,15 @@ class SharedStore(KVStore):
     # -- bringing ---------------------------------------------------------------------------------------------------
 
     def open(self, key: VariantKey) -> OpenEntry | None:
-        return self._opened(key, LOOK_S)
+        return self._opened(key, None)
 
     def bring(self, key: VariantKey) -> OpenEntry | None:
         return self._opened(key, self._patience_s)
 
-    def _opened(self, key: VariantKey, seconds: float) -> OpenEntry | None:
+    def _opened(self, key: VariantKey, patience_s: float | None) -> OpenEntry | None:
         if (entry := self._local.open(key)) is not None:
             return entry
-        there = self._remote(key.family, seconds=seconds)
+        there = self._remote(key.family, patience_s=patience_s)
         found = next((one for one in there if one.info.key == key), None)
         arrival = None if found is None else self._arrivals.begin(found.place)
         variant = None if arrival is None else self._arrivals.take(arrival)
